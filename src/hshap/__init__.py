@@ -1,0 +1,69 @@
+"""Find where in an image a classifier saw what it says: exact hierarchical Shapley values."""
+
+from hshap import theory
+from hshap.baselines import (
+    Blur,
+    Conditional,
+    Constant,
+    Fixed,
+    Mean,
+    References,
+    Similar,
+    Still,
+)
+from hshap.engine import Progress
+from hshap.errors import (
+    ArgumentError,
+    FormatError,
+    HshapError,
+    MissingExtraError,
+    ModelError,
+    UnknownOptionError,
+)
+from hshap.evaluators import Batched
+from hshap.explainer import Explainer, cycle_spin
+from hshap.explanation import Explanation, Finding
+from hshap.partitions import Bisection, Dyadic, Shifted
+from hshap.regions import Box, Pixels, Region, Rolled
+from hshap.search import BreadthFirst, DepthFirst, Found, Game
+from hshap.shapley import shapley
+from hshap.spin import Spin
+from hshap.version import __version__
+
+__all__ = [
+    "ArgumentError",
+    "Batched",
+    "Bisection",
+    "Blur",
+    "Box",
+    "BreadthFirst",
+    "Conditional",
+    "Constant",
+    "DepthFirst",
+    "Dyadic",
+    "Explainer",
+    "Explanation",
+    "Finding",
+    "Fixed",
+    "FormatError",
+    "Found",
+    "Game",
+    "HshapError",
+    "Mean",
+    "MissingExtraError",
+    "ModelError",
+    "Pixels",
+    "Progress",
+    "References",
+    "Region",
+    "Rolled",
+    "Shifted",
+    "Similar",
+    "Spin",
+    "Still",
+    "UnknownOptionError",
+    "__version__",
+    "cycle_spin",
+    "shapley",
+    "theory",
+]

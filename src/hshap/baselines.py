@@ -1,0 +1,291 @@
+"""Baselines: recipes for what stands in for the pixels that are hidden.
+
+A baseline is any callable `image -> fill`, and a fill is any callable `kept -> stand-ins` of shape
+`(draws, *image.shape)`. The value of a coalition is the mean of the model's score over the draws.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap import checks
+from hshap.arrays import as_floats, as_image, as_images
+from hshap.errors import ArgumentError
+from hshap.recipes import recipe
+from hshap.regions import Coalition, mask
+from hshap.streams import stream_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Fill = Callable[[Coalition], "NDArray[Any]"]
+Baseline = Callable[[Any], Fill]
+Sampler = Callable[["NDArray[Any]", "NDArray[np.bool_]", int, np.random.Generator], "NDArray[Any]"]
+"""Takes an image, the mask of its visible pixels, a count and a generator; returns that many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Still:
+    """Stand-ins that are the same whatever is kept, which evaluators may rely on."""
+
+    images: NDArray[Any]
+
+    def __call__(self, kept: Coalition) -> NDArray[Any]:
+        """Return the stand-ins `(draws, *image.shape)`."""
+        del kept
+        return self.images
+
+
+@recipe
+class Constant:
+    """Hide pixels behind one value, or one for each channel.
+
+    >>> Constant(0.5)(np.zeros((3, 4, 4)))(())[0, 0, 0, 0].item()
+    0.5
+    """
+
+    value: float | Sequence[float] = 0.0
+
+    def __post_init__(self) -> None:
+        value = np.asarray(as_floats("value", np.asarray(self.value) * 1.0))
+        if value.ndim > 1:
+            message = (
+                f"value has shape {value.shape}; pass one number, or one for each channel, "
+                "or use Fixed for a whole image"
+            )
+            raise ArgumentError(message)
+        object.__setattr__(
+            self, "value", value.tolist() if value.ndim == 0 else tuple(value.tolist())
+        )
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+        value = np.asarray(self.value, dtype=image.dtype)
+        if value.ndim == 1 and len(value) not in (1, len(image)):
+            message = (
+                f"value={self.value} has {len(value)} entries, but the image has {len(image)} "
+                f"channels; pass one number, or {len(image)} of them"
+            )
+            raise ArgumentError(message)
+        column = value.reshape(-1, *(1,) * (image.ndim - 1))
+        # A view that repeats the value: no memory, however large the image.
+        return Still(np.broadcast_to(column, (1, *image.shape)))
+
+
+@recipe
+class Fixed:
+    """Hide pixels behind those of one reference image.
+
+    >>> Fixed(np.full((3, 4, 4), 0.25))(np.zeros((3, 4, 4)))(()).shape
+    (1, 3, 4, 4)
+    """
+
+    image: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image", as_image("image", self.image))
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+        return Still(_matching(self.image, image)[None])
+
+
+@recipe
+class Mean:
+    """Hide pixels behind the mean of many images: the paper's expected value.
+
+    `source` is an array `(count, channels, *grid)`, an iterable of images or of `(image, ...)`
+    tuples, or a torch DataLoader. It is read once and never held in memory. Say `batched=True` for
+    an iterable of batches that is not a DataLoader.
+
+    >>> Mean(np.ones((3, 4, 4)) * level for level in (0.0, 1.0)).image.mean().item()
+    0.5
+    """
+
+    image: NDArray[np.float64]
+    count: int
+
+    def __init__(self, source: Iterable[Any], *, batched: bool | None = None) -> None:
+        """Read `source` in one pass."""
+        image, count = stream_mean(source, batched=batched)
+        object.__setattr__(self, "image", image)
+        object.__setattr__(self, "count", count)
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+        return Still(_matching(self.image, image)[None])
+
+
+@recipe
+class Blur:
+    """Hide pixels behind a Gaussian blur of the image itself.
+
+    `sigma` is in pixels; borders are mirrored. The image's coarse content shines through, so this
+    asks what detail matters rather than what is there.
+
+    >>> Blur(sigma=2.0)(np.eye(8)[None])(()).shape
+    (1, 1, 8, 8)
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        sigma = checks.number("sigma", self.sigma, minimum=1e-3)
+        object.__setattr__(self, "sigma", sigma)
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+        blurred = image.astype(np.float64)
+        radius = int(4 * self.sigma + 0.5)
+        steps = np.arange(-radius, radius + 1)
+        kernel = np.exp(-0.5 * (steps / self.sigma) ** 2)
+        kernel /= kernel.sum()
+        for axis in range(1, image.ndim):
+            blurred = _convolve(blurred, kernel, axis)
+        return Still(blurred.astype(image.dtype)[None])
+
+
+@recipe
+class References:
+    """Hide pixels behind reference images drawn at random; a value is the mean over them.
+
+    Every coefficient then carries its standard error over the draws. All images are used unless
+    `draws` asks for fewer, which are picked once, with `seed`.
+
+    >>> References(np.zeros((5, 3, 4, 4)), draws=2)(np.ones((3, 4, 4)))(()).shape
+    (2, 3, 4, 4)
+    """
+
+    images: Any
+    draws: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        images = as_images("images", self.images)
+        object.__setattr__(self, "images", images)
+        checks.integer("seed", self.seed, minimum=0)
+        draws = len(images) if self.draws is None else self.draws
+        if checks.integer("draws", draws, minimum=2) > len(images):
+            message = (
+                f"draws={draws}, but there are only {len(images)} images; "
+                "pass more images or fewer draws"
+            )
+            raise ArgumentError(message)
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+        images = self.images
+        if self.draws is not None:
+            rng = np.random.default_rng(self.seed)
+            images = images[np.sort(rng.permutation(len(images))[: self.draws])]
+        _matching(images[0], image)
+        return Still(images.astype(image.dtype, copy=False))
+
+
+@recipe
+class Conditional:
+    """Hide pixels behind what a sampler draws, given the pixels that are kept.
+
+    `sampler(image, visible, draws, rng)` returns stand-ins `(draws, *image.shape)`; what it gives
+    for visible pixels is ignored. The same kept pixels always get the same draws.
+
+    >>> sampler = Similar(np.zeros((5, 3, 4, 4)))
+    >>> Conditional(sampler, draws=2)(np.ones((3, 4, 4)))(()).shape
+    (2, 3, 4, 4)
+    """
+
+    sampler: Sampler
+    draws: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sampler, type) or not callable(self.sampler):
+            message = (
+                f"sampler must be callable, got {checks.shown(self.sampler)}; "
+                "pass one such as Similar(reference_images)"
+            )
+            raise ArgumentError(message)
+        checks.integer("draws", self.draws, minimum=2)
+        checks.integer("seed", self.seed, minimum=0)
+
+    def __call__(self, image: NDArray[Any]) -> Fill:
+        """Return the fill for one image."""
+
+        def fill(kept: Coalition) -> NDArray[Any]:
+            visible = mask(kept, image.shape[1:])
+            # Seeded by the pixels, not by the order of calls: results do not depend on batching.
+            key = zlib.crc32(np.packbits(visible).tobytes())
+            rng = np.random.default_rng((self.seed, key))
+            drawn = np.asarray(self.sampler(image, visible, self.draws, rng))
+            if drawn.shape != (self.draws, *image.shape):
+                message = (
+                    f"sampler returned shape {drawn.shape}; "
+                    f"it must return {(self.draws, *image.shape)}"
+                )
+                raise ArgumentError(message)
+            return drawn.astype(image.dtype, copy=False)
+
+        return fill
+
+
+@recipe
+class Similar:
+    """A sampler that draws reference images by their similarity on the visible pixels.
+
+    The weight of a reference falls off as a Gaussian of its root-mean-square difference. Its width
+    is `bandwidth`, in units of pixel values; by default, the median difference over references.
+
+    >>> sampler = Similar(np.stack([np.zeros((1, 4, 4)), np.ones((1, 4, 4))]), bandwidth=0.1)
+    >>> visible = np.ones((4, 4), dtype=bool)
+    >>> sampler(np.ones((1, 4, 4)), visible, 3, np.random.default_rng(0)).min().item()
+    1.0
+    """
+
+    images: Any
+    bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", as_images("images", self.images))
+        if self.bandwidth is not None:
+            checks.number("bandwidth", self.bandwidth, minimum=1e-12)
+
+    def __call__(
+        self,
+        image: NDArray[Any],
+        visible: NDArray[np.bool_],
+        draws: int,
+        rng: np.random.Generator,
+    ) -> NDArray[Any]:
+        """Return `draws` reference images, the likely ones more often."""
+        _matching(self.images[0], image)
+        squares = np.zeros(len(self.images))
+        if visible.any():
+            seen = image[:, visible]
+            squares[:] = [np.square(other[:, visible] - seen).mean() for other in self.images]
+        width = self.bandwidth or float(np.sqrt(np.median(squares))) or 1.0
+        # The nearest has weight 1, so that the weights cannot all vanish.
+        weights = np.exp((squares.min() - squares) / (2 * width**2))
+        return self.images[rng.choice(len(self.images), draws, p=weights / weights.sum())]
+
+
+def _matching(reference: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
+    if reference.shape != image.shape:
+        message = (
+            f"baseline has shape {reference.shape}, but the image has {image.shape}; "
+            "pass references of the image's own shape"
+        )
+        raise ArgumentError(message)
+    return reference.astype(image.dtype, copy=False)
+
+
+def _convolve(array: NDArray[Any], kernel: NDArray[Any], axis: int) -> NDArray[Any]:
+    radius, length = len(kernel) // 2, array.shape[axis]
+    padding = [(radius, radius) if a == axis else (0, 0) for a in range(array.ndim)]
+    padded = np.moveaxis(np.pad(array, padding, mode="symmetric"), axis, 0)
+    out = sum(weight * padded[i : i + length] for i, weight in enumerate(kernel))
+    return np.moveaxis(np.asarray(out), 0, axis)

@@ -1,0 +1,99 @@
+"""An explanation in a line of text, and in a notebook: no library but NumPy is needed."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.explanation import Explanation
+
+LARGEST_SIDE = 512
+SMALLEST_SIDE = 192
+
+
+def as_text(explanation: Explanation) -> str:
+    """Say in a line what was found and what it cost."""
+    grid = " x ".join(map(str, explanation.grid))
+    leaves = explanation.leaves
+    share = sum(leaf.size for leaf in leaves) / np.prod(explanation.grid)
+    found = f"{_count(len(leaves), 'leaf', 'leaves')} on {share:.2%} of {grid}"
+    cost = (
+        f"{_count(len(explanation.games), 'game')}, "
+        f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
+    )
+    end = "" if explanation.complete else f", incomplete: {len(explanation.unfinished)} unsplit"
+    return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
+
+
+def as_html(explanation: Explanation) -> str:
+    """Show the map as a picture, with the line of text below."""
+    text = escape(as_text(explanation))
+    data = base64.b64encode(png(_picture(explanation.coefficients()))).decode()
+    return (
+        f'<figure style="margin:0"><img alt="{text}" style="image-rendering:pixelated" '
+        f'src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+    )
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode `(height, width, 3)` as a PNG file."""
+    height, width, _ = pixels.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        _chunk(kind, data)
+        for kind, data in (
+            (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+            (b"IDAT", zlib.compress(lines.tobytes())),
+            (b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    check = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + check
+
+
+def flat(heat: NDArray[Any]) -> NDArray[Any]:
+    """Return a map as a plane: a signal as one line, a volume by its largest values."""
+    if heat.ndim == 1:
+        return heat[None]
+    while heat.ndim > 2:
+        # By magnitude, so that negative values are not lost behind zeros.
+        places = np.abs(heat).argmax(axis=0)[None]
+        heat = np.take_along_axis(heat, places, axis=0)[0]
+    return heat
+
+
+def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
+    """Colour a map: grey where it is 0, red above, blue below, framed so as never to be blank."""
+    plane = flat(heat)
+    step = max(1, -(-max(plane.shape) // LARGEST_SIDE))
+    plane = _largest_in_blocks(plane, step)
+    scale = max(1, SMALLEST_SIDE // max(plane.shape))
+    strength = plane / (np.abs(plane).max() or 1.0)
+    colours = np.full((*plane.shape, 3), 238.0)
+    ends = np.where(strength[..., None] > 0, (178.0, 24.0, 43.0), (33.0, 102.0, 172.0))
+    colours += np.abs(strength)[..., None] * (ends - colours)
+    pixels = colours.astype(np.uint8).repeat(scale, axis=0).repeat(scale, axis=1)
+    return np.pad(pixels, ((1, 1), (1, 1), (0, 0)), constant_values=96)
+
+
+def _largest_in_blocks(plane: NDArray[Any], step: int) -> NDArray[Any]:
+    """Shrink a map without losing single pixels."""
+    height, width = plane.shape
+    padded = np.pad(plane, ((0, -height % step), (0, -width % step)))
+    tiles = padded.reshape(padded.shape[0] // step, step, padded.shape[1] // step, step)
+    return flat(np.moveaxis(tiles, (1, 3), (0, 1)))
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

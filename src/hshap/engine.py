@@ -1,0 +1,229 @@
+"""The engine: drives many searches at once and fills every batch from all of them.
+
+It knows no model, only a session that scores rows. A search waits only for its own rows: a batch
+is short of full only when nothing else is left to ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from functools import cache
+from itertools import compress, groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.canvas import Canvas, Row
+from hshap.errors import ArgumentError
+from hshap.search import Found, Game
+from hshap.shapley import shapley
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.evaluators import Session
+    from hshap.regions import Coalition, Region
+    from hshap.search import Search
+
+IMAGES_IN_FLIGHT = 16
+MOST_PLAYERS = 16
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, for progress bars."""
+
+    evaluations: int
+    explanations: int
+    waiting: int
+
+
+class Job:
+    """One search for one target on one canvas, down from one root."""
+
+    def __init__(self, canvas: Canvas, column: int, search: Search, root: Region) -> None:
+        self.canvas, self.column = canvas, column
+        self.games: list[Game] = []
+        self.found: Found | None = None
+        self.missing = 0  # coalitions asked for and not yet scored
+        self.evaluations = 0
+        self.seconds = 0.0
+        self._started = time.perf_counter()
+        self._steps = search(root, canvas.draws)
+        self._asked = [_Ask.of(region) for region in next(self._steps)]
+
+    def wanted(self) -> Iterator[Coalition]:
+        """Yield the coalitions of all games that the search asked for."""
+        for ask in self._asked:
+            yield from ask.coalitions
+
+    def advance(self) -> None:
+        """Play the games, all of whose coalitions are scored, and let the search go on."""
+        games = [self._play(ask) for ask in self._asked]
+        self.games += games
+        try:
+            self._asked = [_Ask.of(region) for region in self._steps.send(games)]
+        except StopIteration as done:
+            self.found = done.value
+            self._asked = []
+            self.seconds = time.perf_counter() - self._started
+
+    def _play(self, ask: _Ask) -> Game:
+        scores, draws = self.canvas.scores, self.canvas.draws
+        # (draws, coalitions): each draw is a game of its own, and the answer is their mean.
+        values = np.array([scores[kept][:, self.column] for kept in ask.coalitions]).T
+        phi = shapley(values)
+        first = draws + 1 if not self.games else 0
+        self.evaluations += draws * (len(ask.coalitions) - 2) + first
+        errors = phi.std(0, ddof=1) / draws**0.5 if draws > 1 else np.zeros(phi.shape[1])
+        return Game(ask.region, ask.children, values.mean(0), phi.mean(0), errors)
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """A game to play, and its coalitions in the order that `shapley` takes."""
+
+    region: Region
+    children: tuple[Region, ...]
+    coalitions: tuple[Coalition, ...]
+
+    @classmethod
+    def of(cls, region: Region) -> _Ask:
+        # A root too small to be split plays alone.
+        children = region.split() or (region,)
+        if len(children) > MOST_PLAYERS:
+            message = (
+                f"partition splits a region into {len(children)} parts, and so into "
+                f"2**{len(children)} coalitions; use one of at most {MOST_PLAYERS} parts, "
+                "such as Bisection"
+            )
+            raise ArgumentError(message)
+        between = [tuple(compress(children, shown)) for shown in _subsets(len(children))]
+        # Nothing shown is the bare baseline, and all parts are the region itself, which its
+        # parent's game has seen already: a coalition is its own cache key.
+        return cls(region, children, ((), *between, (region,)))
+
+
+@cache
+def _subsets(players: int) -> tuple[tuple[bool, ...], ...]:
+    """Return which players are in each coalition but the empty and the full one."""
+    return tuple(
+        tuple(bool(c >> player & 1) for player in range(players)) for c in range(1, 2**players - 1)
+    )
+
+
+def run(
+    groups: Iterable[Sequence[Job]],
+    session: Session,
+    progress: Callable[[Progress], None] | None = None,
+) -> Iterator[Job]:
+    """Yield jobs as they finish. The jobs of a group share a canvas, and so its scores."""
+    queue = _Queue(session)
+    upcoming, more = iter(groups), True
+    in_flight: dict[Canvas, int] = {}
+    evaluations = finished = 0
+    while True:
+        if queue.ready:
+            job = queue.ready.popleft()
+            job.advance()
+            if job.found is None:
+                queue.ask(job)
+                continue
+            finished += 1
+            in_flight[job.canvas] -= 1
+            if not in_flight[job.canvas]:
+                del in_flight[job.canvas]
+            yield job
+        elif more and len(in_flight) < IMAGES_IN_FLIGHT and queue.has_room():
+            group = next(upcoming, ())
+            more = bool(group)
+            for job in group:
+                in_flight[job.canvas] = len(group)
+                queue.ask(job)
+        elif in_flight:
+            evaluations += queue.score_batch()
+            if progress is not None:
+                progress(Progress(evaluations, finished, len(in_flight)))
+        else:
+            return
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A coalition's scores so far, and the jobs that wait for them."""
+
+    values: NDArray[np.float64]
+    left: int
+    jobs: list[Job]
+
+
+class _Queue:
+    """Rows that wait for a batch, by image shape, and jobs that have all they asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self.ready: deque[Job] = deque()
+        self._session = session
+        self._rows: defaultdict[tuple[int, ...], deque[tuple[Row, _Pending]]] = defaultdict(deque)
+        self._pending: defaultdict[Canvas, dict[Coalition, _Pending]] = defaultdict(dict)
+
+    def has_room(self) -> bool:
+        """Tell whether the next batch would not be full."""
+        rows = self._longest()
+        return not rows or len(rows) < self._capacity(rows)
+
+    def ask(self, job: Job) -> None:
+        """Queue what a job wants and nobody has asked for yet."""
+        canvas, pending = job.canvas, self._pending[job.canvas]
+        rows = self._rows[canvas.shape]
+        for kept in job.wanted():
+            if kept in canvas.scores:
+                continue
+            entry = pending.get(kept)
+            if entry is None:
+                count = canvas.count(kept)
+                entry = _Pending(np.empty((canvas.draws, len(canvas.targets))), count, [])
+                pending[kept] = entry
+                rows.extend((Row(canvas, kept, draw), entry) for draw in range(count))
+            entry.jobs.append(job)
+            job.missing += 1
+        if not job.missing:
+            self.ready.append(job)
+
+    def score_batch(self) -> int:
+        """Score one batch, and return how many rows it had."""
+        rows = self._longest()
+        batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
+        outputs = self._session.score([row for row, _ in batch])
+        start = 0
+        for canvas, group in groupby(batch, key=lambda item: item[0].canvas):
+            items = list(group)
+            stop = start + len(items)
+            values = canvas.measure([row.kept for row, _ in items], outputs[start:stop])
+            for (row, entry), value in zip(items, values, strict=True):
+                self._record(row, entry, value)
+            start = stop
+        return len(batch)
+
+    def _record(self, row: Row, entry: _Pending, value: NDArray[np.float64]) -> None:
+        # Where one input is enough for all draws, its score is every draw's.
+        entry.values[row.draw if row.canvas.count(row.kept) > 1 else slice(None)] = value
+        entry.left -= 1
+        if entry.left:
+            return
+        row.canvas.scores[row.kept] = entry.values
+        del self._pending[row.canvas][row.kept]
+        for job in entry.jobs:
+            job.missing -= 1
+            if not job.missing:
+                self.ready.append(job)
+
+    def _longest(self) -> deque[tuple[Row, _Pending]]:
+        return max(self._rows.values(), key=len, default=deque())
+
+    def _capacity(self, rows: deque[tuple[Row, _Pending]]) -> int:
+        image = rows[0][0].canvas.image
+        return self._session.capacity(rows[0][0].canvas.shape, image.dtype.itemsize)

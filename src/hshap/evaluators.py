@@ -1,0 +1,177 @@
+"""Evaluators: score rows, that is coalitions shown on canvases, with a model.
+
+An evaluator is a recipe; `open()` gives the session that does the work of one run and holds what
+the run can reuse. An accelerator implements these two protocols and nothing else.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from hshap import checks
+from hshap.errors import HshapError
+from hshap.models import Runner, free_memory, out_of_memory, runner
+from hshap.recipes import recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.canvas import Array, Row
+    from hshap.regions import Coalition
+
+LARGEST_BATCH = 64
+LARGEST_BYTES = 128 * 2**20
+
+
+class Session(Protocol):
+    """Scores rows during one run."""
+
+    def put(self, array: NDArray[Any]) -> Array:
+        """Bring an array to where inputs are painted."""
+        ...
+
+    def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
+        """Say how many images of a shape make a full batch."""
+        ...
+
+    def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """Return the model's outputs `(rows, classes)`. All rows have one image shape."""
+        ...
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """A recipe for scoring rows."""
+
+    def open(self) -> Session:
+        """Start a run."""
+        ...
+
+
+@recipe
+class Batched:
+    """Paint every coalition in full and call the model on batches of them.
+
+    `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
+    or any callable from a read-only NumPy batch `(n, *image.shape)` to scores `(n,)` or
+    `(n, classes)`. By default a batch has up to 64 images and 128 MiB of input. When memory runs
+    out, the batch is halved and the run goes on. `autocast` ("bfloat16", "float16") and
+    `channels_last` are for torch.
+
+    >>> Batched(lambda batch: batch.mean(axis=(1, 2, 3)), batch_size=8).batch_size
+    8
+    """
+
+    model: Any
+    batch_size: int | None = None
+    autocast: str | None = None
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None:
+            checks.integer("batch_size", self.batch_size, minimum=1)
+        checks.flag("channels_last", self.channels_last)
+        self._runner()
+
+    def open(self) -> BatchedSession:
+        """Start a run."""
+        return BatchedSession(self._runner(), self.batch_size)
+
+    def _runner(self) -> Runner:
+        return runner(self.model, autocast=self.autocast, channels_last=self.channels_last)
+
+
+class BatchedSession:
+    """Paints rows into inputs that are kept, and calls the model on them."""
+
+    def __init__(self, run: Runner, batch_size: int | None) -> None:
+        self._runner = run
+        self._batch_size = batch_size
+        self._most: int | None = None  # what memory turned out to allow
+        self._inputs: _Inputs | None = None
+
+    def put(self, array: NDArray[Any]) -> Array:
+        return self._runner.put(array)
+
+    def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
+        by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
+        wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
+        limits = (wanted, self._most, self._runner.largest_batch)
+        return min(limit for limit in limits if limit is not None)
+
+    def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        parts: list[NDArray[np.float64]] = []
+        done = 0
+        while done < len(rows):
+            batch = rows[done : done + (self._most or len(rows))]
+            try:
+                parts.append(self._run(batch))
+            except Exception as error:
+                if not out_of_memory(error) or len(batch) == 1:
+                    _add_context(error, batch)
+                    raise
+            else:
+                done += len(batch)
+                continue
+            # Outside the except clause: the traceback no longer holds the batch that was too big.
+            self._most = len(batch) // 2
+            self._inputs = None
+            free_memory()
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _run(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        image = rows[0].canvas.image
+        shape = rows[0].canvas.shape
+        if self._inputs is None or not self._inputs.fits(shape, len(rows)):
+            self._inputs = None  # let go of the old ones before asking for new
+            self._inputs = _Inputs(self._runner.inputs(len(rows), shape, image.dtype), len(rows))
+        for place, row in enumerate(rows):
+            self._inputs.paint(place, row)
+        scores, untouched = self._runner.run(self._inputs.array, len(rows))
+        if not untouched:
+            self._inputs.forget()
+        return scores
+
+
+class _Inputs:
+    """A batch of inputs; each remembers what was painted on it, so that only that is undone."""
+
+    def __init__(self, array: Array, count: int) -> None:
+        self.array = array
+        self._under: list[Array | None] = [None] * count
+        self._over: list[Coalition] = [()] * count
+
+    def fits(self, shape: tuple[int, ...], count: int) -> bool:
+        return tuple(self.array.shape[1:]) == tuple(shape) and len(self._under) >= count
+
+    def paint(self, place: int, row: Row) -> None:
+        target, under = self.array[place], row.canvas.stand_in(row.kept, row.draw)
+        if self._under[place] is under:
+            for region in self._over[place]:
+                pixels = (slice(None), *region.index)
+                target[pixels] = under[pixels]
+        else:
+            target[...] = under
+        image = row.canvas.image
+        for region in row.kept:
+            pixels = (slice(None), *region.index)
+            target[pixels] = image[pixels]
+        self._under[place], self._over[place] = under, row.kept
+
+    def forget(self) -> None:
+        self._under = [None] * len(self._under)
+
+
+def _add_context(error: Exception, rows: Sequence[Row]) -> None:
+    """Say what the model was given when it failed."""
+    if not isinstance(error, HshapError):
+        canvas = rows[0].canvas
+        error.add_note(
+            f"hshap: the model failed on a batch of {len(rows)} inputs of shape {canvas.shape}, "
+            f"the first from image {canvas.position} of the run"
+        )

@@ -1,0 +1,201 @@
+"""The explainer: model, baseline, partition and search bound together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
+
+from hshap import checks
+from hshap.arrays import as_image
+from hshap.canvas import Canvas
+from hshap.engine import Job, Progress, run
+from hshap.errors import ArgumentError
+from hshap.evaluators import Batched, Evaluator
+from hshap.explanation import Explanation
+from hshap.partitions import Partition, Shifted
+from hshap.recipes import describe, recipe
+from hshap.search import DepthFirst, Found, Search
+from hshap.spin import Spin
+from hshap.targets import Target, as_targets, describe_target, is_several
+from hshap.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hshap.baselines import Baseline
+    from hshap.evaluators import Session
+
+    OnProgress = Callable[[Progress], None]
+
+EXAMPLES = {
+    "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
+    "partition": "Dyadic(min_size=10) or Bisection(min_size=10)",
+    "search": "DepthFirst(tolerance=0.0) or BreadthFirst(percentile=70)",
+}
+
+
+@recipe
+class Explainer:
+    """Find where in an image a model saw what it says.
+
+    `model` is a torch module, an ONNX session, any callable `(n, *image.shape) -> (n, classes)`, or
+    an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> def has_bright_pixel(batch):
+    ...     return (batch > 0.5).any(axis=(1, 2, 3)).astype(float)
+    >>> image = np.zeros((1, 8, 8))
+    >>> image[0, 2, 5] = 1.0
+    >>> explainer = Explainer(
+    ...     has_bright_pixel, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=1)
+    ... )
+    >>> explainer.explain(image, target=0).leaves
+    (Box(start=(2, 5), stop=(3, 6)),)
+    """
+
+    model: Any
+    baseline: Baseline
+    partition: Partition
+    search: Search = DepthFirst()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Evaluator):
+            object.__setattr__(self, "model", Batched(self.model))
+        for name, examples in EXAMPLES.items():
+            value = getattr(self, name)
+            if isinstance(value, type) or not callable(value):
+                message = f"{name} is {checks.shown(value)}; pass one such as {examples}"
+                raise ArgumentError(message)
+
+    @overload
+    def explain(
+        self, image: Any, target: Target, *, progress: OnProgress | None = None
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self, image: Any, target: Sequence[Target], *, progress: OnProgress | None = None
+    ) -> list[Explanation]: ...
+
+    def explain(
+        self,
+        image: Any,
+        target: Target | Sequence[Target],
+        *,
+        progress: OnProgress | None = None,
+    ) -> Explanation | list[Explanation]:
+        """Explain one image.
+
+        `target` is the class to explain, or a callable from the model's outputs `(n, classes)` to
+        one number each. A list of them gives a list of explanations, which share evaluations.
+        """
+        several = as_targets(target)
+        jobs = self._run([(image, several)], progress)
+        found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
+        return found if is_several(target) else found[0]
+
+    def explain_many(
+        self,
+        pairs: Iterable[tuple[Any, Target | Sequence[Target]]],
+        *,
+        progress: OnProgress | None = None,
+    ) -> Iterator[Explanation]:
+        """Explain `(image, target)` pairs in shared batches, and yield results as they finish.
+
+        `explanation.position` says which pair it answers. Pairs are read as they are needed.
+        """
+        return (explanation for _, explanation in self._run(pairs, progress))
+
+    def _run(
+        self, pairs: Iterable[Any], progress: OnProgress | None
+    ) -> Iterator[tuple[Job, Explanation]]:
+        session, settings = self.model.open(), _settings(self)
+        groups = (self._jobs(session, *numbered) for numbered in enumerate(pairs))
+        for job in run(groups, session, progress):
+            yield job, _explanation(job, settings)
+
+    def _jobs(self, session: Session, position: int, pair: Any) -> list[Job]:
+        try:
+            image, target = pair
+        except (TypeError, ValueError):
+            message = (
+                f"pairs: entry {position} is {checks.shown(pair)}; pass (image, target) tuples"
+            )
+            raise ArgumentError(message) from None
+        canvas = _canvas(self, session, image, as_targets(target), position)
+        return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
+
+
+def cycle_spin(
+    explainer: Explainer,
+    image: Any,
+    target: Target,
+    *,
+    shifts: Iterable[int | Sequence[int]],
+    progress: OnProgress | None = None,
+) -> Spin:
+    """Explain an image over shifted partitions, whose maps are then averaged.
+
+    A shift is one number of pixels for all spatial axes, or one for each. Every shift that is given
+    counts once, the same one twice if it is given twice.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> explainer = Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1]).saliency().shape
+    (8, 8)
+    """
+    partitions = [Shifted(explainer.partition, shift) for shift in shifts]
+    if not partitions:
+        message = "shifts is empty; pass at least one, for example [(0, 0), (0, 5), (5, 0), (5, 5)]"
+        raise ArgumentError(message)
+    if is_several(target):
+        message = (
+            f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
+        )
+        raise ArgumentError(message)
+    session = explainer.model.open()
+    canvas = _canvas(explainer, session, image, as_targets(target), 0)
+    pixels = as_image("image", image)
+    jobs = [Job(canvas, 0, explainer.search, partition(pixels)) for partition in partitions]
+    finished = set(run([jobs], session, progress))
+    members = [
+        _explanation(job, _settings(replace(explainer, partition=partition)))
+        for job, partition in zip(jobs, partitions, strict=True)
+        if job in finished
+    ]
+    return Spin(tuple(members), sum(map(canvas.count, canvas.scores)))
+
+
+def _canvas(
+    explainer: Explainer, session: Session, image: Any, targets: tuple[Target, ...], position: int
+) -> Canvas:
+    pixels = as_image("image", image)
+    root = explainer.partition(pixels)
+    fill = explainer.baseline(pixels)
+    return Canvas(pixels, fill, root, targets, put=session.put, position=position)
+
+
+def _explanation(job: Job, settings: dict[str, Any]) -> Explanation:
+    found, canvas = job.found or Found(()), job.canvas
+    return Explanation(
+        grid=canvas.grid,
+        target=describe_target(canvas.targets[job.column]),
+        leaves=found.leaves,
+        games=tuple(job.games),
+        evaluations=job.evaluations,
+        seconds=job.seconds,
+        draws=canvas.draws,
+        unfinished=found.unfinished,
+        position=canvas.position,
+        settings=settings,
+    )
+
+
+def _settings(explainer: Explainer) -> dict[str, Any]:
+    return {"hshap": __version__, **describe(explainer)}

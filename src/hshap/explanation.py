@@ -1,0 +1,209 @@
+"""The result of a run: what was found, every game that led there, and ways to look at it.
+
+Nothing here calls a model: maps, boxes and coarser readings come from the games that were played.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hshap import storage
+from hshap.display import as_html, as_text
+from hshap.errors import ArgumentError
+from hshap.plot import draw
+from hshap.reading import reread
+from hshap.regions import Region, blocks, touching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from hshap.search import Game
+
+
+class Finding(NamedTuple):
+    """A box of relevant pixels: first pixel, the one past the last, and its largest coefficient."""
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    score: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Where in an image a model saw what it says.
+
+    `leaves` are the relevant regions, `games` all that were played, the root's first. `evaluations`
+    counts the model inputs that this explanation rests on, shared with others or not. `unfinished`
+    are the leaves that a budget left unsplit. `position` says which image of a run was explained.
+    """
+
+    grid: tuple[int, ...]
+    target: int | str
+    leaves: tuple[Region, ...]
+    games: tuple[Game, ...]
+    evaluations: int
+    seconds: float
+    draws: int = 1
+    unfinished: tuple[Region, ...] = ()
+    position: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the search came to its own end and not to that of its budget."""
+        return not self.unfinished
+
+    @property
+    def score(self) -> float:
+        """The model's score on the whole image."""
+        return float(self.games[0].values[-1])
+
+    @property
+    def baseline_score(self) -> float:
+        """The model's mean score on the bare baseline."""
+        return float(self.games[0].values[0])
+
+    @property
+    def residual(self) -> float:
+        """What `attribution()` leaves out of `score - baseline_score`."""
+        shares = self._shares
+        return self.games[0].total - sum(shares.get(leaf, 0.0) for leaf in self.leaves)
+
+    def saliency(self) -> NDArray[np.float64]:
+        """Return the paper's map: one in all, spread evenly over the relevant pixels.
+
+        With nothing relevant, all is 0.
+        """
+        relevant = self._paint(lambda _: 1.0)
+        return relevant / max(relevant.sum(), 1.0)
+
+    def coefficients(self) -> NDArray[np.float64]:
+        """Return a map in which each leaf shows the coefficient it has in its own game."""
+        return self._paint(lambda leaf: self._weights[leaf][0])
+
+    def errors(self) -> NDArray[np.float64]:
+        """Return a map of the coefficients' standard errors: 0 unless the baseline is random."""
+        return self._paint(lambda leaf: self._weights[leaf][1])
+
+    def attribution(self) -> NDArray[np.float64]:
+        """Return a map that adds up, but for `residual`, to `score - baseline_score`.
+
+        A region's share goes to its parts in proportion to their positive coefficients, from the
+        root down; a leaf spreads its own evenly. What falls to parts that were dropped is the
+        residual.
+        """
+        return self._paint(lambda leaf: self._shares.get(leaf, 0.0) / leaf.size)
+
+    def boxes(self, *, merge: bool = True) -> list[Finding]:
+        """Return the boxes around what was found, the highest score first.
+
+        `merge` joins leaves that touch; a box then goes around all of them.
+        """
+        pieces = [
+            (bounds, self._weights[leaf][0])
+            for leaf in self.leaves
+            for bounds in blocks(leaf, self.grid)
+        ]
+        groups = [[i] for i in range(len(pieces))]
+        if merge:
+            groups = touching([bounds for bounds, _ in pieces], self.leaves, self.grid)
+        found = [_around([pieces[i] for i in group]) for group in groups]
+        return sorted(found, key=lambda finding: (-finding.score, finding.start))
+
+    def at(
+        self,
+        *,
+        min_size: int | Sequence[int] | None = None,
+        tolerance: float | None = None,
+        percentile: float | None = None,
+    ) -> Explanation:
+        """Return the same run read more coarsely, or more strictly, without a model call.
+
+        A region becomes a leaf as soon as no axis is longer than `min_size`. This equals a new run
+        at that size wherever every axis is split alike, and always for `Bisection`.
+        """
+        return reread(self, min_size=min_size, tolerance=tolerance, percentile=percentile)
+
+    def plot(
+        self,
+        image: Any = None,
+        *,
+        heat: NDArray[Any] | None = None,
+        outlines: bool = True,
+        title: str | None = None,
+    ) -> Any:
+        """Return a matplotlib figure: the map over the image, the tree's outlines, a colour bar.
+
+        `heat` is the map to show, by default `coefficients()`.
+        """
+        shown = self.coefficients() if heat is None else np.asarray(heat)
+        if shown.shape != self.grid:
+            message = f"heat has shape {shown.shape}; pass a map of shape {self.grid}"
+            raise ArgumentError(message)
+        visited = [box for game in self.games for box in blocks(game.region, self.grid)]
+        found = [box for leaf in self.leaves for box in blocks(leaf, self.grid)]
+        return draw(
+            image,
+            shown,
+            trees=(visited, found) if outlines else ([], []),
+            title=as_text(self) if title is None else title,
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one compressed file, without pickle."""
+        storage.write(path, self)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Explanation:
+        """Read what `save` wrote. Regions compare equal to the saved ones."""
+        return cls(**storage.read(path))
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {as_text(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def _paint(self, value: Callable[[Region], float]) -> NDArray[np.float64]:
+        out = np.zeros(self.grid)
+        for leaf in self.leaves:
+            out[leaf.index] = value(leaf)
+        return out
+
+    @cached_property
+    def _weights(self) -> dict[Region, tuple[float, float]]:
+        """Coefficient and standard error of every region seen."""
+        root = self.games[0]
+        # The root has no game but the whole; its error is not kept, so it is not known.
+        weights = {root.region: (root.total, 0.0 if self.draws == 1 else float("nan"))}
+        for game in self.games:
+            pairs = zip(game.coefficients.tolist(), game.errors.tolist(), strict=True)
+            weights.update(zip(game.children, pairs, strict=True))
+        return weights
+
+    @cached_property
+    def _shares(self) -> dict[Region, float]:
+        """Share of every region seen in what the image adds to the baseline."""
+        shares = {self.games[0].region: self.games[0].total}
+        for game in self.games:
+            positive = np.maximum(game.coefficients, 0.0)
+            if positive.any():
+                parts = shares[game.region] * (positive / positive.sum())
+                shares.update(zip(game.children, parts.tolist(), strict=True))
+        return shares
+
+
+def _around(pieces: list[tuple[Any, float]]) -> Finding:
+    starts, stops = zip(*(bounds for bounds, _ in pieces), strict=True)
+    return Finding(
+        tuple(map(min, zip(*starts, strict=True))),
+        tuple(map(max, zip(*stops, strict=True))),
+        max(score for _, score in pieces),
+    )

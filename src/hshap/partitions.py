@@ -1,0 +1,154 @@
+"""Partitions: recipes that turn an image into its root region.
+
+A partition is any callable `image -> Region`; the region knows how to go on splitting. Nothing
+here knows a baseline, a search or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap import checks
+from hshap.errors import ArgumentError
+from hshap.recipes import recipe
+from hshap.regions import Box, Region, rolled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Partition = Callable[[Any], Region]
+"""Takes an image `(channels, *grid)` and returns the region of all its pixels."""
+
+
+@recipe
+class Dyadic:
+    """Halve every axis that is longer than `min_size` at once: halves, quadrants, octants.
+
+    A region none of whose axes is longer is a leaf. `min_size` is in pixels, one number or one
+    for each spatial axis.
+
+    >>> [part.size for part in Dyadic(min_size=2)(np.zeros((3, 4, 5))).split()]
+    [4, 6, 4, 6]
+    """
+
+    min_size: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", checks.sides("min_size", self.min_size))
+
+    def __call__(self, image: Any) -> Region:
+        """Return the box of all pixels."""
+        return _root(image, self.min_size, self.split)
+
+    def split(self, box: Box) -> tuple[Region, ...]:
+        """Return the halves, quadrants or octants of a box; none if it is a leaf."""
+        limits = _limits(self.min_size, box)
+        spans = [
+            _halves(a, b) if b - a > limit else ((a, b),)
+            for a, b, limit in zip(box.start, box.stop, limits, strict=True)
+        ]
+        if all(len(span) == 1 for span in spans):
+            return ()
+        return tuple(
+            Box(tuple(a for a, _ in corner), tuple(b for _, b in corner), box.rule)
+            for corner in product(*spans)
+        )
+
+
+@recipe
+class Bisection:
+    """Halve the longest axis: two players, and so two new evaluations for each node.
+
+    Only axes longer than `min_size` are halved, and a region that has none is a leaf. Of equally
+    long axes, the first is taken.
+
+    >>> [part.size for part in Bisection(min_size=2)(np.zeros((3, 4, 5))).split()]
+    [8, 12]
+    """
+
+    min_size: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_size", checks.sides("min_size", self.min_size))
+
+    def __call__(self, image: Any) -> Region:
+        """Return the box of all pixels."""
+        return _root(image, self.min_size, self.split)
+
+    def split(self, box: Box) -> tuple[Region, ...]:
+        """Return the two halves of a box; none if it is a leaf."""
+        limits = _limits(self.min_size, box)
+        lengths = [
+            length if length > limit else 0 for length, limit in zip(box.shape, limits, strict=True)
+        ]
+        if not any(lengths):
+            return ()
+        axis = lengths.index(max(lengths))
+        halves = _halves(box.start[axis], box.stop[axis])
+        return tuple(
+            Box(
+                (*box.start[:axis], a, *box.start[axis + 1 :]),
+                (*box.stop[:axis], b, *box.stop[axis + 1 :]),
+                box.rule,
+            )
+            for a, b in halves
+        )
+
+
+@recipe
+class Shifted:
+    """Another partition, moved by `offset` pixels around the borders of the image.
+
+    `offset` is one number for all spatial axes, or one for each; any whole number will do.
+
+    >>> root = Shifted(Dyadic(min_size=2), offset=1)(np.zeros((3, 4, 4)))
+    >>> root.split()[0]
+    Box(start=(1, 1), stop=(3, 3))
+    """
+
+    partition: Partition
+    offset: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.partition, type) or not callable(self.partition):
+            message = (
+                f"partition must be a partition, got {checks.shown(self.partition)}; "
+                "pass one such as Dyadic(min_size=10)"
+            )
+            raise ArgumentError(message)
+        object.__setattr__(self, "offset", _offset(self.offset))
+
+    def __call__(self, image: Any) -> Region:
+        """Return the region of all pixels, whose parts are shifted."""
+        grid = tuple(image.shape[1:])
+        offset = checks.per_axis("offset", _offset(self.offset), len(grid))
+        axes = tuple(range(1, image.ndim))
+        # The inner partition may look at the pixels, so it is shown the image moved back.
+        root = self.partition(np.roll(image, [-o for o in offset], axes))
+        return rolled(root, offset, grid)
+
+
+def _root(image: NDArray[Any], min_size: Any, rule: Callable[[Box], Any]) -> Box:
+    grid = tuple(image.shape[1:])
+    checks.per_axis("min_size", min_size, len(grid))
+    return Box((0,) * len(grid), grid, rule)
+
+
+def _limits(min_size: Any, box: Box) -> tuple[int, ...]:
+    return checks.per_axis("min_size", min_size, len(box.start))
+
+
+def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    middle = (start + stop) // 2
+    return (start, middle), (middle, stop)
+
+
+def _offset(offset: Any) -> int | tuple[int, ...]:
+    # Offsets may be negative or longer than the axis: rolling takes them all.
+    if isinstance(offset, Sequence) and not isinstance(offset, str):
+        return tuple(checks.integer("offset", o, minimum=-(10**9)) for o in offset)
+    return checks.integer("offset", offset, minimum=-(10**9))

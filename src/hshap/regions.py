@@ -1,0 +1,270 @@
+"""Regions: hashable sets of pixels.
+
+A region knows its pixels and its parts, nothing of images, baselines or models. Two regions of one
+class are equal if their pixels are, whatever partition they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Index = tuple[Any, ...]
+"""One slice or integer array for each spatial axis."""
+
+Bounds = tuple[tuple[int, ...], tuple[int, ...]]
+"""First pixel, and the one past the last, on each axis."""
+
+
+class Region(Protocol):
+    """A hashable set of pixels that knows how to split."""
+
+    @property
+    def index(self) -> Index:
+        """Index of the pixels, for the spatial axes of an array."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of pixels."""
+        ...
+
+    def split(self) -> tuple[Region, ...]:
+        """Return disjoint parts that cover the region, or none if it is a leaf."""
+        ...
+
+
+Coalition = tuple[Region, ...]
+"""The regions that are kept; every other pixel is hidden."""
+
+Rule = Callable[[Any], tuple[Region, ...]]
+"""Gives a region's parts."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A block of pixels from `start` up to, not including, `stop`.
+
+    >>> Box((0, 0), (2, 3)).size
+    6
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    rule: Rule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def index(self) -> Index:
+        """One slice for each axis."""
+        return tuple(map(slice, self.start, self.stop))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Side lengths."""
+        return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Number of pixels."""
+        return prod(self.shape)
+
+    def split(self) -> tuple[Region, ...]:
+        """Return the parts that the box's rule gives; a box without a rule is a leaf."""
+        return () if self.rule is None else self.rule(self)
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """A block that runs over the border of the grid and goes on at the other side."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    rule: Rule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def index(self) -> Index:
+        """An open mesh of integer arrays."""
+        return self._mesh
+
+    @cached_property
+    def _mesh(self) -> Index:
+        spans = zip(self.start, self.shape, self.grid, strict=True)
+        return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+
+    @property
+    def size(self) -> int:
+        """Number of pixels."""
+        return prod(self.shape)
+
+    def split(self) -> tuple[Region, ...]:
+        """Return the parts that the block's rule gives."""
+        return () if self.rule is None else self.rule(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pixels:
+    """Any set of pixels, by their sorted positions in the flattened grid."""
+
+    flat: NDArray[np.intp]
+    grid: tuple[int, ...]
+    rule: Rule | None = None
+
+    @property
+    def index(self) -> Index:
+        """One integer array for each axis."""
+        return self._positions
+
+    @cached_property
+    def _positions(self) -> Index:
+        return np.unravel_index(self.flat, self.grid)
+
+    @property
+    def size(self) -> int:
+        """Number of pixels."""
+        return len(self.flat)
+
+    def split(self) -> tuple[Region, ...]:
+        """Return the parts that the set's rule gives."""
+        return () if self.rule is None else self.rule(self)
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(self.flat.tobytes()).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pixels):
+            return NotImplemented
+        return self.grid == other.grid and np.array_equal(self.flat, other.flat)
+
+    def __hash__(self) -> int:
+        return hash((self._digest, self.grid))
+
+    def __repr__(self) -> str:
+        return f"Pixels({self.size} of {self.grid}, {self._digest})"
+
+
+@dataclass(frozen=True)
+class _RolledParts:
+    """The rule of a rolled region: split where it came from, and roll the parts.
+
+    Parts come in the order of their place, not of their origin: coalitions that coincide under two
+    shifts are then equal, and scored once.
+    """
+
+    origin: Region
+    offset: tuple[int, ...]
+    grid: tuple[int, ...]
+
+    def __call__(self, _: Region) -> tuple[Region, ...]:
+        parts = (rolled(part, self.offset, self.grid) for part in self.origin.split())
+        return tuple(sorted(parts, key=_first_pixel))
+
+
+def _first_pixel(region: Box | Rolled | Pixels) -> tuple[int, ...]:
+    return (int(region.flat[0]),) if isinstance(region, Pixels) else region.start
+
+
+def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Box | Rolled | Pixels:
+    """Return a region moved by `offset` pixels around the borders of the grid.
+
+    The answer is a plain box wherever the pixels form one, so that shifted partitions share it.
+    """
+    rule = _RolledParts(region, offset, grid)
+    if not isinstance(region, Box):
+        moved = tuple(
+            (np.asarray(axis) + o) % n
+            for axis, o, n in zip(_coordinates(region, grid), offset, grid, strict=True)
+        )
+        return Pixels(np.sort(np.ravel_multi_index(moved, grid)), grid, rule)
+    start = tuple(
+        # A block as long as its axis covers it wherever it starts.
+        0 if side == n else (a + o) % n
+        for a, side, o, n in zip(region.start, region.shape, offset, grid, strict=True)
+    )
+    stop = tuple(a + side for a, side in zip(start, region.shape, strict=True))
+    if all(b <= n for b, n in zip(stop, grid, strict=True)):
+        return Box(start, stop, rule)
+    return Rolled(start, region.shape, grid, rule)
+
+
+def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return an array that is True on the pixels of any of the regions."""
+    out = np.zeros(grid, dtype=bool)
+    for region in regions:
+        out[region.index] = True
+    return out
+
+
+def extent(region: Region, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the side lengths of a region; for a free form, of the box around it."""
+    if isinstance(region, (Box, Rolled)):
+        return region.shape
+    (start, stop), *_ = blocks(region, grid)
+    return tuple(b - a for a, b in zip(start, stop, strict=True))
+
+
+def blocks(region: Region, grid: tuple[int, ...]) -> list[Bounds]:
+    """Return the boxes that a region fills; for a free form, the one around it."""
+    if isinstance(region, Box):
+        return [(region.start, region.stop)]
+    if isinstance(region, Rolled):
+        spans = zip(region.start, region.shape, grid, strict=True)
+        corners = product(*(_wrapped_spans(a, a + n, side) for a, n, side in spans))
+        return [(tuple(a for a, _ in c), tuple(b for _, b in c)) for c in corners]
+    axes = _coordinates(region, grid)
+    return [(tuple(int(a.min()) for a in axes), tuple(int(a.max()) + 1 for a in axes))]
+
+
+def _wrapped_spans(start: int, stop: int, side: int) -> list[tuple[int, int]]:
+    return [(start, stop)] if stop <= side else [(start, side), (0, stop - side)]
+
+
+def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
+    """Return the pixels of any region, one flat array of positions for each axis."""
+    return np.nonzero(mask((region,), grid))
+
+
+def touching(
+    pieces: list[Bounds], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> list[list[int]]:
+    """Group the pieces of regions, by number, that touch along a side.
+
+    `pieces` are the regions' blocks one after another. Pixels decide, not the boxes around them.
+    """
+    owner = np.full(grid, -1)
+    number = 0
+    for region in regions:
+        parts = blocks(region, grid)
+        owner[region.index] = number
+        if len(parts) > 1:
+            for offset, (start, stop) in enumerate(parts):
+                owner[tuple(map(slice, start, stop))] = number + offset
+        number += len(parts)
+    parent = list(range(len(pieces)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    for axis in range(len(grid)):
+        before = np.moveaxis(owner, axis, 0)[:-1]
+        after = np.moveaxis(owner, axis, 0)[1:]
+        meet = (before != after) & (before >= 0) & (after >= 0)
+        for a, b in np.unique(np.stack([before[meet], after[meet]], axis=1), axis=0):
+            parent[root(int(a))] = root(int(b))
+    groups: dict[int, list[int]] = {}
+    for i in range(len(pieces)):
+        groups.setdefault(root(i), []).append(i)
+    return list(groups.values())

@@ -1,0 +1,239 @@
+"""Searches: recipes that decide which games to play and which regions matter.
+
+A search is a generator: it asks for the games of some regions, is sent those games, and returns
+what it found. It never sees an image or a model, so any driver can run it: the engine with a model,
+`Explanation.at` with games played before.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap import checks
+from hshap.errors import ArgumentError
+from hshap.recipes import recipe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.regions import Region
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """A region's game: its parts are the players.
+
+    `values[c]` is the mean score with the parts in `c` shown (part `i` if bit `i` is set) and the
+    baseline elsewhere; `coefficients` are the parts' Shapley values, `errors` their standard errors
+    over the draws of a random baseline, 0 for a fixed one.
+    """
+
+    region: Region
+    children: tuple[Region, ...]
+    values: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+    @property
+    def total(self) -> float:
+        """What the whole region adds to the bare baseline."""
+        return float(self.values[-1] - self.values[0])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search returns: its leaves, and those among them that it had no budget to split."""
+
+    leaves: tuple[Region, ...]
+    unfinished: tuple[Region, ...] = ()
+
+
+Steps = Generator[list["Region"], Sequence[Game], Found]
+Search = Callable[["Region", int], Steps]
+"""Takes the root region and the number of draws that each value costs."""
+
+
+@recipe
+class DepthFirst:
+    """Keep parts whose coefficient is above an absolute tolerance (paper, algorithm 1).
+
+    Without a budget the order of visits cannot change the outcome, so up to `width` regions go at
+    once. With one, the most relevant regions go first, and what is not yet split when the budget
+    ends stays as it is. `keep_whole` keeps a relevant region none of whose parts is relevant alone,
+    which the paper drops.
+
+    >>> DepthFirst(tolerance=0.05, max_evaluations=500).tolerance
+    0.05
+    """
+
+    tolerance: float = 0.0
+    keep_whole: bool = False
+    max_evaluations: int | None = None
+    max_seconds: float | None = None
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "tolerance", checks.number("tolerance", self.tolerance, minimum=0.0)
+        )
+        _check_budget(self)
+
+    def __call__(self, root: Region, draws: int = 1) -> Steps:
+        """Ask for games, receive them and return what matters."""
+        budget = _Budget(self.max_evaluations, self.max_seconds, draws)
+        leaves: list[Region] = []
+        order = count()
+        frontier = [(-math.inf, next(order), root)]
+        while asked := budget.spend(frontier, self.width):
+            games = yield [region for _, region in asked]
+            for (phi_whole, _), game in zip(asked, games, strict=True):
+                relevant = [
+                    (phi, part)
+                    for phi, part in zip(game.coefficients, game.children, strict=True)
+                    if phi > self.tolerance
+                ]
+                for phi, part in relevant:
+                    if part.split():
+                        heapq.heappush(frontier, (-float(phi), -next(order), part))
+                    else:
+                        leaves.append(part)
+                if self.keep_whole and not relevant and _own(phi_whole, game) > self.tolerance:
+                    leaves.append(game.region)
+        unfinished = tuple(region for _, _, region in sorted(frontier, key=lambda entry: entry[:2]))
+        return Found((*leaves, *unfinished), unfinished)
+
+
+@recipe
+class BreadthFirst:
+    """Keep parts at or above a percentile of all coefficients of their level (algorithm 2).
+
+    A part must also be above 0. A budget and `keep_whole` work as in `DepthFirst`.
+
+    >>> BreadthFirst(percentile=70).percentile
+    70.0
+    """
+
+    percentile: float = 70.0
+    keep_whole: bool = False
+    max_evaluations: int | None = None
+    max_seconds: float | None = None
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        percentile = checks.number("percentile", self.percentile, minimum=0.0, maximum=100.0)
+        object.__setattr__(self, "percentile", percentile)
+        _check_budget(self)
+
+    def __call__(self, root: Region, draws: int = 1) -> Steps:
+        """Ask for games level by level, receive them and return what matters."""
+        budget = _Budget(self.max_evaluations, self.max_seconds, draws)
+        leaves: list[Region] = []
+        unfinished: list[Region] = []
+        level: list[_Entry] = [(-math.inf, 0, root)]
+        while level:
+            played: list[tuple[float, Game]] = []
+            while asked := budget.spend(level, self.width):
+                games = yield [region for _, region in asked]
+                played += zip((phi for phi, _ in asked), games, strict=True)
+            unfinished += [region for _, _, region in sorted(level, key=lambda entry: entry[:2])]
+            level = self._next_level(played, leaves)
+        return Found((*leaves, *unfinished), tuple(unfinished))
+
+    def _next_level(
+        self, played: Sequence[tuple[float, Game]], leaves: list[Region]
+    ) -> list[_Entry]:
+        """Return what goes on to the next level, and add to the leaves what does not."""
+        if not played:
+            return []
+        pooled = np.concatenate([game.coefficients for _, game in played])
+        cut = np.percentile(pooled, self.percentile)
+        level: list[_Entry] = []
+        for phi_whole, game in played:
+            for phi, part in zip(game.coefficients, game.children, strict=True):
+                if phi >= cut and phi > 0:
+                    if part.split():
+                        level.append((-float(phi), len(level), part))
+                    else:
+                        leaves.append(part)
+            relevant = _own(phi_whole, game) > 0
+            if self.keep_whole and relevant and not (game.coefficients > 0).any():
+                leaves.append(game.region)
+        heapq.heapify(level)
+        return level
+
+
+_Entry = tuple[float, int, "Region"]
+"""Minus the coefficient, a number that decides ties, and the region: the smallest goes first."""
+
+
+def _own(phi: float, game: Game) -> float:
+    """Return a region's coefficient; the root has none, and is measured by what it adds alone."""
+    return game.total if math.isinf(phi) else phi
+
+
+class _Budget:
+    """Hands out regions, the most relevant first, until evaluations or seconds are spent."""
+
+    def __init__(self, max_evaluations: int | None, max_seconds: float | None, draws: int) -> None:
+        self._limited = max_evaluations is not None or max_seconds is not None
+        self._left = math.inf if max_evaluations is None else max_evaluations
+        self._seconds = max_seconds
+        self._draws = draws
+        self._spent = 0
+        self._started = time.monotonic()
+
+    def spend(self, heap: list[_Entry], width: int) -> list[tuple[float, Region]]:
+        """Take up to `width` regions that can be paid for off the heap, with their coefficients."""
+        taken: list[tuple[float, Region]] = []
+        allowance = self._allowance()
+        while heap and len(taken) < width:
+            cost = self._cost(heap[0][2])
+            if cost > allowance:
+                self._refuse_too_small(cost)
+                break
+            allowance -= cost
+            self._left -= cost
+            self._spent += cost
+            phi, _, region = heapq.heappop(heap)
+            taken.append((-phi, region))
+        return taken
+
+    def _cost(self, region: Region) -> int:
+        """Count new evaluations: a region's own value and the baseline's are known but at first."""
+        if not self._limited:
+            return 0
+        inner = self._draws * max(2 ** len(region.split()) - 2, 0)
+        return inner + (0 if self._spent else self._draws + 1)
+
+    def _allowance(self) -> float:
+        """Count the evaluations that may be spent now; the pace so far tells how many fit."""
+        if self._seconds is None or not self._spent:
+            return self._left
+        passed = time.monotonic() - self._started
+        pace = self._spent / max(passed, 1e-9)
+        return min(self._left, pace * (self._seconds - passed))
+
+    def _refuse_too_small(self, cost: int) -> None:
+        if not self._spent:
+            message = (
+                f"max_evaluations={self._left} is less than the {cost} that the first game takes; "
+                f"pass {cost} or more"
+            )
+            raise ArgumentError(message)
+
+
+def _check_budget(search: DepthFirst | BreadthFirst) -> None:
+    checks.flag("keep_whole", search.keep_whole)
+    checks.integer("width", search.width, minimum=1)
+    if search.max_evaluations is not None:
+        checks.integer("max_evaluations", search.max_evaluations, minimum=1)
+    if search.max_seconds is not None:
+        checks.number("max_seconds", search.max_seconds, minimum=0.0)

@@ -1,0 +1,61 @@
+"""Exact Shapley values of small games. Knows nothing of images or models."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def shapley(values: Any) -> NDArray[np.float64]:
+    """Return the exact Shapley value of every player.
+
+    `values[..., c]` is the worth of coalition `c`; player `i` belongs to it if bit `i` of `c` is
+    set. The last axis shrinks from `2**players` to `players`; leading axes are games of their own.
+
+    >>> shapley([0.0, 1.0, 1.0, 1.0])  # either of two players wins alone
+    array([0.5, 0.5])
+    """
+    worth = _as_floats(values)
+    coalitions = worth.shape[-1] if worth.ndim else 0
+    players = coalitions.bit_length() - 1
+    if players < 1 or coalitions != 2**players:
+        message = (
+            f"values has shape {worth.shape}, but its last axis must hold all 2, 4, 8, ... "
+            "coalitions of 1, 2, 3, ... players; pass one value for each"
+        )
+        raise ArgumentError(message)
+    games, weights = worth.shape[:-1], _weights(players)
+    result = np.empty((*games, players))
+    for player in range(players):
+        # Axis -2 is the player's own bit, so the two halves differ in that player alone.
+        halves = worth.reshape(*games, -1, 2, 2**player)
+        gains = (halves[..., 1, :] - halves[..., 0, :]).reshape(*games, -1)
+        # Subtract before weighting: a null player then scores exactly 0.0, so tolerance 0 is safe.
+        result[..., player] = (gains * weights).sum(-1)
+    return result
+
+
+@cache
+def _weights(players: int) -> NDArray[np.float64]:
+    """Weight the gains of a player by the size of the coalition that is joined."""
+    sizes = np.bitwise_count(np.arange(2 ** (players - 1)))
+    by_size = np.array([1 / (players * comb(players - 1, size)) for size in range(players)])
+    weights = by_size[sizes]
+    weights.flags.writeable = False
+    return weights
+
+
+def _as_floats(values: Any) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        message = f"values has type {array.dtype}; pass real numbers"
+        raise ArgumentError(message)
+    return array.astype(np.float64, copy=False)

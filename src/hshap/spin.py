@@ -1,0 +1,54 @@
+"""Cycle spinning: several explanations of one image over shifted partitions, averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.plot import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from hshap.explanation import Explanation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spin:
+    """The explanations of one image over shifted partitions, and their mean maps.
+
+    `evaluations` counts each model input once, however many members rest on it.
+    """
+
+    members: tuple[Explanation, ...]
+    evaluations: int
+
+    def saliency(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps."""
+        return self._mean(lambda member: member.saliency())
+
+    def coefficients(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
+        return self._mean(lambda member: member.coefficients())
+
+    def attribution(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps."""
+        return self._mean(lambda member: member.attribution())
+
+    def plot(self, image: Any = None) -> Any:
+        """Return a matplotlib figure of the mean coefficients over the image."""
+        return draw(image, self.coefficients(), title=repr(self))
+
+    def __repr__(self) -> str:
+        return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations>"
+
+    def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
+        # One after another: no stack of maps, and the sum in the order that is given.
+        total = np.zeros(self.members[0].grid)
+        for member in self.members:
+            total += read(member)
+        return total / len(self.members)

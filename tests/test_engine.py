@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked, same_explanation
+
+from hshap import (
+    Batched,
+    Bisection,
+    Blur,
+    BreadthFirst,
+    Conditional,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Fixed,
+    References,
+    Shifted,
+    Similar,
+    cycle_spin,
+)
+
+
+def two_classes(batch):
+    """Score row by row, so that the batch around a row cannot matter to the last bit."""
+    rows = [(np.tanh(row[0]).max(), float(np.sort(row, axis=None)[-5:].sum())) for row in batch]
+    return np.array(rows)
+
+
+@pytest.fixture
+def images(rng):
+    shapes = [(1, 16, 16), (1, 12, 20), (1, 16, 16), (1, 9, 7), (1, 16, 16)]
+    return [rng.random(shape).astype(np.float32) ** 4 for shape in shapes]
+
+
+BASELINES = [
+    Constant(0.1),
+    Blur(2.0),
+    lambda image: Fixed(np.full(image.shape, 0.2))(image),
+    lambda image: References(np.linspace(0, 0.5, 3 * image.size).reshape(3, *image.shape))(image),
+    lambda image: Conditional(
+        Similar(np.linspace(0, 0.5, 5 * image.size).reshape(5, *image.shape)), draws=2
+    )(image),
+]
+SEARCHES = [
+    DepthFirst(0.02),
+    BreadthFirst(60),
+    DepthFirst(0.0, max_evaluations=150, keep_whole=True, width=3),
+]
+
+
+@pytest.mark.parametrize("baseline", BASELINES, ids=["constant", "blur", "fixed", "refs", "cond"])
+@pytest.mark.parametrize("search", SEARCHES, ids=["depth", "breadth", "budget"])
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_many_in_one_call_give_bit_for_bit_what_each_gives_alone(
+    images, baseline, search, batch_size
+):
+    alone = Explainer(two_classes, baseline=baseline, partition=Bisection(2), search=search)
+    many = Explainer(
+        Batched(two_classes, batch_size=batch_size),
+        baseline=baseline,
+        partition=Bisection(2),
+        search=search,
+    )
+    together = list(many.explain_many((image, [0, 1]) for image in images))
+    assert len(together) == 2 * len(images)
+    for found in together:
+        single = alone.explain(images[found.position], target=found.target)
+        assert same_explanation(found, single)
+
+
+def test_shifts_in_one_call_give_bit_for_bit_what_each_gives_alone(images):
+    image = images[1]
+    explainer = Explainer(two_classes, baseline=Constant(0.1), partition=Dyadic(3))
+    shifts = [(0, 0), (1, 2), (-3, 25), (0, 0), 4]
+    spun = cycle_spin(explainer, image, target=1, shifts=shifts)
+    for shift, member in zip(shifts, spun.members, strict=True):
+        alone = Explainer(
+            two_classes, baseline=Constant(0.1), partition=Shifted(Dyadic(3), shift)
+        ).explain(image, target=1)
+        assert same_explanation(member, alone)
+
+
+@pytest.mark.parametrize("shifts", [[0], [(1, 1)], [0, 0, (2, 3)], [(5, -7), (100, 3), 1, 2, 3]])
+def test_cycle_spinning_averages_over_every_shift_that_is_given(shifts, rng):
+    image = rng.random((1, 8, 12))
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=Dyadic(2))
+    spun = cycle_spin(explainer, image, target=0, shifts=shifts)
+    expected = np.zeros((8, 12))
+    for shift in shifts:
+        # Roll the image itself, explain it with a model that rolls it back, and roll the map.
+        offset = (shift, shift) if isinstance(shift, int) else shift
+        back = lambda batch, o=offset: two_classes(np.roll(batch, o, (2, 3)))
+        moved = np.roll(image, [-o for o in offset], (1, 2))
+        member = Explainer(back, baseline=Constant(0.0), partition=Dyadic(2)).explain(
+            moved, target=0
+        )
+        expected += np.roll(member.saliency(), offset, (0, 1)) / len(shifts)
+    np.testing.assert_allclose(spun.saliency(), expected, atol=1e-15)
+    np.testing.assert_allclose(spun.saliency().sum(), 1.0)
+
+
+def test_cycle_spinning_scores_nothing_twice():
+    seen = []
+
+    def model(batch):
+        seen.extend(row.tobytes() for row in batch)
+        return any_marked(batch)
+
+    explainer = Explainer(model, baseline=Constant(-1.0), partition=Dyadic(1))
+    image = marked((8, 8), [9, 30]) + 0.01 * np.arange(64, dtype=np.float32).reshape(1, 8, 8) / 64
+    spun = cycle_spin(explainer, image, target=0, shifts=[0, 8, (0, 16), 4, (4, -4), 3])
+    assert spun.evaluations == len(seen) == len(set(seen))
+    assert spun.evaluations < sum(member.evaluations for member in spun.members)
+
+
+def test_classes_of_one_image_share_evaluations():
+    calls = []
+
+    def model(batch):
+        calls.append(len(batch))
+        return np.stack([any_marked(batch), any_marked(batch), any_marked(1 - batch)], axis=1)
+
+    explainer = Explainer(model, baseline=Constant(0.5), partition=Dyadic(1))
+    image = marked((8, 8), [9, 30])
+    one = explainer.explain(image, target=0)
+    spent = sum(calls)
+    assert spent == one.evaluations
+    calls.clear()
+    both = explainer.explain(image, target=[0, 1])
+    assert sum(calls) == spent
+    assert [found.target for found in both] == [0, 1]
+    assert [found.evaluations for found in both] == [spent, spent]
+
+
+def test_results_come_in_the_order_of_targets(images):
+    explainer = Explainer(two_classes, baseline=Constant(0.1), partition=Dyadic(3))
+    found = explainer.explain(images[0], target=[1, 0, 1])
+    assert [explanation.target for explanation in found] == [1, 0, 1]
+
+
+def test_no_coalition_is_scored_twice_and_inputs_are_right():
+    seen = []
+
+    def model(batch):
+        seen.extend(row.copy() for row in batch)
+        return any_marked(batch)
+
+    image = marked((8, 8), [0, 27, 63]) + np.float32(0.01)
+    found = Explainer(model, baseline=Constant(-1.0), partition=Dyadic(1)).explain(image, target=0)
+    assert len({row.tobytes() for row in seen}) == len(seen) == found.evaluations
+    for row in seen:
+        assert ((row == image) | (row == -1.0)).all()
+
+
+def test_every_batch_is_full_while_work_waits(images):
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return any_marked(batch)
+
+    pairs = [(marked((16, 16), [17 * i, 3]), 0) for i in range(12)]
+    explainer = Explainer(
+        Batched(model, batch_size=16), baseline=Constant(0.0), partition=Bisection(1)
+    )
+    total = sum(found.evaluations for found in explainer.explain_many(pairs))
+    assert total == sum(sizes)
+    # Only when the last images run out may batches be short: each has 8 levels left at most.
+    assert sum(size < 16 for size in sizes) <= 9
+
+
+def test_results_are_yielded_as_they_finish_and_pairs_read_as_needed():
+    read = []
+
+    def pairs():
+        for i in range(100):
+            read.append(i)
+            yield marked((8, 8), [i % 64]), 0
+
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(1))
+    first = next(iter(explainer.explain_many(pairs())))
+    assert len(read) < 30
+    assert first.position in read
+
+
+def test_explaining_nothing_yields_nothing():
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(1))
+    assert list(explainer.explain_many([])) == []
+
+
+def test_progress_is_told_after_every_batch():
+    told = []
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(1))
+    found = explainer.explain(marked((16, 16), [5, 200]), target=0, progress=told.append)
+    assert told[-1].evaluations == found.evaluations
+    assert [step.evaluations for step in told] == sorted(step.evaluations for step in told)
+
+
+def test_images_are_left_alone(rng):
+    image = rng.random((1, 8, 8))
+    before = image.copy()
+    image.flags.writeable = False
+    Explainer(two_classes, baseline=Blur(1.0), partition=Dyadic(1)).explain(image, target=[0, 1])
+    assert np.array_equal(image, before)

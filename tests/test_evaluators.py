@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked, same_explanation
+
+from hshap import Batched, Bisection, Constant, Dyadic, Explainer, Fixed, ModelError
+from hshap.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+
+IMAGE = marked((8, 8), [9, 30, 52])
+
+
+class Brightest(torch.nn.Module):
+    """Score what `any_marked` scores, from a parameter, so that device and type are known."""
+
+    def __init__(self, dtype=torch.float32, *, in_place=False, shape=None):
+        super().__init__()
+        self.limit = torch.nn.Parameter(torch.tensor(0.5, dtype=dtype))
+        self.in_place, self.shape, self.seen = in_place, shape, []
+
+    def forward(self, batch):
+        self.seen.append((batch.dtype, batch.is_contiguous(), torch.is_inference_mode_enabled()))
+        marked = (batch[:, 0] > self.limit).flatten(1).any(1).to(batch.dtype)
+        if self.in_place:
+            batch.mul_(0)
+        return marked if self.shape is None else marked.reshape(self.shape(len(marked)))
+
+
+def explain(model, image=IMAGE, **options):
+    explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(1), **options)
+    return explainer.explain(image, target=0)
+
+
+EXPECTED = explain(any_marked)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_module_gives_what_a_function_gives(dtype, channels_last):
+    module = Brightest(dtype).eval()
+    found = explain(Batched(module, channels_last=channels_last))
+    assert same_explanation(found, EXPECTED)
+    assert all(seen[0] == dtype and seen[2] for seen in module.seen)
+
+
+def test_channels_last_reaches_the_module():
+    module = Brightest().eval()
+    image = np.repeat(IMAGE, 3, axis=0)
+    explain(Batched(module, channels_last=True), image)
+    assert not any(contiguous for _, contiguous, _ in module.seen)
+
+
+def test_autocast_reaches_the_module():
+    seen = []
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(64, 2)
+
+        def forward(self, batch):
+            scores = self.linear(batch.flatten(1))
+            seen.append(scores.dtype)
+            return scores
+
+    explain(Batched(Net().eval(), autocast="bfloat16"))
+    assert set(seen) == {torch.bfloat16}
+
+
+def test_a_module_that_writes_to_its_input_does_no_harm():
+    assert same_explanation(explain(Brightest(in_place=True).eval()), EXPECTED)
+    assert same_explanation(explain(Brightest(torch.bfloat16, in_place=True).eval()), EXPECTED)
+
+
+def test_a_function_cannot_write_to_its_input():
+    def careless(batch):
+        batch *= 0
+        return any_marked(batch)
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        explain(careless)
+    assert "shape (1, 8, 8)" in caught.value.__notes__[0]
+
+
+def test_modules_and_tensors_are_left_as_they_were():
+    module = Brightest().eval()
+    image = torch.from_numpy(IMAGE.copy())
+    before = image.clone()
+    assert same_explanation(explain(module, image), EXPECTED)
+    assert torch.equal(image, before)
+    assert image.shape == before.shape
+    assert not module.training
+    assert module.limit.requires_grad
+    assert module.limit.grad is None
+
+
+def test_a_module_in_training_mode_is_refused():
+    with pytest.raises(ArgumentError, match=r"training mode.*model\.eval\(\)"):
+        Batched(Brightest())
+    half_trained = torch.nn.Sequential(Brightest(), torch.nn.Dropout()).eval()
+    half_trained[1].train()
+    with pytest.raises(ArgumentError, match="'1' \\(Dropout\\)"):
+        Batched(half_trained)
+    switched = Brightest().eval()
+    explainer = Explainer(switched, baseline=Constant(0.0), partition=Dyadic(1))
+    switched.train()
+    with pytest.raises(ArgumentError, match="training mode"):
+        explainer.explain(IMAGE, target=0)
+
+
+@pytest.mark.parametrize("shape", [lambda n: (n,), lambda n: (n, 1)])
+def test_one_or_two_output_axes_are_accepted(shape):
+    assert same_explanation(explain(Brightest(shape=shape).eval()), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (lambda b: np.zeros((len(b), 2, 3)), r"shape \(\d+, 2, 3\) for \d+ inputs"),
+        (lambda b: np.zeros((len(b) + 1, 2)), r"shape \(\d+, 2\) for \d+ inputs"),
+        (lambda b: np.zeros((len(b), 0)), r"shape \(\d+, 0\)"),
+        (lambda b: 1.0, r"shape \(\) for"),
+        (lambda b: (np.zeros(len(b)), None), "returned a tuple; wrap it"),
+        (lambda b: {"logits": np.zeros(len(b))}, "returned a dict; wrap it"),
+        (lambda b: np.array(["cat"] * len(b)), "must return real numbers"),
+        (lambda b: None, "must return real numbers"),
+        (lambda b: np.where(any_marked(b) > 0, np.nan, 0.0), r"gave nan for target 0 on image 0"),
+        (lambda b: np.where(any_marked(b) > 0, 0.0, np.inf), "nothing, the bare baseline kept"),
+    ],
+)
+def test_an_output_that_cannot_be_used_is_told(output, message):
+    with pytest.raises(ModelError, match=message):
+        explain(output)
+
+
+def test_a_score_that_is_not_finite_names_image_and_coalition():
+    def model(batch):
+        scores = any_marked(batch)
+        # Only the second image has a 7 in it, and only its first quadrant shows it.
+        return np.where((batch == 7).any(axis=(1, 2, 3)), np.nan, scores)
+
+    second = IMAGE.copy()
+    second[0, 0, 0] = 7
+    explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(4))
+    with pytest.raises(ModelError, match=r"image 1 with \(Box\(start=\(0, 0\), stop=\(4, 4\)\)"):
+        list(explainer.explain_many([(IMAGE, 0), (second, 0)]))
+
+
+def test_other_classes_may_be_infinite():
+    model = lambda b: np.stack([any_marked(b), np.full(len(b), -np.inf)], axis=1)
+    assert same_explanation(explain(model), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes"),
+    ],
+)
+def test_out_of_memory_halves_the_batch_and_goes_on(error):
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        if len(batch) > 5:
+            raise error
+        return any_marked(batch)
+
+    assert same_explanation(explain(Batched(model, batch_size=40)), EXPECTED)
+    # 40 -> 20 -> 10 -> 5, and never a large one again.
+    assert [size for size in sizes if size > 5] == [16, 8]
+    assert max(sizes[2:]) <= 5
+
+
+def test_out_of_memory_for_one_input_is_an_error_that_says_so():
+    def model(batch):
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as caught:
+        explain(model)
+    assert "batch of 1 inputs of shape (1, 8, 8)" in caught.value.__notes__[0]
+
+
+def test_the_model_s_own_error_is_passed_on_with_what_it_was_given():
+    def model(batch):
+        message = "mine"
+        raise KeyError(message) from ZeroDivisionError("deeper")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        explain(model)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert "image 0" in caught.value.__notes__[0]
+
+
+def test_large_images_make_small_batches():
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return any_marked(batch)
+
+    image = np.zeros((1, 4096, 1024), np.float32)
+    image[0, 5, 5] = 1
+    explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(512))
+    explainer.explain(image, target=0)
+    assert max(sizes) == 128 * 2**20 // image.nbytes
+
+
+def test_an_unknown_autocast_type_is_told():
+    with pytest.raises(ArgumentError, match="autocast='int8' is not known; pass one of float16"):
+        Batched(Brightest().eval(), autocast="int8")
+
+
+class TestOnnx:
+    @pytest.fixture
+    def export(self, tmp_path):
+        pytest.importorskip("onnx")
+        runtime = pytest.importorskip("onnxruntime")
+        from onnx import TensorProto, helper, save
+
+        def make(batch="n", kind=TensorProto.FLOAT, side=8, outputs=1):
+            """Score the largest pixel of each image."""
+            nodes = [helper.make_node("ReduceMax", ["image"], ["high"], axes=[1, 2, 3], keepdims=0)]
+            nodes += [helper.make_node("Identity", ["high"], [f"score{i}"]) for i in range(outputs)]
+            graph = helper.make_graph(
+                nodes,
+                "brightest",
+                [helper.make_tensor_value_info("image", kind, [batch, 1, side, side])],
+                [helper.make_tensor_value_info(f"score{i}", kind, [batch]) for i in range(outputs)],
+            )
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+            model.ir_version = 8
+            path = tmp_path / "model.onnx"
+            save(model, path)
+            return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+        return make
+
+    @pytest.mark.parametrize("batch", ["n", 1, 5])
+    def test_a_session_gives_what_a_function_gives(self, export, batch):
+        assert same_explanation(explain(export(batch)), EXPECTED)
+
+    def test_a_session_of_doubles_is_given_doubles(self, export):
+        from onnx import TensorProto
+
+        assert same_explanation(explain(export(kind=TensorProto.DOUBLE)), EXPECTED)
+
+    def test_a_session_that_takes_no_floats_is_told(self, export):
+        from onnx import TensorProto
+
+        with pytest.raises(ArgumentError, match=r"takes tensor\(int32\); pass one that takes"):
+            explain(export(kind=TensorProto.INT32))
+
+    def test_another_input_size_is_told(self, export):
+        with pytest.raises(ArgumentError, match=r"image has shape \(1, 8, 8\).*\(1, 9, 9\)"):
+            explain(export(side=9))
+
+    def test_several_outputs_are_told(self, export):
+        with pytest.raises(ArgumentError, match="1 inputs and 2 outputs; pass a callable"):
+            explain(export(outputs=2))
+
+
+def test_an_accelerator_needs_two_methods():
+    inner = Batched(any_marked)
+
+    class Counting:
+        def __init__(self):
+            self.rows = 0
+
+        def open(self):
+            counting, session = self, inner.open()
+
+            class Session:
+                put = staticmethod(session.put)
+                capacity = staticmethod(session.capacity)
+
+                def score(self, rows):
+                    counting.rows += len(rows)
+                    return session.score(rows)
+
+            return Session()
+
+    counting = Counting()
+    assert same_explanation(explain(counting), EXPECTED)
+    assert counting.rows == EXPECTED.evaluations
+
+
+def test_large_regions_paint_the_same_on_torch_tensors(rng):
+    # Painted as torch tensors, since NumPy has no bfloat16; boxes, wrapped boxes and free forms.
+    from hshap import Pixels, Shifted
+    from hshap.canvas import Canvas, Row
+
+    image = (rng.random((2, 6, 7)) * 256).astype(np.float32)
+    baseline = -np.ones((2, 6, 7), np.float32)
+    session = Batched(Brightest(torch.bfloat16).eval()).open()
+    root = Shifted(Bisection(1), (2, 3))(image)
+    kept = (root.split()[1].split()[0], Pixels(np.array([0, 8, 41]), (6, 7)))
+    fill = Fixed(baseline)(image)
+    canvas = Canvas(image, fill, root, (0,), put=session.put, position=0)
+    for shown in ((), kept, (kept[1],), (root,), kept):
+        session.score([Row(canvas, shown, 0)])
+        expected = baseline.copy()
+        for region in shown:
+            expected[(slice(None), *region.index)] = image[(slice(None), *region.index)]
+        painted = session._inputs.array[0]
+        assert torch.equal(painted, torch.from_numpy(expected).bfloat16())

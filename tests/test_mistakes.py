@@ -1,0 +1,394 @@
+"""A mistake in any argument gives one line that names the argument, its value and the fix."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked
+
+import hshap
+from hshap import (
+    ArgumentError,
+    Batched,
+    Bisection,
+    Blur,
+    BreadthFirst,
+    Conditional,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Fixed,
+    HshapError,
+    Mean,
+    References,
+    Shifted,
+    Similar,
+    UnknownOptionError,
+    cycle_spin,
+)
+
+IMAGE = marked((32, 32), [5, 700])
+COLOUR = np.zeros((3, 32, 32), np.float32)
+
+
+def explain(image=IMAGE, target=0, *, model=any_marked, **recipes):
+    settings = {"baseline": Constant(0.0), "partition": Dyadic(8), **recipes}
+    return Explainer(model, **settings).explain(image, target)
+
+
+def two_outputs(batch):
+    return np.stack([any_marked(batch)] * 2, axis=1)
+
+
+def with_value(value, where=(0, 3, 4)):
+    image = IMAGE.copy()
+    image[where] = value
+    return image
+
+
+# What is done, the argument that the message names, the value it shows, and the fix it gives.
+CASES = {
+    "image without channels": (lambda: explain(IMAGE[0, 0]), "image", "(32,)", "image[None]"),
+    "image that is a number": (lambda: explain(np.float32(1)), "image", "()", "image[None]"),
+    "image with channels last": (
+        lambda: explain(np.moveaxis(COLOUR, 0, -1)),
+        "image",
+        "(32, 32, 3)",
+        "numpy.moveaxis(image, -1, 0)",
+    ),
+    "grey image with channels last": (
+        lambda: explain(np.zeros((32, 32, 1))),
+        "image",
+        "(32, 32, 1)",
+        "numpy.moveaxis",
+    ),
+    "integer image": (
+        lambda: explain(np.zeros((3, 32, 32), np.uint8)),
+        "image",
+        "uint8",
+        "astype('float32') / 255",
+    ),
+    "boolean image": (lambda: explain(IMAGE > 0), "image", "bool", "astype('float32')"),
+    "complex image": (lambda: explain(IMAGE + 0j), "image", "complex64", "array of floats"),
+    "image that is text": (lambda: explain("cell.png"), "image", "<U8", "array of floats"),
+    "image that is None": (lambda: explain(None), "image", "object", "array of floats"),
+    "ragged image": (lambda: explain([[1.0], [1.0, 2.0]]), "image", "list", "array of floats"),
+    "image with no pixels": (
+        lambda: explain(np.zeros((3, 0, 32))),
+        "image",
+        "(3, 0, 32)",
+        "at least one",
+    ),
+    "image with NaN": (
+        lambda: explain(with_value(np.nan)),
+        "image",
+        "nan at (0, 3, 4)",
+        "nan_to_num",
+    ),
+    "image with infinity": (
+        lambda: explain(with_value(np.inf)),
+        "image",
+        "inf at (0, 3, 4)",
+        "nan_to_num",
+    ),
+    "target out of range": (
+        lambda: explain(target=2, model=two_outputs),
+        "target",
+        "target=2",
+        "pass 0 to 1",
+    ),
+    "target of a single output": (lambda: explain(target=1), "target", "target=1", "pass 0"),
+    "negative target": (lambda: explain(target=-1), "target", "-1", "whole number from 0"),
+    "fractional target": (lambda: explain(target=0.5), "target", "0.5", "whole number from 0"),
+    "named target": (lambda: explain(target="cat"), "target", "'cat'", "whole number from 0"),
+    "boolean target": (lambda: explain(target=True), "target", "True", "whole number from 0"),
+    "no target": (lambda: explain(target=None), "target", "None", "whole number from 0"),
+    "empty list of targets": (lambda: explain(target=[]), "target", "[]", "pass a class"),
+    "one of the targets is bad": (
+        lambda: explain(target=[0, "x"]),
+        "target",
+        "'x'",
+        "whole number",
+    ),
+    "target that returns too much": (
+        lambda: explain(target=lambda outputs: outputs),
+        "target",
+        "(16, 1)",
+        "one number for each row, (16,)",
+    ),
+    "model that cannot be called": (lambda: explain(model=7), "model", "7", "torch module"),
+    "model that is a class": (lambda: explain(model=dict), "model", "dict", "torch module"),
+    "baseline of another shape": (
+        lambda: explain(baseline=Fixed(COLOUR)),
+        "baseline",
+        "(3, 32, 32), but the image has (1, 32, 32)",
+        "image's own shape",
+    ),
+    "mean of another shape": (
+        lambda: explain(baseline=Mean([COLOUR])),
+        "baseline",
+        "(3, 32, 32)",
+        "image's own shape",
+    ),
+    "references of another shape": (
+        lambda: explain(baseline=References(np.zeros((4, 3, 32, 32)))),
+        "baseline",
+        "(3, 32, 32)",
+        "image's own shape",
+    ),
+    "baseline that is an array": (
+        lambda: explain(baseline=IMAGE),
+        "baseline",
+        "ndarray",
+        "Fixed(reference)",
+    ),
+    "baseline that is a number": (
+        lambda: explain(baseline=0.0),
+        "baseline",
+        "0.0",
+        "Constant(0.0)",
+    ),
+    "baseline that is a class": (
+        lambda: explain(baseline=Blur),
+        "baseline",
+        "Blur",
+        "Constant(0.0)",
+    ),
+    "partition that is a number": (
+        lambda: explain(partition=8),
+        "partition",
+        "8",
+        "Dyadic(min_size",
+    ),
+    "partition that is a class": (
+        lambda: explain(partition=Dyadic),
+        "partition",
+        "Dyadic",
+        "Dyadic(min_size=10)",
+    ),
+    "search that is a word": (
+        lambda: explain(search="dfs"),
+        "search",
+        "'dfs'",
+        "DepthFirst(tolerance",
+    ),
+    "search that is a class": (
+        lambda: explain(search=DepthFirst),
+        "search",
+        "DepthFirst",
+        "DepthFirst(tolerance=0.0)",
+    ),
+    "negative tolerance": (lambda: DepthFirst(-0.1), "tolerance", "-0.1", "of 0 or more"),
+    "NaN tolerance": (lambda: DepthFirst(np.nan), "tolerance", "nan", "of 0 or more"),
+    "tolerance in words": (lambda: DepthFirst("70%"), "tolerance", "'70%'", "of 0 or more"),
+    "complex tolerance": (lambda: DepthFirst(1j), "tolerance", "1j", "of 0 or more"),
+    "percentile of 170": (lambda: BreadthFirst(170), "percentile", "170", "from 0 to 100"),
+    "negative percentile": (lambda: BreadthFirst(-1), "percentile", "-1", "from 0 to 100"),
+    "no evaluations": (lambda: DepthFirst(max_evaluations=0), "max_evaluations", "0", "1 or more"),
+    "too few evaluations": (
+        lambda: explain(search=DepthFirst(max_evaluations=9)),
+        "max_evaluations",
+        "max_evaluations=9",
+        "pass 16 or more",
+    ),
+    "negative seconds": (lambda: DepthFirst(max_seconds=-1), "max_seconds", "-1", "of 0 or more"),
+    "zero width": (lambda: DepthFirst(width=0), "width", "0", "1 or more"),
+    "keep_whole that is a word": (
+        lambda: DepthFirst(keep_whole="yes"),
+        "keep_whole",
+        "'yes'",
+        "True or False",
+    ),
+    "unknown option of a search": (
+        lambda: DepthFirst(tolerence=0.1),
+        "tolerence",
+        "tolerence=0.1",
+        "did you mean tolerance",
+    ),
+    "unknown option of an explainer": (
+        lambda: Explainer(any_marked, background=IMAGE, partition=Dyadic(8)),
+        "background",
+        "background=",
+        "its options are model, baseline, partition, search",
+    ),
+    "unknown option of a partition": (
+        lambda: Dyadic(min_side=4),
+        "min_side",
+        "min_side=4",
+        "did you mean min_size",
+    ),
+    "min_size of zero": (lambda: Dyadic(0), "min_size", "0", "1 or more"),
+    "negative min_size": (lambda: Bisection(-3), "min_size", "-3", "1 or more"),
+    "fractional min_size": (lambda: Dyadic(2.5), "min_size", "2.5", "1 or more"),
+    "min_size with an entry too many": (
+        lambda: explain(partition=Dyadic((8, 8, 8))),
+        "min_size",
+        "(8, 8, 8)",
+        "or 2 of them",
+    ),
+    "empty min_size": (lambda: Dyadic(()), "min_size", "is empty", "one for each spatial axis"),
+    "min_size in words": (lambda: Dyadic("8"), "min_size", "'8'", "1 or more"),
+    "too many parts": (
+        lambda: explain(np.zeros((1, *(2,) * 5)), partition=Dyadic(1)),
+        "partition",
+        "32 parts",
+        "Bisection",
+    ),
+    "offset with an entry too few": (
+        lambda: explain(partition=Shifted(Dyadic(8), (1,))),
+        "offset",
+        "(1,)",
+        "or 2 of them",
+    ),
+    "fractional offset": (lambda: Shifted(Dyadic(8), 0.5), "offset", "0.5", "whole number"),
+    "shifted nothing": (lambda: Shifted(8, 1), "partition", "8", "Dyadic(min_size=10)"),
+    "no shifts": (
+        lambda: cycle_spin(
+            Explainer(any_marked, baseline=Constant(), partition=Dyadic(8)), IMAGE, 0, shifts=[]
+        ),
+        "shifts",
+        "is empty",
+        "at least one",
+    ),
+    "several targets to spin": (
+        lambda: cycle_spin(
+            Explainer(any_marked, baseline=Constant(), partition=Dyadic(8)), IMAGE, [0], shifts=[0]
+        ),
+        "target",
+        "[0]",
+        "pass one",
+    ),
+    "constant for another number of channels": (
+        lambda: explain(COLOUR, baseline=Constant((0.1, 0.2))),
+        "value",
+        "(0.1, 0.2)",
+        "or 3 of them",
+    ),
+    "constant that is an image": (lambda: Constant(COLOUR), "value", "(3, 32, 32)", "use Fixed"),
+    "constant that is NaN": (lambda: Constant(np.nan), "value", "nan", "nan_to_num"),
+    "fixed integer image": (lambda: Fixed(np.zeros((1, 8, 8), int)), "image", "int64", "float32"),
+    "fixed image with NaN": (lambda: Fixed(with_value(np.nan)), "image", "nan", "nan_to_num"),
+    "mean of nothing": (lambda: Mean([]), "source", "empty list", "at least one"),
+    "mean of an empty array": (
+        lambda: Mean(np.zeros((0, 1, 8, 8))),
+        "source",
+        "empty ndarray",
+        "at least one",
+    ),
+    "mean of one image": (lambda: Mean(IMAGE[0]), "source", "(32, 32)", "use Fixed"),
+    "mean of a number": (lambda: Mean(3), "source", "int", "iterable"),
+    "mean of a name": (lambda: Mean("images/"), "source", "str", "iterable"),
+    "mean of mixed shapes": (
+        lambda: Mean([IMAGE, COLOUR]),
+        "source",
+        "(3, 32, 32)",
+        "to one shape",
+    ),
+    "mean of integers": (
+        lambda: Mean(np.zeros((2, 1, 8, 8), np.uint8)),
+        "source",
+        "uint8",
+        "float32",
+    ),
+    "no blur": (lambda: Blur(0.0), "sigma", "0.0", "of 0.001 or more"),
+    "empty references": (
+        lambda: References(np.zeros((0, 1, 8, 8))),
+        "images",
+        "(0, 1, 8, 8)",
+        "at least one",
+    ),
+    "one reference": (lambda: References(IMAGE[None]), "draws", "1", "2 or more"),
+    "a reference without its axis": (lambda: References(IMAGE[0]), "images", "(32, 32)", "[None]"),
+    "more draws than references": (
+        lambda: References(np.zeros((3, 1, 8, 8)), draws=5),
+        "draws",
+        "draws=5",
+        "fewer draws",
+    ),
+    "negative seed": (
+        lambda: References(np.zeros((3, 1, 8, 8)), seed=-1),
+        "seed",
+        "-1",
+        "0 or more",
+    ),
+    "sampler that cannot be called": (lambda: Conditional(IMAGE), "sampler", "array", "Similar("),
+    "sampler of another shape": (
+        lambda: explain(baseline=Conditional(lambda *_: np.zeros((1, 2)), draws=3)),
+        "sampler",
+        "(1, 2)",
+        "(3, 1, 32, 32)",
+    ),
+    "bandwidth of zero": (
+        lambda: Similar(np.zeros((3, 1, 8, 8)), bandwidth=0),
+        "bandwidth",
+        "0",
+        "or more",
+    ),
+    "similar images of another shape": (
+        lambda: explain(baseline=Conditional(Similar(np.zeros((3, 1, 8, 8))))),
+        "baseline",
+        "(1, 8, 8)",
+        "image's own shape",
+    ),
+    "empty batch": (lambda: Batched(any_marked, batch_size=0), "batch_size", "0", "1 or more"),
+    "autocast without torch": (
+        lambda: Batched(any_marked, autocast="bfloat16"),
+        "autocast",
+        "'bfloat16'",
+        "leave it out",
+    ),
+    "pairs that are images": (
+        lambda: list(
+            Explainer(any_marked, baseline=Constant(), partition=Dyadic(8)).explain_many([IMAGE])
+        ),
+        "pairs",
+        "ndarray",
+        "(image, target) tuples",
+    ),
+    "rho above one": (lambda: hshap.theory.expected_visited(64, 2, 1.5), "rho", "1.5", "0 to 1"),
+    "n that is no power": (lambda: hshap.theory.cost_bound(60, 4, 1), "n", "60", "pass 64"),
+    "leaves larger than the image": (
+        lambda: hshap.theory.similarity_bound(100, 1, 64),
+        "s",
+        "s=100",
+        "smaller",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistake_is_answered_in_one_line(case):
+    act, name, value, fix = CASES[case]
+    inputs = (IMAGE, COLOUR)
+    before = copy.deepcopy(inputs)
+    with pytest.raises(HshapError) as caught:
+        act()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert name in message.partition(";")[0], message
+    assert value in message, message
+    assert fix in message, message
+    assert isinstance(caught.value, (ValueError, TypeError, RuntimeError))
+    for image, original in zip(inputs, before, strict=True):
+        assert np.array_equal(image, original)
+
+
+def test_there_are_many_such_cases():
+    assert len(CASES) >= 40
+
+
+def test_an_unknown_option_is_a_type_error_as_everywhere_in_python():
+    with pytest.raises(TypeError):
+        Dyadic(min_side=4)
+    assert issubclass(UnknownOptionError, TypeError)
+    assert issubclass(ArgumentError, ValueError)
+
+
+def test_a_missing_extra_names_its_command():
+    from hshap.errors import MissingExtraError, require
+
+    with pytest.raises(MissingExtraError, match=r"x needs not_there: pip install 'hshap\[plot\]'"):
+        require("not_there.at_all", extra="plot", what="x")

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import any_marked, marked, same_explanation
+
+from hshap import (
+    ArgumentError,
+    Bisection,
+    BreadthFirst,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    References,
+)
+
+
+def explain(image, search, partition=None, model=any_marked, baseline=None):
+    explainer = Explainer(
+        model,
+        baseline=baseline or Constant(0.0),
+        partition=partition or Dyadic(1),
+        search=search,
+    )
+    return explainer.explain(image, target=0)
+
+
+def bright(batch):
+    """Score the mean brightness: every pixel counts, and each quadrant by what it holds."""
+    return batch.reshape(len(batch), -1).mean(axis=1)
+
+
+def needs_both_halves(batch):
+    """Score 1 only if the left and the right half are both marked: no part is enough alone."""
+    half = batch.shape[-1] // 2
+    left = (batch[..., :half] > 0.5).reshape(len(batch), -1).any(1)
+    return (left & (batch[..., half:] > 0.5).reshape(len(batch), -1).any(1)).astype(float)
+
+
+@given(st.sets(st.integers(0, 63), max_size=8), st.integers(1, 70))
+def test_depth_first_finds_the_same_leaves_at_any_width(points, width):
+    image = marked((8, 8), points)
+    wide, narrow = (explain(image, DepthFirst(width=w)) for w in (1000, width))
+    assert set(wide.leaves) == set(narrow.leaves)
+    assert wide.evaluations == narrow.evaluations
+
+
+@given(st.integers(0, 2**31), st.floats(0, 0.05))
+def test_depth_first_is_algorithm_1(seed, tolerance):
+    image = np.random.default_rng(seed).random((1, 8, 8))
+    found = explain(image, DepthFirst(tolerance), model=bright)
+
+    def paper(region):
+        """Follow algorithm 1 literally, games by definition."""
+        from oracle import by_permutations
+
+        parts = region.split()
+        masked = []
+        for c in range(2 ** len(parts)):
+            shown = np.zeros_like(image)
+            for i, part in enumerate(parts):
+                if c >> i & 1:
+                    shown[(slice(None), *part.index)] = image[(slice(None), *part.index)]
+            masked.append(bright(shown[None])[0])
+        for phi, part in zip(by_permutations(masked), parts, strict=True):
+            if phi > tolerance + 1e-12:
+                yield from paper(part) if part.split() else (part,)
+
+    assert set(found.leaves) == set(paper(Dyadic(1)(image)))
+
+
+def test_breadth_first_keeps_the_percentile_of_each_level(rng):
+    image = rng.random((1, 4, 4))
+    found = explain(image, BreadthFirst(percentile=50), model=bright)
+    quadrants = {part: image[0][part.index].sum() for part in Dyadic(1)(image).split()}
+    kept = [part for part, total in quadrants.items() if total >= np.median([*quadrants.values()])]
+    pixels = {p: image[0][p.index].item() for part in kept for p in part.split()}
+    cut = np.percentile([*pixels.values()], 50)
+    assert set(found.leaves) == {pixel for pixel, value in pixels.items() if value >= cut}
+
+
+def test_breadth_first_at_percentile_zero_is_depth_first_at_tolerance_zero():
+    image = marked((8, 8), [3, 40, 41])
+    one, other = explain(image, BreadthFirst(0)), explain(image, DepthFirst(0))
+    assert set(one.leaves) == set(other.leaves)
+
+
+def test_breadth_first_drops_what_is_not_positive():
+    found = explain(marked((8, 8), []), BreadthFirst(0))
+    assert found.leaves == ()
+    assert not found.saliency().any()
+
+
+@pytest.mark.parametrize("search", [DepthFirst(), BreadthFirst(0)])
+@pytest.mark.parametrize("most", [16, 17, 40, 100, 10_000])
+def test_a_budget_of_evaluations_is_kept_and_told(search, most):
+    image = marked((16, 16), [0, 60, 130, 255])
+    limited = type(search)(0.0, max_evaluations=most)
+    found = explain(image, limited)
+    full = explain(image, search)
+    assert found.evaluations <= most
+    assert found.complete == (most >= full.evaluations)
+    # What is not yet split stays as it is: nothing relevant is lost.
+    assert ((found.saliency() > 0) >= (full.saliency() > 0)).all()
+    assert set(found.unfinished) <= set(found.leaves)
+    assert ("incomplete" in repr(found)) != found.complete
+
+
+def test_a_budget_counts_draws():
+    image = marked((8, 8), [5])
+    references = References(np.zeros((3, 1, 8, 8), np.float32))
+    first = 1 + 3 + 14 * 3
+    found = explain(image, DepthFirst(max_evaluations=first + 41), baseline=references)
+    assert found.evaluations == first
+    with pytest.raises(ArgumentError, match=f"max_evaluations={first - 1} .* pass {first}"):
+        explain(image, DepthFirst(max_evaluations=first - 1), baseline=references)
+
+
+def test_a_budget_goes_to_the_most_relevant_region_first():
+    image = np.zeros((1, 4, 4), np.float32)
+    image[0, 0, 0], image[0, 3, 3] = 0.2, 0.9
+    found = explain(
+        image, DepthFirst(max_evaluations=30, width=1), model=lambda b: b.sum(axis=(1, 2, 3))
+    )
+    assert {leaf.start for leaf in found.leaves} == {(0, 0), (3, 3)}
+    assert [leaf.start for leaf in found.unfinished] == [(0, 0)]
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_a_budget_of_seconds_ends_a_slow_run(search):
+    def slow(batch):
+        time.sleep(0.002 * len(batch))
+        return np.ones(len(batch)) * batch.mean(axis=(1, 2, 3))
+
+    started = time.monotonic()
+    found = explain(np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=0.3), model=slow)
+    assert not found.complete
+    assert found.evaluations > 16
+    # All pixels matter, so the whole image stays covered; the full run would take 40 s.
+    assert (found.saliency() > 0).all()
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_no_seconds_at_all_still_play_the_first_game(search):
+    found = explain(marked((8, 8), [3]), search(0.0, max_seconds=0.0))
+    assert len(found.games) == 1
+    assert not found.complete
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+@pytest.mark.parametrize("partition", [Dyadic, Bisection])
+def test_a_concept_that_no_part_shows_is_dropped_or_kept_whole(search, partition):
+    image = marked((16, 16), [7 * 16 + 7, 7 * 16 + 8])
+    dropped = explain(image, search(0.0), partition(1), needs_both_halves)
+    kept = explain(image, search(0.0, keep_whole=True), partition(1), needs_both_halves)
+    # Each half has a coefficient of 1/2, but no part of one shows anything on the bare baseline.
+    assert dropped.leaves == ()
+    covered = kept.saliency() > 0
+    assert covered[7, 7]
+    assert covered[7, 8]
+
+
+def test_keeping_whole_changes_nothing_where_parts_are_enough():
+    image = marked((8, 8), [1, 50])
+    kept, dropped = explain(image, DepthFirst(keep_whole=True)), explain(image, DepthFirst())
+    assert same_explanation(kept, dropped)
+
+
+def test_the_root_itself_can_be_kept_whole():
+    image = marked((2, 2), [0, 3])
+    model = lambda b: (
+        (b.reshape(len(b), -1).sum(1) >= 2).astype(float)
+        - 0.6 * (b.reshape(len(b), -1).sum(1) == 1)
+    )
+    # Alone, either pixel lowers the score; together they raise it: the coefficients are 0.5 each.
+    found = explain(image, DepthFirst(tolerance=0.6, keep_whole=True), model=model)
+    assert [leaf.size for leaf in found.leaves] == [4]
+    assert found.coefficients()[0, 0] == 1.0
+    assert explain(image, DepthFirst(tolerance=0.6), model=model).leaves == ()
+
+
+def test_an_image_no_larger_than_min_size_plays_alone():
+    found = explain(marked((4, 4), [3]), DepthFirst(), Dyadic(4))
+    assert [leaf.size for leaf in found.leaves] == [16]
+    assert found.evaluations == 2
+    assert explain(marked((4, 4), []), DepthFirst(), Dyadic(9)).leaves == ()
