@@ -1,0 +1,1 @@
+"""Experiments that measure hshap; not part of the installed package."""

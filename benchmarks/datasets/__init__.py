@@ -1,0 +1,1 @@
+"""Generators and readers of the images the experiments run on."""

@@ -1,0 +1,1 @@
+"""A trained model and a few images to try hshap on."""

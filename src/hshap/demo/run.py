@@ -1,0 +1,134 @@
+"""The demo: the paper's synthetic task, explained with the bundled network.
+
+An image is positive if it holds at least one cross. The network only ever saw that label; the demo
+shows where the crosses are.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.baselines import Fixed
+from hshap.errors import ArgumentError, require
+from hshap.explainer import Explainer
+from hshap.partitions import Bisection, Dyadic
+from hshap.search import DepthFirst
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hshap.explanation import Explanation
+
+PARTITIONS = {"quadtree": Dyadic(min_size=8), "bisection": Bisection(min_size=8)}
+SEARCH = DepthFirst(tolerance=0.05)
+
+
+def probability_of_a_cross(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Return the softmax of the second of two logits: the target that the demo explains."""
+    return 1 / (1 + np.exp(outputs[:, 0] - outputs[:, 1]))
+
+
+def f1(heat: NDArray[Any], truth: NDArray[np.bool_]) -> float:
+    """Return the paper's score: F1 of the pixels above 1e-6."""
+    found = heat > 1e-6
+    total = int(found.sum() + truth.sum())
+    return 2 * int((found & truth).sum()) / total if total else 1.0
+
+
+def run_demo(out: Path) -> Path:
+    """Explain the bundled images, print a table and write pictures; return the overview's path."""
+    console = require("rich.console", extra="cli", what="hshap demo").Console()
+    for module, extra in (("torch", "torch"), ("safetensors", "torch"), ("matplotlib", "plot")):
+        require(module, extra=extra, what="hshap demo")
+    _make_folder(out)
+    samples = _samples()
+    images = samples["images"].astype(np.float32) / np.float32(255)
+    with console.status("explaining ..."):
+        found = {name: _explain(name, images, samples["mean"]) for name in PARTITIONS}
+    console.print(_table(found, samples["truths"], samples["crosses"]))
+    for name, explanations in found.items():
+        for number, explanation in enumerate(explanations):
+            stem = out / f"{name}-{number}"
+            explanation.save(stem.with_suffix(".npz"))
+            explanation.plot(images[number]).savefig(stem.with_suffix(".png"), dpi=120)
+    overview = out / "demo.png"
+    _overview(images, samples["truths"], found).savefig(overview, dpi=150)
+    console.print(
+        f"pictures and explanations are in {out}; the overview is {overview}", style="bold"
+    )
+    return overview
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"out={out} cannot be made a folder ({error.strerror}); pass another"
+        raise ArgumentError(message) from error
+
+
+def _samples() -> dict[str, NDArray[Any]]:
+    raw = files("hshap.demo").joinpath("samples.npz").read_bytes()
+    with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def _explain(name: str, images: NDArray[Any], mean: NDArray[Any]) -> list[Explanation]:
+    from hshap.demo.model import load  # noqa: PLC0415, torch is an optional dependency
+
+    explainer = Explainer(load(), baseline=Fixed(mean), partition=PARTITIONS[name], search=SEARCH)
+    # One by one, so that the seconds of each are its own.
+    return [explainer.explain(image, target=probability_of_a_cross) for image in images]
+
+
+def _table(found: dict[str, list[Explanation]], truths: NDArray[Any], crosses: NDArray[Any]) -> Any:
+    table = require("rich.table", extra="cli", what="hshap demo").Table(
+        title="Where are the crosses? (the network was only told whether there are any)"
+    )
+    for heading in ("image", "crosses", "partition", "evaluations", "seconds", "F1"):
+        table.add_column(heading, justify="left" if heading == "partition" else "right")
+    for number, truth in enumerate(truths):
+        for name, explanations in found.items():
+            one = explanations[number]
+            table.add_row(
+                str(number),
+                str(int(crosses[number])),
+                name,
+                str(one.evaluations),
+                f"{one.seconds:.3f}",
+                f"{f1(one.saliency(), truth):.2f}",
+            )
+        table.add_section()
+    return table
+
+
+def _overview(
+    images: NDArray[Any], truths: NDArray[Any], found: dict[str, list[Explanation]]
+) -> Any:
+    from matplotlib.figure import Figure  # noqa: PLC0415, an optional dependency
+
+    figure = Figure(figsize=(11, 1.9 * len(images)), layout="constrained")
+    titles = ["image", "truth", *(f"h-Shap, {name}" for name in found)]
+    for number, row in enumerate(figure.subplots(len(images), len(titles))):
+        picture = np.moveaxis(images[number], 0, -1)
+        row[0].imshow(picture)
+        row[1].imshow(truths[number], cmap="gray_r")
+        for axes, explanations in zip(row[2:], found.values(), strict=True):
+            one = explanations[number]
+            heat = one.coefficients()
+            axes.imshow(picture, alpha=0.35)
+            axes.imshow(np.ma.masked_equal(heat, 0), cmap="Reds", vmin=0, vmax=1, alpha=0.8)
+            score = f1(one.saliency(), truths[number])
+            axes.set_xlabel(f"{one.evaluations} evaluations, F1 {score:.2f}", fontsize=8)
+        for axes, title in zip(row, titles, strict=True):
+            axes.set_xticks([])
+            axes.set_yticks([])
+            if number == 0:
+                axes.set_title(title, fontsize=10)
+    return figure

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hshap
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+pytest.importorskip("matplotlib")
+
+
+def run(*words):
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "hshap", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
+    done = run("demo", "--out", str(tmp_path / "pictures"))
+    assert done.returncode == 0, done.stderr
+    assert "evaluations" in done.stdout
+    assert "demo.png" in done.stdout.replace("\n", "")
+    assert (tmp_path / "pictures" / "demo.png").stat().st_size > 50_000
+    for name in ("quadtree", "bisection"):
+        found = hshap.Explanation.load(tmp_path / "pictures" / f"{name}-3.npz")
+        assert found.leaves
+        assert found.target == "probability_of_a_cross"
+
+
+def test_the_demo_finds_the_crosses():
+    from hshap.demo.run import PARTITIONS, _explain, _samples, f1
+
+    samples = _samples()
+    images = samples["images"].astype(np.float32) / np.float32(255)
+    for name in PARTITIONS:
+        for found, truth in zip(
+            _explain(name, images, samples["mean"]), samples["truths"], strict=True
+        ):
+            assert f1(found.saliency(), truth) > 0.3
+            assert found.score > 0.9
+            assert found.baseline_score < 0.1
+
+
+def test_f1_of_nothing_where_nothing_is():
+    from hshap.demo.run import f1
+
+    nothing = np.zeros((4, 4))
+    assert f1(nothing, nothing > 0) == 1.0
+    assert f1(nothing, nothing == 0) == 0.0
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run("demo", "--out", str(tmp_path / "file" / "x"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("hshap: out=")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_told():
+    assert run("version").stdout.strip() == hshap.__version__
