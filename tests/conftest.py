@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+
+# Before NumPy and torch start their threads: the tests already run in one process for each core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import numpy as np

@@ -32,9 +32,9 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
 
 
 def test_the_demo_finds_the_crosses():
-    from hshap.demo.run import PARTITIONS, _explain, _samples, f1
+    from hshap.demo.run import PARTITIONS, _explain, bundled, f1
 
-    samples = _samples()
+    samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
     for name in PARTITIONS:
         for found, truth in zip(

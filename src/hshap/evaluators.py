@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hshap.canvas import Array, Row
     from hshap.regions import Coalition
 
-LARGEST_BATCH = 64
+LARGEST_BATCH = 32  # larger ones run slower per image on CPUs: activations leave the cache
 LARGEST_BYTES = 128 * 2**20
 
 
@@ -59,7 +59,7 @@ class Batched:
 
     `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
     or any callable from a read-only NumPy batch `(n, *image.shape)` to scores `(n,)` or
-    `(n, classes)`. By default a batch has up to 64 images and 128 MiB of input. When memory runs
+    `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
     out, the batch is halved and the run goes on. `autocast` ("bfloat16", "float16") and
     `channels_last` are for torch.
 

@@ -47,7 +47,7 @@ def run_demo(out: Path) -> Path:
     for module, extra in (("torch", "torch"), ("safetensors", "torch"), ("matplotlib", "plot")):
         require(module, extra=extra, what="hshap demo")
     _make_folder(out)
-    samples = _samples()
+    samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
     with console.status("explaining ..."):
         found = {name: _explain(name, images, samples["mean"]) for name in PARTITIONS}
@@ -73,7 +73,8 @@ def _make_folder(out: Path) -> None:
         raise ArgumentError(message) from error
 
 
-def _samples() -> dict[str, NDArray[Any]]:
+def bundled() -> dict[str, NDArray[Any]]:
+    """Return the bundled images, their truth, their counts of crosses and the training mean."""
     raw = files("hshap.demo").joinpath("samples.npz").read_bytes()
     with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
         return dict(archive)
