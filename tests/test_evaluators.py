@@ -292,15 +292,15 @@ def test_an_accelerator_needs_two_methods():
 def test_large_regions_paint_the_same_on_torch_tensors(rng):
     # Painted as torch tensors, since NumPy has no bfloat16; boxes, wrapped boxes and free forms.
     from hshap import Pixels, Shifted
-    from hshap.canvas import Canvas, Row
+    from hshap.canvas import Canvas, Row, StandIns
 
     image = (rng.random((2, 6, 7)) * 256).astype(np.float32)
     baseline = -np.ones((2, 6, 7), np.float32)
     session = Batched(Brightest(torch.bfloat16).eval()).open()
     root = Shifted(Bisection(1), (2, 3))(image)
     kept = (root.split()[1].split()[0], Pixels(np.array([0, 8, 41]), (6, 7)))
-    fill = Fixed(baseline)(image)
-    canvas = Canvas(image, fill, root, (0,), put=session.put, position=0)
+    stand_ins = StandIns(Fixed(baseline)(image), image.shape, session.put)
+    canvas = Canvas(image, stand_ins, root, (0,), put=session.put, position=0)
     for shown in ((), kept, (kept[1],), (root,), kept):
         session.score([Row(canvas, shown, 0)])
         expected = baseline.copy()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,15 @@ class Still:
         return self.images
 
 
+@runtime_checkable
+class Imageless(Protocol):
+    """A baseline that does not look at the image, so that all images of a shape share it."""
+
+    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+        """Return the fill for every image of a shape and type."""
+        ...
+
+
 @recipe
 class Constant:
     """Hide pixels behind one value, or one for each channel.
@@ -65,16 +74,20 @@ class Constant:
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
-        value = np.asarray(self.value, dtype=image.dtype)
-        if value.ndim == 1 and len(value) not in (1, len(image)):
+        return self.still(image.shape, image.dtype)
+
+    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+        """Return the fill for every image of a shape and type."""
+        value = np.asarray(self.value, dtype=dtype)
+        if value.ndim == 1 and len(value) not in (1, shape[0]):
             message = (
-                f"value={self.value} has {len(value)} entries, but the image has {len(image)} "
-                f"channels; pass one number, or {len(image)} of them"
+                f"value={self.value} has {len(value)} entries, but the image has {shape[0]} "
+                f"channels; pass one number, or {shape[0]} of them"
             )
             raise ArgumentError(message)
-        column = value.reshape(-1, *(1,) * (image.ndim - 1))
+        column = value.reshape(-1, *(1,) * (len(shape) - 1))
         # A view that repeats the value: no memory, however large the image.
-        return Still(np.broadcast_to(column, (1, *image.shape)))
+        return Still(np.broadcast_to(column, (1, *shape)))
 
 
 @recipe
@@ -92,7 +105,12 @@ class Fixed:
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
-        return Still(_matching(self.image, image)[None])
+        return self.still(image.shape, image.dtype)
+
+    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+        """Return the fill for every image of a shape and type."""
+        _check_shape(self.image.shape, shape)
+        return Still(self.image.astype(dtype, copy=False)[None])
 
 
 @recipe
@@ -118,7 +136,12 @@ class Mean:
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
-        return Still(_matching(self.image, image)[None])
+        return self.still(image.shape, image.dtype)
+
+    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+        """Return the fill for every image of a shape and type."""
+        _check_shape(self.image.shape, shape)
+        return Still(self.image.astype(dtype, copy=False)[None])
 
 
 @recipe
@@ -179,12 +202,16 @@ class References:
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
+        return self.still(image.shape, image.dtype)
+
+    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+        """Return the fill for every image of a shape and type."""
         images = self.images
+        _check_shape(images.shape[1:], shape)
         if self.draws is not None:
             rng = np.random.default_rng(self.seed)
             images = images[np.sort(rng.permutation(len(images))[: self.draws])]
-        _matching(images[0], image)
-        return Still(images.astype(image.dtype, copy=False))
+        return Still(images.astype(dtype, copy=False))
 
 
 @recipe
@@ -262,7 +289,7 @@ class Similar:
         rng: np.random.Generator,
     ) -> NDArray[Any]:
         """Return `draws` reference images, the likely ones more often."""
-        _matching(self.images[0], image)
+        _check_shape(self.images.shape[1:], image.shape)
         squares = np.zeros(len(self.images))
         if visible.any():
             seen = image[:, visible]
@@ -273,14 +300,13 @@ class Similar:
         return self.images[rng.choice(len(self.images), draws, p=weights / weights.sum())]
 
 
-def _matching(reference: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
-    if reference.shape != image.shape:
+def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted:
         message = (
-            f"baseline has shape {reference.shape}, but the image has {image.shape}; "
+            f"baseline has shape {shape}, but the image has {wanted}; "
             "pass references of the image's own shape"
         )
         raise ArgumentError(message)
-    return reference.astype(image.dtype, copy=False)
 
 
 def _convolve(array: NDArray[Any], kernel: NDArray[Any], axis: int) -> NDArray[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hshap.baselines import Still
+from hshap.baselines import Imageless, Still
 from hshap.errors import ArgumentError, ModelError
 from hshap.targets import Target, describe_target, measure
 
@@ -15,58 +16,108 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap.baselines import Fill
+    from hshap.baselines import Baseline, Fill
     from hshap.regions import Coalition, Region
+
+    Put = Callable[[NDArray[Any]], Any]
 
 Array = Any
 """A NumPy array, or a torch tensor on some device: both index and assign alike."""
 
 
+class StandIns:
+    """What a baseline gives for an image, where the model wants it.
+
+    The very same arrays are returned for what does not change: whoever paints on them can tell.
+    """
+
+    def __init__(self, fill: Fill, shape: tuple[int, ...], put: Put) -> None:
+        self._fill, self._shape, self._put = fill, shape, put
+        self._kept: Coalition = ()
+        self._arrays = self._draw(())
+        self.draws = len(self._arrays)
+
+    def __call__(self, kept: Coalition, draw: int) -> Array:
+        if kept != self._kept and not isinstance(self._fill, Still):
+            self._arrays, self._kept = self._draw(kept), kept
+        return self._arrays[draw]
+
+    def _draw(self, kept: Coalition) -> tuple[Array, ...]:
+        drawn = self._fill(kept)
+        shape = np.shape(drawn)
+        if shape[1:] != self._shape or not shape[0]:
+            message = (
+                f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; "
+                f"it must give {('draws', *self._shape)}"
+            )
+            raise ArgumentError(message)
+        return tuple(self._put(drawn))
+
+
+class Backdrop:
+    """The stand-ins of a run: shared by images where the baseline does not look at them."""
+
+    def __init__(self, baseline: Baseline, put: Put) -> None:
+        self._baseline, self._put = baseline, put
+        self._shared: dict[Any, StandIns] = {}
+
+    def behind(self, image: NDArray[Any]) -> StandIns:
+        """Return what stands in for the hidden pixels of an image."""
+        if not isinstance(self._baseline, Imageless):
+            return StandIns(self._baseline(image), image.shape, self._put)
+        key = (image.shape, image.dtype)
+        if key not in self._shared:
+            fill = self._baseline.still(image.shape, image.dtype)
+            self._shared[key] = StandIns(fill, image.shape, self._put)
+        return self._shared[key]
+
+
+@dataclass(eq=False)
+class Score:
+    """The values of a coalition `(draws, targets)`, and who waits for those still missing."""
+
+    values: NDArray[np.float64]
+    missing: int
+    waiting: list[Any] = field(default_factory=list)
+
+
 class Canvas:
     """One image of a run, with the targets that are explained on it.
 
-    `put` brings a NumPy array to where the model wants it. `position` says which image of the run
-    this is, for messages. The scores of a coalition are `(draws, targets)`.
+    `position` says which image of the run this is, for messages.
     """
 
-    def __init__(  # noqa: PLR0913, all six are facts about one image
+    def __init__(  # noqa: PLR0913, all are facts about one image
         self,
         image: NDArray[Any],
-        fill: Fill,
+        stand_ins: StandIns,
         root: Region,
         targets: Sequence[Target],
         *,
-        put: Callable[[NDArray[Any]], Array],
+        put: Put,
         position: int,
     ) -> None:
         self.image = put(image)
         self.shape = image.shape
+        self.stand_ins = stand_ins
         self.root = root
         self.targets = tuple(targets)
         self.position = position
-        self.scores: dict[Coalition, NDArray[np.float64]] = {}
-        self._fill, self._put = fill, put
-        bare = fill(())
-        self._check(bare)
-        self.draws = len(bare)
-        self._latest: tuple[Coalition, tuple[Array, ...]] = ((), tuple(put(bare)))
+        self.scores: dict[Coalition, Score] = {}
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Lengths of the spatial axes."""
         return self.shape[1:]
 
+    @property
+    def draws(self) -> int:
+        """Number of stand-ins, and so of inputs that a value takes."""
+        return self.stand_ins.draws
+
     def count(self, kept: Coalition) -> int:
         """Count the inputs that a coalition's value takes: with nothing hidden, one is enough."""
         return 1 if kept == (self.root,) else self.draws
-
-    def stand_in(self, kept: Coalition, draw: int) -> Array:
-        """Return what stands in for the hidden pixels, the very same array where it can be."""
-        if not isinstance(self._fill, Still) and self._latest[0] != kept:
-            drawn = self._fill(kept)
-            self._check(drawn)
-            self._latest = (kept, tuple(self._put(drawn)))
-        return self._latest[1][draw]
 
     def measure(self, kept: Sequence[Coalition], outputs: NDArray[np.float64]) -> NDArray[Any]:
         """Return the targets' values `(rows, targets)` of model outputs, all finite."""
@@ -81,15 +132,6 @@ class Canvas:
             )
             raise ModelError(message)
         return values
-
-    def _check(self, stand_ins: Any) -> None:
-        shape = np.shape(stand_ins)
-        if shape[1:] != self.shape or not shape[0]:
-            message = (
-                f"baseline gave stand-ins of shape {shape} for an image of {self.shape}; "
-                f"it must give {('draws', *self.shape)}"
-            )
-            raise ArgumentError(message)
 
 
 class Row(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.canvas import Canvas, Row
+from hshap.canvas import Canvas, Row, Score
 from hshap.errors import ArgumentError
 from hshap.search import Found, Game
 from hshap.shapley import shapley
@@ -54,45 +54,45 @@ class Job:
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._steps = search(root, canvas.draws)
-        self._asked = [_Ask.of(region) for region in next(self._steps)]
-
-    def wanted(self) -> Iterator[Coalition]:
-        """Yield the coalitions of all games that the search asked for."""
-        for ask in self._asked:
-            yield from ask.coalitions
+        self.asked = [_Ask(region) for region in next(self._steps)]
 
     def advance(self) -> None:
         """Play the games, all of whose coalitions are scored, and let the search go on."""
-        games = [self._play(ask) for ask in self._asked]
+        games = self._play()
         self.games += games
         try:
-            self._asked = [_Ask.of(region) for region in self._steps.send(games)]
+            self.asked = [_Ask(region) for region in self._steps.send(games)]
         except StopIteration as done:
             self.found = done.value
-            self._asked = []
+            self.asked = []
             self.seconds = time.perf_counter() - self._started
 
-    def _play(self, ask: _Ask) -> Game:
-        scores, draws = self.canvas.scores, self.canvas.draws
-        # (draws, coalitions): each draw is a game of its own, and the answer is their mean.
-        values = np.array([scores[kept][:, self.column] for kept in ask.coalitions]).T
-        phi = shapley(values)
-        first = draws + 1 if not self.games else 0
-        self.evaluations += draws * (len(ask.coalitions) - 2) + first
-        errors = phi.std(0, ddof=1) / draws**0.5 if draws > 1 else np.zeros(phi.shape[1])
-        return Game(ask.region, ask.children, values.mean(0), phi.mean(0), errors)
+    def _play(self) -> list[Game]:
+        """Return the games in the order they were asked for; those of one size go at once."""
+        played: dict[int, Game] = {}
+        draws = self.canvas.draws
+        self.evaluations += 0 if self.games else draws + 1
+        by_size = sorted(range(len(self.asked)), key=lambda i: len(self.asked[i].children))
+        for players, group in groupby(by_size, key=lambda i: len(self.asked[i].children)):
+            numbers = list(group)
+            self.evaluations += len(numbers) * draws * (2**players - 2)
+            columns = [
+                [score.values[:, self.column] for score in self.asked[i].scores] for i in numbers
+            ]
+            # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
+            values = np.array(columns).transpose(0, 2, 1)
+            phi = shapley(values)
+            errors = phi.std(1, ddof=1) / draws**0.5 if draws > 1 else np.zeros((len(phi), players))
+            rows = zip(values.mean(1), phi.mean(1), errors, strict=True)
+            for i, row in zip(numbers, rows, strict=True):
+                played[i] = Game(self.asked[i].region, self.asked[i].children, *row)
+        return [played[i] for i in range(len(self.asked))]
 
 
-@dataclass(frozen=True)
 class _Ask:
-    """A game to play, and its coalitions in the order that `shapley` takes."""
+    """A game to play, with its coalitions in the order that `shapley` takes, and their scores."""
 
-    region: Region
-    children: tuple[Region, ...]
-    coalitions: tuple[Coalition, ...]
-
-    @classmethod
-    def of(cls, region: Region) -> _Ask:
+    def __init__(self, region: Region) -> None:
         # A root too small to be split plays alone.
         children = region.split() or (region,)
         if len(children) > MOST_PLAYERS:
@@ -102,10 +102,12 @@ class _Ask:
                 "such as Bisection"
             )
             raise ArgumentError(message)
+        self.region, self.children = region, children
         between = [tuple(compress(children, shown)) for shown in _subsets(len(children))]
         # Nothing shown is the bare baseline, and all parts are the region itself, which its
         # parent's game has seen already: a coalition is its own cache key.
-        return cls(region, children, ((), *between, (region,)))
+        self.coalitions: tuple[Coalition, ...] = ((), *between, (region,))
+        self.scores: list[Score] = []
 
 
 @cache
@@ -152,23 +154,13 @@ def run(
             return
 
 
-@dataclass(eq=False)
-class _Pending:
-    """A coalition's scores so far, and the jobs that wait for them."""
-
-    values: NDArray[np.float64]
-    left: int
-    jobs: list[Job]
-
-
 class _Queue:
     """Rows that wait for a batch, by image shape, and jobs that have all they asked for."""
 
     def __init__(self, session: Session) -> None:
         self.ready: deque[Job] = deque()
         self._session = session
-        self._rows: defaultdict[tuple[int, ...], deque[tuple[Row, _Pending]]] = defaultdict(deque)
-        self._pending: defaultdict[Canvas, dict[Coalition, _Pending]] = defaultdict(dict)
+        self._rows: defaultdict[tuple[int, ...], deque[tuple[Row, Score]]] = defaultdict(deque)
 
     def has_room(self) -> bool:
         """Tell whether the next batch would not be full."""
@@ -177,21 +169,25 @@ class _Queue:
 
     def ask(self, job: Job) -> None:
         """Queue what a job wants and nobody has asked for yet."""
-        canvas, pending = job.canvas, self._pending[job.canvas]
-        rows = self._rows[canvas.shape]
-        for kept in job.wanted():
-            if kept in canvas.scores:
-                continue
-            entry = pending.get(kept)
-            if entry is None:
-                count = canvas.count(kept)
-                entry = _Pending(np.empty((canvas.draws, len(canvas.targets))), count, [])
-                pending[kept] = entry
-                rows.extend((Row(canvas, kept, draw), entry) for draw in range(count))
-            entry.jobs.append(job)
-            job.missing += 1
+        for ask in job.asked:
+            ask.scores = [self._score(job.canvas, kept) for kept in ask.coalitions]
+            for score in ask.scores:
+                if score.missing:
+                    score.waiting.append(job)
+                    job.missing += 1
         if not job.missing:
             self.ready.append(job)
+
+    def _score(self, canvas: Canvas, kept: Coalition) -> Score:
+        """Return a coalition's score, queueing its rows if it is new."""
+        score = canvas.scores.get(kept)
+        if score is None:
+            count = canvas.count(kept)
+            score = Score(np.empty((canvas.draws, len(canvas.targets))), count)
+            canvas.scores[kept] = score
+            rows = self._rows[canvas.shape]
+            rows.extend((Row(canvas, kept, draw), score) for draw in range(count))
+        return score
 
     def score_batch(self) -> int:
         """Score one batch, and return how many rows it had."""
@@ -203,27 +199,26 @@ class _Queue:
             items = list(group)
             stop = start + len(items)
             values = canvas.measure([row.kept for row, _ in items], outputs[start:stop])
-            for (row, entry), value in zip(items, values, strict=True):
-                self._record(row, entry, value)
+            for (row, score), value in zip(items, values, strict=True):
+                self._record(row, score, value)
             start = stop
         return len(batch)
 
-    def _record(self, row: Row, entry: _Pending, value: NDArray[np.float64]) -> None:
-        # Where one input is enough for all draws, its score is every draw's.
-        entry.values[row.draw if row.canvas.count(row.kept) > 1 else slice(None)] = value
-        entry.left -= 1
-        if entry.left:
+    def _record(self, row: Row, score: Score, value: NDArray[np.float64]) -> None:
+        # From its draw on: where one input is enough for all draws, its value is every draw's.
+        score.values[row.draw :] = value
+        score.missing -= 1
+        if score.missing:
             return
-        row.canvas.scores[row.kept] = entry.values
-        del self._pending[row.canvas][row.kept]
-        for job in entry.jobs:
+        for job in score.waiting:
             job.missing -= 1
             if not job.missing:
                 self.ready.append(job)
+        score.waiting.clear()
 
-    def _longest(self) -> deque[tuple[Row, _Pending]]:
+    def _longest(self) -> deque[tuple[Row, Score]]:
         return max(self._rows.values(), key=len, default=deque())
 
-    def _capacity(self, rows: deque[tuple[Row, _Pending]]) -> int:
-        image = rows[0][0].canvas.image
-        return self._session.capacity(rows[0][0].canvas.shape, image.dtype.itemsize)
+    def _capacity(self, rows: deque[tuple[Row, Score]]) -> int:
+        canvas = rows[0][0].canvas
+        return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)

@@ -150,7 +150,7 @@ class _Inputs:
         return tuple(self.array.shape[1:]) == tuple(shape) and len(self._under) >= count
 
     def paint(self, place: int, row: Row) -> None:
-        target, under = self.array[place], row.canvas.stand_in(row.kept, row.draw)
+        target, under = self.array[place], row.canvas.stand_ins(row.kept, row.draw)
         if self._under[place] is under:
             for region in self._over[place]:
                 pixels = (slice(None), *region.index)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from hshap import checks
 from hshap.arrays import as_image
-from hshap.canvas import Canvas
+from hshap.canvas import Backdrop, Canvas
 from hshap.engine import Job, Progress, run
 from hshap.errors import ArgumentError
 from hshap.evaluators import Batched, Evaluator
@@ -111,11 +111,12 @@ class Explainer:
         self, pairs: Iterable[Any], progress: OnProgress | None
     ) -> Iterator[tuple[Job, Explanation]]:
         session, settings = self.model.open(), _settings(self)
-        groups = (self._jobs(session, *numbered) for numbered in enumerate(pairs))
+        easel = _Easel(self, session)
+        groups = (self._jobs(easel, *numbered) for numbered in enumerate(pairs))
         for job in run(groups, session, progress):
             yield job, _explanation(job, settings)
 
-    def _jobs(self, session: Session, position: int, pair: Any) -> list[Job]:
+    def _jobs(self, easel: _Easel, position: int, pair: Any) -> list[Job]:
         try:
             image, target = pair
         except (TypeError, ValueError):
@@ -123,7 +124,7 @@ class Explainer:
                 f"pairs: entry {position} is {checks.shown(pair)}; pass (image, target) tuples"
             )
             raise ArgumentError(message) from None
-        canvas = _canvas(self, session, image, as_targets(target), position)
+        canvas = easel.canvas(image, as_targets(target), position)
         return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
 
 
@@ -160,7 +161,7 @@ def cycle_spin(
         )
         raise ArgumentError(message)
     session = explainer.model.open()
-    canvas = _canvas(explainer, session, image, as_targets(target), 0)
+    canvas = _Easel(explainer, session).canvas(image, as_targets(target), 0)
     pixels = as_image("image", image)
     jobs = [Job(canvas, 0, explainer.search, partition(pixels)) for partition in partitions]
     finished = set(run([jobs], session, progress))
@@ -172,13 +173,17 @@ def cycle_spin(
     return Spin(tuple(members), sum(map(canvas.count, canvas.scores)))
 
 
-def _canvas(
-    explainer: Explainer, session: Session, image: Any, targets: tuple[Target, ...], position: int
-) -> Canvas:
-    pixels = as_image("image", image)
-    root = explainer.partition(pixels)
-    fill = explainer.baseline(pixels)
-    return Canvas(pixels, fill, root, targets, put=session.put, position=position)
+class _Easel:
+    """Makes the canvases of one run."""
+
+    def __init__(self, explainer: Explainer, session: Session) -> None:
+        self._partition, self._put = explainer.partition, session.put
+        self._backdrop = Backdrop(explainer.baseline, session.put)
+
+    def canvas(self, image: Any, targets: tuple[Target, ...], position: int) -> Canvas:
+        pixels = as_image("image", image)
+        stand_ins, root = self._backdrop.behind(pixels), self._partition(pixels)
+        return Canvas(pixels, stand_ins, root, targets, put=self._put, position=position)
 
 
 def _explanation(job: Job, settings: dict[str, Any]) -> Explanation:

@@ -81,22 +81,16 @@ class Bisection:
 
     def split(self, box: Box) -> tuple[Region, ...]:
         """Return the two halves of a box; none if it is a leaf."""
-        limits = _limits(self.min_size, box)
-        lengths = [
-            length if length > limit else 0 for length, limit in zip(box.shape, limits, strict=True)
-        ]
-        if not any(lengths):
+        spans = zip(box.start, box.stop, _limits(self.min_size, box), strict=True)
+        lengths = [b - a if b - a > limit else 0 for a, b, limit in spans]
+        longest = max(lengths)
+        if not longest:
             return ()
-        axis = lengths.index(max(lengths))
-        halves = _halves(box.start[axis], box.stop[axis])
-        return tuple(
-            Box(
-                (*box.start[:axis], a, *box.start[axis + 1 :]),
-                (*box.stop[:axis], b, *box.stop[axis + 1 :]),
-                box.rule,
-            )
-            for a, b in halves
-        )
+        axis = lengths.index(longest)
+        middle = (box.start[axis] + box.stop[axis]) // 2
+        stop = (*box.stop[:axis], middle, *box.stop[axis + 1 :])
+        start = (*box.start[:axis], middle, *box.start[axis + 1 :])
+        return Box(box.start, stop, box.rule), Box(start, box.stop, box.rule)
 
 
 @recipe

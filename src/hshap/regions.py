@@ -66,6 +66,10 @@ class Box:
     @property
     def index(self) -> Index:
         """One slice for each axis."""
+        return self._slices
+
+    @cached_property
+    def _slices(self) -> Index:
         return tuple(map(slice, self.start, self.stop))
 
     @property
@@ -80,6 +84,11 @@ class Box:
 
     def split(self) -> tuple[Region, ...]:
         """Return the parts that the box's rule gives; a box without a rule is a leaf."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Region, ...]:
+        # Remembered: a search asks whether a box can be split before its game is played.
         return () if self.rule is None else self.rule(self)
 
 
