@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.datasets import synthetic
 from hshap import Bisection, DepthFirst, Dyadic, Explainer, Fixed
-from hshap.demo.model import load
-from hshap.demo.run import bundled, f1, probability_of_a_cross
+from hshap.demo import bundled, load
+from hshap.demo.run import f1, probability_of_a_cross
 
 SEED = 7
 COUNT = 100

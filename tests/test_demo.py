@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +34,8 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
 
 
 def test_the_demo_finds_the_crosses():
-    from hshap.demo.run import PARTITIONS, _explain, bundled, f1
+    from hshap.demo import bundled
+    from hshap.demo.run import PARTITIONS, _explain, f1
 
     samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
@@ -59,6 +62,17 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("hshap: out=")
     assert "Traceback" not in done.stderr
+
+
+def test_the_readme_s_example_runs_as_it_stands(tmp_path):
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<Explanation: target 1" in done.stdout
+    assert (tmp_path / "where.png").stat().st_size > 10_000
 
 
 def test_the_version_is_told():

@@ -6,13 +6,12 @@ shows where the crosses are.
 
 from __future__ import annotations
 
-import io
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hshap.baselines import Fixed
+from hshap.demo import bundled, load
 from hshap.errors import ArgumentError, require
 from hshap.explainer import Explainer
 from hshap.partitions import Bisection, Dyadic
@@ -44,8 +43,7 @@ def f1(heat: NDArray[Any], truth: NDArray[np.bool_]) -> float:
 def run_demo(out: Path) -> Path:
     """Explain the bundled images, print a table and write pictures; return the overview's path."""
     console = require("rich.console", extra="cli", what="hshap demo").Console()
-    for module, extra in (("torch", "torch"), ("safetensors", "torch"), ("matplotlib", "plot")):
-        require(module, extra=extra, what="hshap demo")
+    require("matplotlib", extra="plot", what="hshap demo")
     _make_folder(out)
     samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
@@ -73,16 +71,7 @@ def _make_folder(out: Path) -> None:
         raise ArgumentError(message) from error
 
 
-def bundled() -> dict[str, NDArray[Any]]:
-    """Return the bundled images, their truth, their counts of crosses and the training mean."""
-    raw = files("hshap.demo").joinpath("samples.npz").read_bytes()
-    with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-        return dict(archive)
-
-
 def _explain(name: str, images: NDArray[Any], mean: NDArray[Any]) -> list[Explanation]:
-    from hshap.demo.model import load  # noqa: PLC0415, torch is an optional dependency
-
     explainer = Explainer(load(), baseline=Fixed(mean), partition=PARTITIONS[name], search=SEARCH)
     # One by one, so that the seconds of each are its own.
     return [explainer.explain(image, target=probability_of_a_cross) for image in images]
