@@ -8,7 +8,6 @@ from hshap.baselines import (
     Fixed,
     Mean,
     References,
-    Similar,
     Still,
 )
 from hshap.engine import Progress
@@ -25,6 +24,7 @@ from hshap.explainer import Explainer, cycle_spin
 from hshap.explanation import Explanation, Finding
 from hshap.partitions import Bisection, Dyadic, Shifted
 from hshap.regions import Box, Pixels, Region, Rolled
+from hshap.samplers import Similar
 from hshap.search import BreadthFirst, DepthFirst, Found, Game
 from hshap.shapley import shapley
 from hshap.spin import Spin

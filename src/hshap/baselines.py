@@ -18,6 +18,7 @@ from hshap.arrays import as_floats, as_image, as_images
 from hshap.errors import ArgumentError
 from hshap.recipes import recipe
 from hshap.regions import Coalition, mask
+from hshap.samplers import Sampler, check_shape
 from hshap.streams import stream_mean
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 Fill = Callable[[Coalition], "NDArray[Any]"]
 Baseline = Callable[[Any], Fill]
-Sampler = Callable[["NDArray[Any]", "NDArray[np.bool_]", int, np.random.Generator], "NDArray[Any]"]
-"""Takes an image, the mask of its visible pixels, a count and a generator; returns that many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +108,7 @@ class Fixed:
 
     def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
         """Return the fill for every image of a shape and type."""
-        _check_shape(self.image.shape, shape)
-        return Still(self.image.astype(dtype, copy=False)[None])
+        return _single(self.image, shape, dtype)
 
 
 @recipe
@@ -140,8 +138,7 @@ class Mean:
 
     def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
         """Return the fill for every image of a shape and type."""
-        _check_shape(self.image.shape, shape)
-        return Still(self.image.astype(dtype, copy=False)[None])
+        return _single(self.image, shape, dtype)
 
 
 @recipe
@@ -207,7 +204,7 @@ class References:
     def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
         """Return the fill for every image of a shape and type."""
         images = self.images
-        _check_shape(images.shape[1:], shape)
+        check_shape(images.shape[1:], shape)
         if self.draws is not None:
             rng = np.random.default_rng(self.seed)
             images = images[np.sort(rng.permutation(len(images))[: self.draws])]
@@ -221,7 +218,8 @@ class Conditional:
     `sampler(image, visible, draws, rng)` returns stand-ins `(draws, *image.shape)`; what it gives
     for visible pixels is ignored. The same kept pixels always get the same draws.
 
-    >>> sampler = Similar(np.zeros((5, 3, 4, 4)))
+    >>> import hshap
+    >>> sampler = hshap.Similar(np.zeros((5, 3, 4, 4)))
     >>> Conditional(sampler, draws=2)(np.ones((3, 4, 4)))(()).shape
     (2, 3, 4, 4)
     """
@@ -260,53 +258,9 @@ class Conditional:
         return fill
 
 
-@recipe
-class Similar:
-    """A sampler that draws reference images by their similarity on the visible pixels.
-
-    The weight of a reference falls off as a Gaussian of its root-mean-square difference. Its width
-    is `bandwidth`, in units of pixel values; by default, the median difference over references.
-
-    >>> sampler = Similar(np.stack([np.zeros((1, 4, 4)), np.ones((1, 4, 4))]), bandwidth=0.1)
-    >>> visible = np.ones((4, 4), dtype=bool)
-    >>> sampler(np.ones((1, 4, 4)), visible, 3, np.random.default_rng(0)).min().item()
-    1.0
-    """
-
-    images: Any
-    bandwidth: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "images", as_images("images", self.images))
-        if self.bandwidth is not None:
-            checks.number("bandwidth", self.bandwidth, minimum=1e-12)
-
-    def __call__(
-        self,
-        image: NDArray[Any],
-        visible: NDArray[np.bool_],
-        draws: int,
-        rng: np.random.Generator,
-    ) -> NDArray[Any]:
-        """Return `draws` reference images, the likely ones more often."""
-        _check_shape(self.images.shape[1:], image.shape)
-        squares = np.zeros(len(self.images))
-        if visible.any():
-            seen = image[:, visible]
-            squares[:] = [np.square(other[:, visible] - seen).mean() for other in self.images]
-        width = self.bandwidth or float(np.sqrt(np.median(squares))) or 1.0
-        # The nearest has weight 1, so that the weights cannot all vanish.
-        weights = np.exp((squares.min() - squares) / (2 * width**2))
-        return self.images[rng.choice(len(self.images), draws, p=weights / weights.sum())]
-
-
-def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    if shape != wanted:
-        message = (
-            f"baseline has shape {shape}, but the image has {wanted}; "
-            "pass references of the image's own shape"
-        )
-        raise ArgumentError(message)
+def _single(reference: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> Still:
+    check_shape(reference.shape, shape)
+    return Still(reference.astype(dtype, copy=False)[None])
 
 
 def _convolve(array: NDArray[Any], kernel: NDArray[Any], axis: int) -> NDArray[Any]:

@@ -129,7 +129,9 @@ class BatchedSession:
         shape = rows[0].canvas.shape
         if self._inputs is None or not self._inputs.fits(shape, len(rows)):
             self._inputs = None  # let go of the old ones before asking for new
-            self._inputs = _Inputs(self._runner.inputs(len(rows), shape, image.dtype), len(rows))
+            # All at once: batches grow as a search widens, and each new size would start blank.
+            count = max(len(rows), self.capacity(shape, image.dtype.itemsize))
+            self._inputs = _Inputs(self._runner.inputs(count, shape, image.dtype), count)
         for place, row in enumerate(rows):
             self._inputs.paint(place, row)
         scores, untouched = self._runner.run(self._inputs.array, len(rows))

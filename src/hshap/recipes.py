@@ -42,7 +42,7 @@ def describe(value: Any) -> Any:
         options = {field.name: describe(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **options}
     if isinstance(value, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return {
             "type": "array",
             "shape": list(value.shape),
