@@ -230,6 +230,39 @@ def test_a_conditional_baseline_explains_and_repeats_itself(rng):
     assert found.evaluations == again.evaluations == 1 + 4 + 2 * 4 * len(found.games)
 
 
+def test_every_coalition_is_painted_on_its_own_draws():
+    def count_visible(image, visible, draws, rng):
+        return np.full((draws, *image.shape), 100.0 + visible.sum()) + np.arange(draws).reshape(
+            -1, *(1,) * image.ndim
+        )
+
+    seen = []
+
+    def model(batch):
+        seen.extend(batch.copy())
+        return (batch[:, 0] == 1).reshape(len(batch), -1).any(1).astype(float)
+
+    image = np.zeros((1, 8, 8))
+    image[0, 2, 2] = image[0, 7, 1] = 1.0
+    baseline = Conditional(count_visible, draws=3)
+    Explainer(model, baseline=baseline, partition=Dyadic(1)).explain(image, target=0)
+    for row in seen:
+        hidden = row >= 100
+        if hidden.any():
+            assert set(row[hidden] - 100 - (~hidden).sum()) <= {0.0, 1.0, 2.0}
+            assert len(set(row[hidden])) == 1
+
+
+def test_the_bandwidth_is_the_median_difference_by_default(rng):
+    levels = np.array([0.0, 0.2, 0.7])
+    images = np.ones((3, 1, 4, 4)) * levels.reshape(3, 1, 1, 1)
+    everything = np.ones((4, 4), bool)
+    drawn = Similar(images)(np.zeros((1, 4, 4)), everything, 4000, rng)[:, 0, 0, 0]
+    weights = np.exp(-(levels**2) / (2 * 0.2**2))
+    for level, weight in zip(levels, weights / weights.sum(), strict=True):
+        assert abs((drawn == level).mean() - weight) < 0.03
+
+
 def test_similar_prefers_references_that_look_alike_where_it_can_see(rng):
     dark, light = np.zeros((1, 4, 4)), np.ones((1, 4, 4))
     sampler = Similar(np.stack([dark, light]), bandwidth=0.3)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from oracle import any_marked, marked, same_explanation
@@ -183,6 +185,33 @@ def test_results_are_yielded_as_they_finish_and_pairs_read_as_needed():
     first = next(iter(explainer.explain_many(pairs())))
     assert len(read) < 30
     assert first.position in read
+
+
+@pytest.mark.parametrize(("batch_size", "most"), [(4, 2), (1000, 16)])
+def test_no_more_images_are_held_than_fill_a_batch(batch_size, most):
+    read = []
+
+    def pairs():
+        for i in range(100):
+            read.append(i)
+            yield marked((8, 8), [i % 64]), 0
+
+    explainer = Explainer(
+        Batched(any_marked, batch_size=batch_size), baseline=Constant(0.0), partition=Dyadic(1)
+    )
+    next(iter(explainer.explain_many(pairs())))
+    assert len(read) <= most
+
+
+def test_seconds_are_those_that_passed():
+    def slow(batch):
+        time.sleep(0.01)
+        return any_marked(batch)
+
+    found = Explainer(slow, baseline=Constant(0.0), partition=Dyadic(1)).explain(
+        marked((8, 8), [5]), target=0
+    )
+    assert 0.03 <= found.seconds < 5
 
 
 def test_explaining_nothing_yields_nothing():

@@ -147,6 +147,27 @@ def test_a_budget_of_seconds_ends_a_slow_run(search):
 
 
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_a_budget_of_seconds_is_not_overshot_by_asking_for_too_much(search, monkeypatch):
+    clock = [0.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic():
+            return clock[0]
+
+    def one_second_each(batch):
+        clock[0] += len(batch)
+        return batch.mean(axis=(1, 2, 3))
+
+    monkeypatch.setattr("hshap.search.time", Clock)
+    found = explain(
+        np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=50), model=one_second_each
+    )
+    # 16 for the first game and 14 for each further one: two more fit into 50 seconds.
+    assert clock[0] == found.evaluations == 16 + 2 * 14
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
 def test_no_seconds_at_all_still_play_the_first_game(search):
     found = explain(marked((8, 8), [3]), search(0.0, max_seconds=0.0))
     assert len(found.games) == 1
@@ -170,6 +191,23 @@ def test_keeping_whole_changes_nothing_where_parts_are_enough():
     image = marked((8, 8), [1, 50])
     kept, dropped = explain(image, DepthFirst(keep_whole=True)), explain(image, DepthFirst())
     assert same_explanation(kept, dropped)
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_what_does_not_matter_is_not_kept_whole_either(search):
+    assert explain(marked((8, 8), []), search(0.0, keep_whole=True)).leaves == ()
+    harmful = lambda batch: -any_marked(batch)
+    image = marked((8, 8), [3])
+    assert explain(image, search(0.0, keep_whole=True), model=harmful).leaves == ()
+
+
+def test_unfinished_leaves_come_the_most_relevant_first():
+    image = np.zeros((1, 4, 4), np.float32)
+    image[0, 0, 0], image[0, 0, 3], image[0, 3, 0], image[0, 3, 3] = 0.4, 0.8, 0.2, 0.6
+    total = lambda batch: batch.sum(axis=(1, 2, 3))
+    for search in (DepthFirst(max_evaluations=16), BreadthFirst(0, max_evaluations=16)):
+        found = explain(image, search, model=total)
+        assert [leaf.start for leaf in found.unfinished] == [(0, 2), (2, 2), (0, 0), (2, 0)]
 
 
 def test_the_root_itself_can_be_kept_whole():
