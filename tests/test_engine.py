@@ -33,7 +33,9 @@ def two_classes(batch):
 @pytest.fixture
 def images(rng):
     shapes = [(1, 16, 16), (1, 12, 20), (1, 16, 16), (1, 9, 7), (1, 16, 16)]
-    return [rng.random(shape).astype(np.float32) ** 4 for shape in shapes]
+    made = [rng.random(shape).astype(np.float32) ** 4 for shape in shapes]
+    # One of another type, which must not be painted on inputs or stand-ins of the first.
+    return [*made, rng.random((1, 16, 16)) ** 4]
 
 
 BASELINES = [

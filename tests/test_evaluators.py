@@ -116,6 +116,13 @@ def test_modules_and_tensors_are_left_as_they_were():
     assert module.limit.grad is None
 
 
+def test_images_and_outputs_may_require_gradients():
+    image = torch.from_numpy(IMAGE.copy()).requires_grad_()
+    model = lambda batch: torch.from_numpy(any_marked(batch)).requires_grad_()
+    assert same_explanation(explain(model, image), EXPECTED)
+    assert image.grad is None
+
+
 def test_a_module_in_training_mode_is_refused():
     with pytest.raises(ArgumentError, match=r"training mode.*model\.eval\(\)"):
         Batched(Brightest())

@@ -152,6 +152,15 @@ def test_reading_what_a_budget_cut_off_stays_incomplete(rng):
     assert cut.at(min_size=16).complete
 
 
+def test_a_reading_spends_no_budget(rng):
+    image = rng.random((1, 16, 16))
+    cut = explain(image, search=DepthFirst(max_evaluations=200, max_seconds=60.0))
+    again = cut.at(tolerance=0.0)
+    assert set(again.leaves) == set(cut.leaves)
+    assert again.settings["search"]["max_evaluations"] is None
+    assert again.settings["search"]["max_seconds"] is None
+
+
 def test_a_percentile_over_fewer_games_that_keeps_more_says_it_is_incomplete():
     # Uneven sides: at min_size 2, some of a level are leaves and others go on.
     rng = np.random.default_rng(3)

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -155,12 +155,12 @@ def run(
 
 
 class _Queue:
-    """Rows that wait for a batch, by image shape, and jobs that have all they asked for."""
+    """Rows that wait for a batch, by shape and type, and jobs that have all they asked for."""
 
     def __init__(self, session: Session) -> None:
         self.ready: deque[Job] = deque()
         self._session = session
-        self._rows: defaultdict[tuple[int, ...], deque[tuple[Row, Score]]] = defaultdict(deque)
+        self._rows: defaultdict[Any, deque[tuple[Row, Score]]] = defaultdict(deque)
 
     def has_room(self) -> bool:
         """Tell whether the next batch would not be full."""
@@ -185,7 +185,7 @@ class _Queue:
             count = canvas.count(kept)
             score = Score(np.empty((canvas.draws, len(canvas.targets))), count)
             canvas.scores[kept] = score
-            rows = self._rows[canvas.shape]
+            rows = self._rows[canvas.shape, canvas.image.dtype]
             rows.extend((Row(canvas, kept, draw), score) for draw in range(count))
         return score
 

@@ -40,7 +40,7 @@ class Session(Protocol):
         ...
 
     def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Return the model's outputs `(rows, classes)`. All rows have one image shape."""
+        """Return the model's outputs `(rows, classes)`. All rows have one image shape and type."""
         ...
 
 
@@ -127,11 +127,12 @@ class BatchedSession:
     def _run(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         image = rows[0].canvas.image
         shape = rows[0].canvas.shape
-        if self._inputs is None or not self._inputs.fits(shape, len(rows)):
+        if self._inputs is None or not self._inputs.fit(shape, image.dtype, len(rows)):
             self._inputs = None  # let go of the old ones before asking for new
             # All at once: batches grow as a search widens, and each new size would start blank.
             count = max(len(rows), self.capacity(shape, image.dtype.itemsize))
-            self._inputs = _Inputs(self._runner.inputs(count, shape, image.dtype), count)
+            made = self._runner.inputs(count, shape, image.dtype)
+            self._inputs = _Inputs(made, shape, image.dtype, count)
         for place, row in enumerate(rows):
             self._inputs.paint(place, row)
         scores, untouched = self._runner.run(self._inputs.array, len(rows))
@@ -143,13 +144,14 @@ class BatchedSession:
 class _Inputs:
     """A batch of inputs; each remembers what was painted on it, so that only that is undone."""
 
-    def __init__(self, array: Array, count: int) -> None:
-        self.array = array
+    def __init__(self, array: Array, shape: tuple[int, ...], dtype: Any, count: int) -> None:
+        self.array, self._shape, self._dtype = array, shape, dtype
         self._under: list[Array | None] = [None] * count
         self._over: list[Coalition] = [()] * count
 
-    def fits(self, shape: tuple[int, ...], count: int) -> bool:
-        return tuple(self.array.shape[1:]) == tuple(shape) and len(self._under) >= count
+    def fit(self, shape: tuple[int, ...], dtype: Any, count: int) -> bool:
+        """Tell whether rows of a shape and type can be painted here."""
+        return (shape, dtype) == (self._shape, self._dtype) and count <= len(self._under)
 
     def paint(self, place: int, row: Row) -> None:
         target, under = self.array[place], row.canvas.stand_ins(row.kept, row.draw)
