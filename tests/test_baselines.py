@@ -117,7 +117,8 @@ def test_mean_takes_a_data_loader(rng):
     torch = pytest.importorskip("torch")
     images = torch.from_numpy(rng.random((10, 2, 6, 5)))
     data = torch.utils.data.TensorDataset(images, torch.arange(10))
-    for source in (torch.utils.data.DataLoader(data, batch_size=4), data, images):
+    single = torch.utils.data.DataLoader(data, batch_size=None)
+    for source in (torch.utils.data.DataLoader(data, batch_size=4), single, data, images):
         np.testing.assert_allclose(Mean(source).image, images.numpy().mean(0))
 
 
@@ -251,6 +252,21 @@ def test_every_coalition_is_painted_on_its_own_draws():
         if hidden.any():
             assert set(row[hidden] - 100 - (~hidden).sum()) <= {0.0, 1.0, 2.0}
             assert len(set(row[hidden])) == 1
+
+
+def test_similarity_of_half_precision_images_does_not_overflow(rng):
+    images = (rng.random((4, 1, 8, 8)) * 1000).astype(np.float16)
+    drawn = Similar(images)(images[0], np.ones((8, 8), bool), 5, rng)
+    assert np.isfinite(drawn).all()
+
+
+def test_images_of_ever_new_shapes_do_not_fill_the_memory():
+    from hshap.canvas import MOST_SHARED, Backdrop
+
+    backdrop = Backdrop(Constant(0.0), lambda array: array)
+    for side in range(1, 50):
+        backdrop.behind(np.zeros((1, side, 4)))
+    assert len(backdrop._shared) == MOST_SHARED
 
 
 def test_the_bandwidth_is_the_median_difference_by_default(rng):

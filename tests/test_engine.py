@@ -205,6 +205,69 @@ def test_no_more_images_are_held_than_fill_a_batch(batch_size, most):
     assert len(read) <= most
 
 
+def test_an_array_that_is_filled_again_and_again_is_no_problem(rng):
+    images = rng.random((6, 1, 8, 8))
+    room = np.empty((1, 8, 8))
+
+    def pairs():
+        for image in images:
+            room[:] = image
+            yield room, 1
+
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=Dyadic(2))
+    for found in explainer.explain_many(pairs()):
+        assert same_explanation(found, explainer.explain(images[found.position], target=1))
+
+
+def test_a_target_that_works_in_place_does_not_spoil_the_others(rng):
+    def softmax(outputs):
+        np.exp(outputs, out=outputs)
+        outputs /= outputs.sum(axis=1, keepdims=True)
+        return outputs[:, 1]
+
+    image = rng.random((1, 8, 8))
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=Dyadic(2))
+    found = explainer.explain(image, target=[softmax, 1, softmax])
+    assert same_explanation(found[1], explainer.explain(image, target=1))
+    assert found[0].score == found[2].score == explainer.explain(image, target=softmax).score
+
+
+def test_an_image_of_a_rare_shape_does_not_wait_for_all_others():
+    pairs = [(marked((12, 12), [3, 70]), 0)] + [(marked((16, 16), [i, 200]), 0) for i in range(60)]
+    explainer = Explainer(
+        Batched(any_marked, batch_size=16), baseline=Constant(0.0), partition=Dyadic(1)
+    )
+    order = [found.position for found in explainer.explain_many(pairs)]
+    assert order.index(0) < 20
+
+
+def test_explanations_do_not_share_their_settings():
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(4))
+    one, other = explainer.explain(marked((8, 8), [3]), target=[0, 0])
+    one.settings["search"]["tolerance"] = 1.0
+    assert other.settings["search"]["tolerance"] == 0.0
+
+
+def test_a_partition_of_one_s_own_cannot_change_the_image(rng):
+    def careless(image):
+        image /= 2
+        return Dyadic(2)(image)
+
+    image = rng.random((1, 8, 8))
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=careless)
+    with pytest.raises(ValueError, match="read-only"):
+        explainer.explain(image, target=0)
+    assert image.flags.writeable
+
+
+def test_shifts_may_be_rows_of_an_array(rng):
+    image = rng.random((1, 8, 8))
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=Dyadic(2))
+    one = cycle_spin(explainer, image, target=0, shifts=np.array([[0, 0], [0, 4]]))
+    other = cycle_spin(explainer, image, target=0, shifts=[(0, 0), (0, 4)])
+    assert np.array_equal(one.saliency(), other.saliency())
+
+
 def test_seconds_are_those_that_passed():
     def slow(batch):
         time.sleep(0.01)
@@ -226,6 +289,8 @@ def test_progress_is_told_after_every_batch():
     explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(1))
     found = explainer.explain(marked((16, 16), [5, 200]), target=0, progress=told.append)
     assert told[-1].evaluations == found.evaluations
+    assert told[-1].explanations == 1
+    assert told[-1].waiting == 0
     assert [step.evaluations for step in told] == sorted(step.evaluations for step in told)
 
 

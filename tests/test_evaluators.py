@@ -116,6 +116,99 @@ def test_modules_and_tensors_are_left_as_they_were():
     assert module.limit.grad is None
 
 
+def test_outputs_in_double_precision_stay_so():
+    class Offset(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.far = torch.nn.Parameter(torch.tensor(1e8, dtype=torch.float64))
+
+        def forward(self, batch):
+            return self.far + batch.flatten(1).sum(1)
+
+    image = np.random.default_rng(0).random((1, 8, 8))
+    exact = explain(lambda batch: 1e8 + batch.reshape(len(batch), -1).sum(1), image)
+    found = explain(Offset().eval(), image)
+    np.testing.assert_allclose(found.games[0].coefficients, exact.games[0].coefficients, atol=1e-6)
+    assert Fixed(torch.zeros((1, 8, 8), dtype=torch.float64)).image.dtype == np.float64
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
+def test_a_function_that_writes_through_torch_does_no_harm(rng):
+    def spoil(batch):
+        tensor = torch.from_numpy(batch)
+        tensor -= 0.5
+        return tensor.flatten(1).sum(1)
+
+    class Spoil(torch.nn.Module):
+        def forward(self, batch):
+            scores = batch.flatten(1).sum(1) - 0.5 * batch[0].numel()
+            batch.data.mul_(0.3)
+            return scores
+
+    image = rng.random((1, 8, 8)).astype(np.float32)
+    settings = {"baseline": Constant(0.5), "partition": Dyadic(1)}
+    sound = Explainer(lambda b: spoil(b.copy()), **settings).explain(image, target=0)
+    for model in (spoil, Spoil().eval()):
+        found = Explainer(model, **settings).explain(image, target=0)
+        assert found.leaves == sound.leaves
+        assert found.evaluations == sound.evaluations
+
+
+def test_inference_mode_around_a_call_is_no_problem():
+    module = Brightest().eval()
+    with torch.inference_mode():
+        assert same_explanation(explain(module), EXPECTED)
+
+
+def test_traced_and_exported_graphs_are_checked_where_it_matters():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2)).eval()
+    expected = explain(net)
+    batch = torch.export.Dim("batch")
+    exported = torch.export.export(net, (torch.zeros(4, 1, 8, 8),), dynamic_shapes=({0: batch},))
+    assert same_explanation(explain(exported.module()), expected)
+    traced = torch.fx.symbolic_trace(torch.nn.Sequential(net, torch.nn.Dropout()))
+    with pytest.raises(ArgumentError, match="Dropout"):
+        explain(traced)
+    assert same_explanation(explain(traced.eval()), expected)
+
+
+def test_a_model_with_a_method_named_open_is_a_model():
+    module = Brightest().eval()
+    module.open = lambda: None
+    assert same_explanation(explain(module), EXPECTED)
+
+
+def test_a_batch_size_beyond_all_memory_is_only_a_limit():
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return any_marked(batch)
+
+    image = np.ones((1, 512, 512), np.float32)
+    explainer = Explainer(
+        Batched(model, batch_size=10**9), baseline=Constant(0.0), partition=Dyadic(128)
+    )
+    explainer.explain(image, target=0)
+    assert max(sizes) == 4 * 14
+
+
+def test_memory_that_one_shape_lacks_does_not_slow_the_others():
+    sizes = []
+
+    def model(batch):
+        sizes.append((batch.shape[-1], len(batch)))
+        if batch.shape[-1] == 16 and len(batch) > 1:
+            raise MemoryError
+        return any_marked(batch)
+
+    explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(1))
+    pairs = [(marked((8, side), [3]), 0) for side in (16, 8, 8, 8, 16, 8, 8)]
+    assert len(list(explainer.explain_many(pairs))) == 7
+    failed = sizes.index((16, 1))
+    assert max(count for side, count in sizes[failed:] if side == 8) > 8
+
+
 def test_images_and_outputs_may_require_gradients():
     image = torch.from_numpy(IMAGE.copy()).requires_grad_()
     model = lambda batch: torch.from_numpy(any_marked(batch)).requires_grad_()
@@ -145,7 +238,10 @@ def test_one_or_two_output_axes_are_accepted(shape):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (lambda b: np.zeros((len(b), 2, 3)), r"shape \(\d+, 2, 3\) for \d+ inputs"),
+        (
+            lambda b: np.zeros((len(b), 2, 3)),
+            r"shape \(\d+, 2, 3\) for \d+ inputs.*the first: image 0 with \(\) kept",
+        ),
         (lambda b: np.zeros((len(b) + 1, 2)), r"shape \(\d+, 2\) for \d+ inputs"),
         (lambda b: np.zeros((len(b), 0)), r"shape \(\d+, 0\)"),
         (lambda b: 1.0, r"shape \(\) for"),
@@ -298,8 +394,8 @@ def test_an_accelerator_needs_two_methods():
         def __init__(self):
             self.rows = 0
 
-        def open(self):
-            counting, session = self, inner.open()
+        def open_session(self):
+            counting, session = self, inner.open_session()
 
             class Session:
                 put = staticmethod(session.put)
@@ -323,7 +419,7 @@ def test_large_regions_paint_the_same_on_torch_tensors(rng):
 
     image = (rng.random((2, 6, 7)) * 256).astype(np.float32)
     baseline = -np.ones((2, 6, 7), np.float32)
-    session = Batched(Brightest(torch.bfloat16).eval()).open()
+    session = Batched(Brightest(torch.bfloat16).eval()).open_session()
     root = Shifted(Bisection(1), (2, 3))(image)
     kept = (root.split()[1].split()[0], Pixels(np.array([0, 8, 41]), (6, 7)))
     stand_ins = StandIns(Fixed(baseline)(image), image.shape, session.put)

@@ -90,6 +90,13 @@ def test_attribution_is_exact_where_nothing_is_dropped():
     assert abs(found.residual) < 1e-9
 
 
+def test_what_is_relevant_is_never_attributed_against():
+    image = np.array([[3.0, 0.0, -4.0, 0.0]])
+    found = explain(image, Bisection(1), model=lambda b: b.sum(axis=(1, 2)))
+    np.testing.assert_allclose(found.attribution(), [3, 0, 0, 0])
+    assert found.residual == -4.0
+
+
 def test_residual_holds_what_was_dropped():
     image = np.zeros((1, 2, 2))
     image[0] = [[0.5, 0.3], [0.15, 0.05]]

@@ -43,6 +43,14 @@ def two_outputs(batch):
     return np.stack([any_marked(batch)] * 2, axis=1)
 
 
+def returns_nothing(root, draws):
+    yield [root]
+
+
+def skips_the_root(root, draws):
+    yield list(root.split())
+
+
 def with_value(value, where=(0, 3, 4)):
     image = IMAGE.copy()
     image[where] = value
@@ -300,7 +308,85 @@ CASES = {
         "(0, 1, 8, 8)",
         "at least one",
     ),
-    "one reference": (lambda: References(IMAGE[None]), "draws", "1", "2 or more"),
+    "one reference": (
+        lambda: References(IMAGE[None]),
+        "images",
+        "(1, 1, 32, 32)",
+        "2 or more, or use Fixed",
+    ),
+    "one draw": (
+        lambda: References(np.zeros((3, 1, 8, 8)), draws=1),
+        "draws",
+        "1",
+        "2 or more",
+    ),
+    "constant in words": (lambda: Constant("0.5"), "value", "<U3", "array of floats"),
+    "constant that is None": (lambda: Constant(None), "value", "object", "array of floats"),
+    "tolerance beyond floats": (lambda: DepthFirst(10**400), "tolerance", "1000", "of 0 or more"),
+    "shifts that are a number": (
+        lambda: cycle_spin(
+            Explainer(any_marked, baseline=Constant(), partition=Dyadic(8)), IMAGE, 0, shifts=3
+        ),
+        "shifts",
+        "3",
+        "pass a list",
+    ),
+    "no pairs at all": (
+        lambda: list(
+            Explainer(any_marked, baseline=Constant(), partition=Dyadic(8)).explain_many(None)
+        ),
+        "pairs",
+        "None",
+        "pass a list",
+    ),
+    "evaluator that is a class": (
+        lambda: explain(model=Batched),
+        "model",
+        "Batched",
+        "torch module",
+    ),
+    "baseline that gives an array": (
+        lambda: explain(baseline=np.zeros_like),
+        "baseline",
+        "ndarray of shape (1, 32, 32)",
+        "Still(images)",
+    ),
+    "baseline whose draws vary": (
+        lambda: explain(
+            baseline=lambda image: lambda kept: np.zeros((2 + bool(kept), *image.shape))
+        ),
+        "baseline",
+        "(3, 1, 32, 32)",
+        "(2, 1, 32, 32), whatever is kept",
+    ),
+    "partition that gives nothing": (
+        lambda: explain(partition=lambda image: None),
+        "partition",
+        "None",
+        "index, size and split()",
+    ),
+    "partition into one part": (
+        lambda: explain(
+            partition=lambda image: hshap.Box(
+                (0, 0), (32, 32), lambda box: (hshap.Pixels(np.arange(1024), (32, 32)),)
+            )
+        ),
+        "partition",
+        "into one part",
+        "two or more",
+    ),
+    "search that returns nothing": (
+        lambda: explain(search=returns_nothing),
+        "search",
+        "None",
+        "Found(leaves)",
+    ),
+    "search that skips the root": (
+        lambda: explain(search=skips_the_root),
+        "search",
+        "root",
+        "yield [root]",
+    ),
     "a reference without its axis": (lambda: References(IMAGE[0]), "images", "(32, 32)", "[None]"),
     "more draws than references": (
         lambda: References(np.zeros((3, 1, 8, 8)), draws=5),

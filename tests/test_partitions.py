@@ -103,6 +103,12 @@ def test_equal_shifts_modulo_the_grid_give_equal_regions():
     assert list(nodes(one)) == list(nodes(other))
 
 
+def test_shifts_add_up():
+    image = np.zeros((1, 8, 8))
+    twice, once = Shifted(Shifted(Dyadic(1), 3), 2)(image), Shifted(Dyadic(1), 5)(image)
+    assert list(nodes(twice)) == list(nodes(once))
+
+
 def test_free_regions_roll_too():
     free = Pixels(np.array([0, 5, 6]), (4, 4))
     moved = rolled(free, (3, 3), (4, 4))

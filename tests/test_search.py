@@ -11,6 +11,7 @@ from oracle import any_marked, marked, same_explanation
 from hshap import (
     ArgumentError,
     Bisection,
+    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
@@ -199,6 +200,22 @@ def test_what_does_not_matter_is_not_kept_whole_either(search):
     harmful = lambda batch: -any_marked(batch)
     image = marked((8, 8), [3])
     assert explain(image, search(0.0, keep_whole=True), model=harmful).leaves == ()
+
+
+@pytest.mark.parametrize("width", [1, 64])
+def test_a_budget_is_not_spent_on_what_hardly_matters(width):
+    image = np.full((1, 64, 64), 0.01)
+    image[0, 5, 5] = 100.0
+    total = lambda batch: batch.sum(axis=(1, 2, 3))
+    found = explain(image, DepthFirst(max_evaluations=200, width=width), model=total)
+    assert found.boxes(merge=False)[0][:2] == ((5, 5), (6, 6))
+
+
+def test_numbers_from_numpy_are_stored_as_plain_ones():
+    search = DepthFirst(np.float32(0.0), width=np.int64(8), max_evaluations=np.int32(500))
+    found = explain(marked((8, 8), [3]), search)
+    assert found.settings["search"]["width"] == 8
+    assert set(found.at(min_size=4).leaves) == {Box((0, 0), (4, 4))}
 
 
 def test_unfinished_leaves_come_the_most_relevant_first():

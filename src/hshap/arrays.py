@@ -29,8 +29,9 @@ def to_numpy(name: str, value: Any) -> NDArray[Any]:
     """Return an array that shares memory with the value where it can."""
     if is_tensor(value):
         tensor = value.detach().cpu()
-        # NumPy has no bfloat16.
-        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        # NumPy has no bfloat16, and every one of its values is a float32.
+        is_bfloat16 = tensor.dtype == sys.modules["torch"].bfloat16
+        return (tensor.float() if is_bfloat16 else tensor).numpy()
     try:
         return np.asarray(value)
     except Exception as error:

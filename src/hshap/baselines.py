@@ -60,7 +60,8 @@ class Constant:
     value: float | Sequence[float] = 0.0
 
     def __post_init__(self) -> None:
-        value = np.asarray(as_floats("value", np.asarray(self.value) * 1.0))
+        given = np.asarray(self.value)
+        value = as_floats("value", given.astype(float) if given.dtype.kind in "iu" else given)
         if value.ndim > 1:
             message = (
                 f"value has shape {value.shape}; pass one number, or one for each channel, "
@@ -189,8 +190,14 @@ class References:
         images = as_images("images", self.images)
         object.__setattr__(self, "images", images)
         checks.integer("seed", self.seed, minimum=0)
-        draws = len(images) if self.draws is None else self.draws
-        if checks.integer("draws", draws, minimum=2) > len(images):
+        if len(images) < 2:
+            message = f"images has shape {images.shape}, only one; pass 2 or more, or use Fixed"
+            raise ArgumentError(message)
+        if self.draws is None:
+            return
+        draws = checks.integer("draws", self.draws, minimum=2)
+        object.__setattr__(self, "draws", draws)
+        if draws > len(images):
             message = (
                 f"draws={draws}, but there are only {len(images)} images; "
                 "pass more images or fewer draws"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hshap.baselines import Imageless, Still
+from hshap.checks import shown
 from hshap.errors import ArgumentError, ModelError
 from hshap.targets import Target, describe_target, measure
 
@@ -25,6 +26,9 @@ Array = Any
 """A NumPy array, or a torch tensor on some device: both index and assign alike."""
 
 
+MOST_SHARED = 8
+
+
 class StandIns:
     """What a baseline gives for an image, where the model wants it.
 
@@ -32,8 +36,15 @@ class StandIns:
     """
 
     def __init__(self, fill: Fill, shape: tuple[int, ...], put: Put) -> None:
+        if not callable(fill):
+            message = (
+                f"baseline returned {shown(fill)} for an image; it must return a callable from the "
+                "kept regions to stand-ins, as Still(images) is"
+            )
+            raise ArgumentError(message)
         self._fill, self._shape, self._put = fill, shape, put
         self._kept: Coalition = ()
+        self.draws = 0
         self._arrays = self._draw(())
         self.draws = len(self._arrays)
 
@@ -45,10 +56,10 @@ class StandIns:
     def _draw(self, kept: Coalition) -> tuple[Array, ...]:
         drawn = self._fill(kept)
         shape = np.shape(drawn)
-        if shape[1:] != self._shape or not shape[0]:
+        if shape[1:] != self._shape or not shape[0] or shape[0] != (self.draws or shape[0]):
             message = (
-                f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; "
-                f"it must give {('draws', *self._shape)}"
+                f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; it must "
+                f"give {(self.draws or 'draws', *self._shape)}, whatever is kept"
             )
             raise ArgumentError(message)
         return tuple(self._put(drawn))
@@ -69,6 +80,9 @@ class Backdrop:
         if key not in self._shared:
             fill = self._baseline.still(image.shape, image.dtype)
             self._shared[key] = StandIns(fill, image.shape, self._put)
+            # Images of ever new shapes must not fill the memory.
+            while len(self._shared) > MOST_SHARED:
+                del self._shared[next(iter(self._shared))]
         return self._shared[key]
 
 

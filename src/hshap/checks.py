@@ -43,7 +43,7 @@ def number(name: str, value: Any, *, minimum: float, maximum: float = math.inf) 
     limits = f"from {minimum:g} to {maximum:g}" if maximum < math.inf else f"of {minimum:g} or more"
     try:
         found = math.nan if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not (math.isfinite(found) and minimum <= found <= maximum):
         message = f"{name} must be a finite number {limits}, got {shown(value)}; pass one {limits}"
@@ -61,13 +61,20 @@ def flag(name: str, value: Any) -> bool:
 
 def sides(name: str, value: Any) -> int | tuple[int, ...]:
     """Return one side length for all axes, or a tuple with one for each."""
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        lengths = tuple(integer(name, side, minimum=1) for side in value)
-        if not lengths:
-            message = f"{name} is empty; pass one number, or one for each spatial axis"
-            raise ArgumentError(message)
-        return lengths
-    return integer(name, value, minimum=1)
+    return whole_numbers(name, value, minimum=1)
+
+
+def whole_numbers(name: str, value: Any, *, minimum: int) -> int | tuple[int, ...]:
+    """Return one whole number, or a tuple of several."""
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    # An array or tensor without axes is one number, although it looks iterable.
+    if not several or getattr(value, "ndim", 1) == 0:
+        return integer(name, value, minimum=minimum)
+    numbers = tuple(integer(name, number, minimum=minimum) for number in value)
+    if not numbers:
+        message = f"{name} is empty; pass one number, or one for each spatial axis"
+        raise ArgumentError(message)
+    return numbers
 
 
 def per_axis(name: str, value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:

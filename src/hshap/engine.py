@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hshap.canvas import Canvas, Row, Score
+from hshap.checks import shown
 from hshap.errors import ArgumentError
 from hshap.search import Found, Game
 from hshap.shapley import shapley
@@ -55,6 +56,9 @@ class Job:
         self._started = time.perf_counter()
         self._steps = search(root, canvas.draws)
         self.asked = [_Ask(region) for region in next(self._steps)]
+        if [ask.region for ask in self.asked] != [root]:
+            message = "search must ask for the root's game first, and for that alone; yield [root]"
+            raise ArgumentError(message)
 
     def advance(self) -> None:
         """Play the games, all of whose coalitions are scored, and let the search go on."""
@@ -63,6 +67,9 @@ class Job:
         try:
             self.asked = [_Ask(region) for region in self._steps.send(games)]
         except StopIteration as done:
+            if not isinstance(done.value, Found):
+                message = f"search returned {shown(done.value)}; return Found(leaves)"
+                raise ArgumentError(message) from None
             self.found = done.value
             self.asked = []
             self.seconds = time.perf_counter() - self._started
@@ -102,6 +109,12 @@ class _Ask:
                 "such as Bisection"
             )
             raise ArgumentError(message)
+        if len(children) == 1 and children != (region,):
+            message = (
+                f"partition splits {shown(region)} into one part; "
+                "give it two or more, or none if it is a leaf"
+            )
+            raise ArgumentError(message)
         self.region, self.children = region, children
         between = [tuple(compress(children, shown)) for shown in _subsets(len(children))]
         # Nothing shown is the bare baseline, and all parts are the region itself, which its
@@ -124,7 +137,7 @@ def run(
     progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[Job]:
     """Yield jobs as they finish. The jobs of a group share a canvas, and so its scores."""
-    queue = _Queue(session)
+    queue, tell = _Queue(session), progress or (lambda _: None)
     upcoming, more = iter(groups), True
     in_flight: dict[Canvas, int] = {}
     evaluations = finished = 0
@@ -139,6 +152,7 @@ def run(
             in_flight[job.canvas] -= 1
             if not in_flight[job.canvas]:
                 del in_flight[job.canvas]
+            tell(Progress(evaluations, finished, len(in_flight)))
             yield job
         elif more and len(in_flight) < IMAGES_IN_FLIGHT and queue.has_room():
             group = next(upcoming, ())
@@ -148,8 +162,7 @@ def run(
                 queue.ask(job)
         elif in_flight:
             evaluations += queue.score_batch()
-            if progress is not None:
-                progress(Progress(evaluations, finished, len(in_flight)))
+            tell(Progress(evaluations, finished, len(in_flight)))
         else:
             return
 
@@ -161,10 +174,12 @@ class _Queue:
         self.ready: deque[Job] = deque()
         self._session = session
         self._rows: defaultdict[Any, deque[tuple[Row, Score]]] = defaultdict(deque)
+        self._batches = 0
+        self._served: defaultdict[Any, int] = defaultdict(int)
 
     def has_room(self) -> bool:
         """Tell whether the next batch would not be full."""
-        rows = self._longest()
+        rows = self._next()
         return not rows or len(rows) < self._capacity(rows)
 
     def ask(self, job: Job) -> None:
@@ -185,13 +200,15 @@ class _Queue:
             count = canvas.count(kept)
             score = Score(np.empty((canvas.draws, len(canvas.targets))), count)
             canvas.scores[kept] = score
-            rows = self._rows[canvas.shape, canvas.image.dtype]
+            rows = self._rows[_key(canvas)]
             rows.extend((Row(canvas, kept, draw), score) for draw in range(count))
         return score
 
     def score_batch(self) -> int:
         """Score one batch, and return how many rows it had."""
-        rows = self._longest()
+        rows = self._next()
+        self._batches += 1
+        self._served[_key(rows[0][0].canvas)] = self._batches
         batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
         outputs = self._session.score([row for row, _ in batch])
         start = 0
@@ -216,9 +233,16 @@ class _Queue:
                 self.ready.append(job)
         score.waiting.clear()
 
-    def _longest(self) -> deque[tuple[Row, Score]]:
-        return max(self._rows.values(), key=len, default=deque())
+    def _next(self) -> deque[tuple[Row, Score]]:
+        """Return the rows of the kind that was not served for longest: none waits for ever."""
+        waiting = [key for key, rows in self._rows.items() if rows]
+        return self._rows[min(waiting, key=self._served.__getitem__)] if waiting else deque()
 
     def _capacity(self, rows: deque[tuple[Row, Score]]) -> int:
         canvas = rows[0][0].canvas
         return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)
+
+
+def _key(canvas: Canvas) -> tuple[tuple[int, ...], Any]:
+    """Return what the images of a batch must have in common."""
+    return canvas.shape, canvas.image.dtype

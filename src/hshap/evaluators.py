@@ -1,7 +1,7 @@
 """Evaluators: score rows, that is coalitions shown on canvases, with a model.
 
-An evaluator is a recipe; `open()` gives the session that does the work of one run and holds what
-the run can reuse. An accelerator implements these two protocols and nothing else.
+An evaluator is a recipe; `open_session()` gives the session that does the work of one run and
+holds what the run can reuse. An accelerator implements these two protocols and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from hshap import checks
-from hshap.errors import HshapError
+from hshap.errors import HshapError, ModelError
 from hshap.models import Runner, free_memory, out_of_memory, runner
 from hshap.recipes import recipe
 
@@ -48,7 +48,7 @@ class Session(Protocol):
 class Evaluator(Protocol):
     """A recipe for scoring rows."""
 
-    def open(self) -> Session:
+    def open_session(self) -> Session:
         """Start a run."""
         ...
 
@@ -74,11 +74,12 @@ class Batched:
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:
-            checks.integer("batch_size", self.batch_size, minimum=1)
+            size = checks.integer("batch_size", self.batch_size, minimum=1)
+            object.__setattr__(self, "batch_size", size)
         checks.flag("channels_last", self.channels_last)
         self._runner()
 
-    def open(self) -> BatchedSession:
+    def open_session(self) -> BatchedSession:
         """Start a run."""
         return BatchedSession(self._runner(), self.batch_size)
 
@@ -92,7 +93,7 @@ class BatchedSession:
     def __init__(self, run: Runner, batch_size: int | None) -> None:
         self._runner = run
         self._batch_size = batch_size
-        self._most: int | None = None  # what memory turned out to allow
+        self._most: dict[tuple[int, ...], int] = {}  # what memory turned out to allow
         self._inputs: _Inputs | None = None
 
     def put(self, array: NDArray[Any]) -> Array:
@@ -101,16 +102,20 @@ class BatchedSession:
     def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
-        limits = (wanted, self._most, self._runner.largest_batch)
+        limits = (wanted, self._most.get(shape), self._runner.largest_batch)
         return min(limit for limit in limits if limit is not None)
 
     def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         parts: list[NDArray[np.float64]] = []
-        done = 0
+        done, shape = 0, rows[0].canvas.shape
         while done < len(rows):
-            batch = rows[done : done + (self._most or len(rows))]
+            batch = rows[done : done + self._most.get(shape, len(rows))]
             try:
                 parts.append(self._run(batch))
+            except ModelError as error:
+                canvas, kept, _ = batch[0]
+                message = f"{error} (the first: image {canvas.position} with {kept} kept)"
+                raise ModelError(message) from error
             except Exception as error:
                 if not out_of_memory(error) or len(batch) == 1:
                     _add_context(error, batch)
@@ -119,7 +124,7 @@ class BatchedSession:
                 done += len(batch)
                 continue
             # Outside the except clause: the traceback no longer holds the batch that was too big.
-            self._most = len(batch) // 2
+            self._most[shape] = len(batch) // 2
             self._inputs = None
             free_memory()
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -130,7 +135,8 @@ class BatchedSession:
         if self._inputs is None or not self._inputs.fit(shape, image.dtype, len(rows)):
             self._inputs = None  # let go of the old ones before asking for new
             # All at once: batches grow as a search widens, and each new size would start blank.
-            count = max(len(rows), self.capacity(shape, image.dtype.itemsize))
+            usual = min(self.capacity(shape, image.dtype.itemsize), LARGEST_BATCH)
+            count = max(len(rows), usual)
             made = self._runner.inputs(count, shape, image.dtype)
             self._inputs = _Inputs(made, shape, image.dtype, count)
         for place, row in enumerate(rows):

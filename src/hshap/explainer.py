@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from hshap import checks
-from hshap.arrays import as_image
+from hshap.arrays import as_image, to_numpy
 from hshap.canvas import Backdrop, Canvas
 from hshap.engine import Job, Progress, run
 from hshap.errors import ArgumentError
@@ -14,6 +15,7 @@ from hshap.evaluators import Batched, Evaluator
 from hshap.explanation import Explanation
 from hshap.partitions import Partition, Shifted
 from hshap.recipes import describe, recipe
+from hshap.regions import Region
 from hshap.search import DepthFirst, Found, Search
 from hshap.spin import Spin
 from hshap.targets import Target, as_targets, describe_target, is_several
@@ -60,7 +62,7 @@ class Explainer:
     search: Search = DepthFirst()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Evaluator):
+        if isinstance(self.model, type) or not isinstance(self.model, Evaluator):
             object.__setattr__(self, "model", Batched(self.model))
         for name, examples in EXAMPLES.items():
             value = getattr(self, name)
@@ -104,26 +106,23 @@ class Explainer:
         """Explain `(image, target)` pairs in shared batches, and yield results as they finish.
 
         `explanation.position` says which pair it answers. Pairs are read as they are needed.
+        Seconds, and budgets of them, run on the clock: they hold the other images of the run, and
+        what the caller does between results.
         """
-        return (explanation for _, explanation in self._run(pairs, progress))
+        # Copies, since whoever yields the images may fill one array again and again.
+        return (explanation for _, explanation in self._run(_copied(pairs), progress))
 
     def _run(
         self, pairs: Iterable[Any], progress: OnProgress | None
     ) -> Iterator[tuple[Job, Explanation]]:
-        session, settings = self.model.open(), _settings(self)
+        session, settings = self.model.open_session(), _settings(self)
         easel = _Easel(self, session)
         groups = (self._jobs(easel, *numbered) for numbered in enumerate(pairs))
         for job in run(groups, session, progress):
             yield job, _explanation(job, settings)
 
     def _jobs(self, easel: _Easel, position: int, pair: Any) -> list[Job]:
-        try:
-            image, target = pair
-        except (TypeError, ValueError):
-            message = (
-                f"pairs: entry {position} is {checks.shown(pair)}; pass (image, target) tuples"
-            )
-            raise ArgumentError(message) from None
+        image, target = pair
         canvas = easel.canvas(image, as_targets(target), position)
         return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
 
@@ -151,7 +150,7 @@ def cycle_spin(
     >>> cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1]).saliency().shape
     (8, 8)
     """
-    partitions = [Shifted(explainer.partition, shift) for shift in shifts]
+    partitions = [Shifted(explainer.partition, shift) for shift in _iterated("shifts", shifts)]
     if not partitions:
         message = "shifts is empty; pass at least one, for example [(0, 0), (0, 5), (5, 0), (5, 5)]"
         raise ArgumentError(message)
@@ -160,7 +159,7 @@ def cycle_spin(
             f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
         )
         raise ArgumentError(message)
-    session = explainer.model.open()
+    session = explainer.model.open_session()
     canvas = _Easel(explainer, session).canvas(image, as_targets(target), 0)
     pixels = as_image("image", image)
     jobs = [Job(canvas, 0, explainer.search, partition(pixels)) for partition in partitions]
@@ -181,8 +180,17 @@ class _Easel:
         self._backdrop = Backdrop(explainer.baseline, session.put)
 
     def canvas(self, image: Any, targets: tuple[Target, ...], position: int) -> Canvas:
-        pixels = as_image("image", image)
-        stand_ins, root = self._backdrop.behind(pixels), self._partition(pixels)
+        pixels = as_image("image", image).view()
+        # Baselines, partitions and samplers of others see it too: it stays as it is.
+        pixels.flags.writeable = False
+        stand_ins = self._backdrop.behind(pixels)
+        root: Any = self._partition(pixels)
+        if not isinstance(root, Region):
+            message = (
+                f"partition returned {checks.shown(root)} for an image; it must return a region, "
+                "with index, size and split()"
+            )
+            raise ArgumentError(message)
         return Canvas(pixels, stand_ins, root, targets, put=self._put, position=position)
 
 
@@ -198,9 +206,29 @@ def _explanation(job: Job, settings: dict[str, Any]) -> Explanation:
         draws=canvas.draws,
         unfinished=found.unfinished,
         position=canvas.position,
-        settings=settings,
+        settings=deepcopy(settings),
     )
 
 
 def _settings(explainer: Explainer) -> dict[str, Any]:
     return {"hshap": __version__, **describe(explainer)}
+
+
+def _copied(pairs: Any) -> Iterator[tuple[Any, Any]]:
+    for position, pair in enumerate(_iterated("pairs", pairs)):
+        try:
+            image, target = pair
+        except (TypeError, ValueError):
+            message = (
+                f"pairs: entry {position} is {checks.shown(pair)}; pass (image, target) tuples"
+            )
+            raise ArgumentError(message) from None
+        yield to_numpy("image", image).copy(), target
+
+
+def _iterated(name: str, value: Any) -> Iterator[Any]:
+    try:
+        return iter(value)
+    except TypeError:
+        message = f"{name} is {checks.shown(value)}; pass a list, or anything to iterate over"
+        raise ArgumentError(message) from None

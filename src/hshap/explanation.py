@@ -89,15 +89,18 @@ class Explanation:
         return self._paint(lambda leaf: self._weights[leaf][0])
 
     def errors(self) -> NDArray[np.float64]:
-        """Return a map of the coefficients' standard errors: 0 unless the baseline is random."""
+        """Return a map of the coefficients' standard errors: 0 unless the baseline is random.
+
+        NaN where the whole image is one leaf of a larger game: its own error is not kept.
+        """
         return self._paint(lambda leaf: self._weights[leaf][1])
 
     def attribution(self) -> NDArray[np.float64]:
         """Return a map that adds up, but for `residual`, to `score - baseline_score`.
 
-        A region's share goes to its parts in proportion to their positive coefficients, from the
-        root down; a leaf spreads its own evenly. What falls to parts that were dropped is the
-        residual.
+        The image's parts get their coefficients; from there down, a part's share goes to its own
+        parts in proportion to their positive coefficients, and a leaf spreads its share evenly.
+        What falls to parts that were dropped is the residual.
         """
         return self._paint(lambda leaf: self._shares.get(leaf, 0.0) / leaf.size)
 
@@ -127,7 +130,8 @@ class Explanation:
         """Return the same run read more coarsely, or more strictly, without a model call.
 
         A region becomes a leaf as soon as no axis is longer than `min_size`. This equals a new run
-        at that size wherever every axis is split alike, and always for `Bisection`.
+        at that size wherever every axis is split alike, and always for `Bisection` with one
+        `min_size` for all axes.
         """
         return reread(self, min_size=min_size, tolerance=tolerance, percentile=percentile)
 
@@ -191,8 +195,10 @@ class Explanation:
     @cached_property
     def _shares(self) -> dict[Region, float]:
         """Share of every region seen in what the image adds to the baseline."""
-        shares = {self.games[0].region: self.games[0].total}
-        for game in self.games:
+        first, *others = self.games
+        shares = {first.region: first.total}
+        shares.update(zip(first.children, first.coefficients.tolist(), strict=True))
+        for game in others:
             positive = np.maximum(game.coefficients, 0.0)
             if positive.any():
                 parts = shares[game.region] * (positive / positive.sum())

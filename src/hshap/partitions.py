@@ -143,6 +143,4 @@ def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def _offset(offset: Any) -> int | tuple[int, ...]:
     # Offsets may be negative or longer than the axis: rolling takes them all.
-    if isinstance(offset, Sequence) and not isinstance(offset, str):
-        return tuple(checks.integer("offset", o, minimum=-(10**9)) for o in offset)
-    return checks.integer("offset", offset, minimum=-(10**9))
+    return checks.whole_numbers("offset", offset, minimum=-(10**9))

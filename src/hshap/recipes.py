@@ -51,6 +51,8 @@ def describe(value: Any) -> Any:
         }
     if isinstance(value, (list, tuple)):
         return [describe(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return {"type": getattr(value, "__qualname__", type(value).__qualname__)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ Bounds = tuple[tuple[int, ...], tuple[int, ...]]
 """First pixel, and the one past the last, on each axis."""
 
 
+@runtime_checkable
 class Region(Protocol):
     """A hashable set of pixels that knows how to split."""
 
@@ -190,7 +191,7 @@ def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Bo
     The answer is a plain box wherever the pixels form one, so that shifted partitions share it.
     """
     rule = _RolledParts(region, offset, grid)
-    if not isinstance(region, Box):
+    if not isinstance(region, (Box, Rolled)):
         moved = tuple(
             (np.asarray(axis) + o) % n
             for axis, o, n in zip(_coordinates(region, grid), offset, grid, strict=True)

@@ -54,7 +54,7 @@ class Similar:
         check_shape(self.images.shape[1:], image.shape)
         squares = np.zeros(len(self.images))
         if visible.any():
-            seen = image[:, visible]
+            seen = image[:, visible].astype(np.float64)
             squares[:] = [np.square(other[:, visible] - seen).mean() for other in self.images]
         width = self.bandwidth or float(np.sqrt(np.median(squares))) or 1.0
         # The nearest has weight 1, so that the weights cannot all vanish.

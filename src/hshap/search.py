@@ -56,9 +56,12 @@ class Found:
     unfinished: tuple[Region, ...] = ()
 
 
+CLOSE = 0.5
+"""Under a budget, regions at least this share as relevant as the best go with it."""
+
 Steps = Generator[list["Region"], Sequence[Game], Found]
 Search = Callable[["Region", int], Steps]
-"""Takes the root region and the number of draws that each value costs."""
+"""Takes the root region and the number of draws that each value costs; asks for `[root]` first."""
 
 
 @recipe
@@ -66,9 +69,9 @@ class DepthFirst:
     """Keep parts whose coefficient is above an absolute tolerance (paper, algorithm 1).
 
     Without a budget the order of visits cannot change the outcome, so up to `width` regions go at
-    once. With one, the most relevant regions go first, and what is not yet split when the budget
-    ends stays as it is. `keep_whole` keeps a relevant region none of whose parts is relevant alone,
-    which the paper drops.
+    once. With one, the most relevant regions go first, those about as relevant as the best
+    together, and what is not yet split when the budget ends stays as it is. `keep_whole` keeps a
+    relevant region none of whose parts is relevant alone, which the paper drops.
 
     >>> DepthFirst(tolerance=0.05, max_evaluations=500).tolerance
     0.05
@@ -195,6 +198,9 @@ class _Budget:
         taken: list[tuple[float, Region]] = []
         allowance = self._allowance()
         while heap and len(taken) < width:
+            # What is much less relevant waits: its turn may be better spent on parts of these.
+            if self._limited and taken and -heap[0][0] < CLOSE * taken[0][0]:
+                break
             cost = self._cost(heap[0][2])
             if cost > allowance:
                 self._refuse_too_small(cost)
@@ -232,8 +238,10 @@ class _Budget:
 
 def _check_budget(search: DepthFirst | BreadthFirst) -> None:
     checks.flag("keep_whole", search.keep_whole)
-    checks.integer("width", search.width, minimum=1)
+    object.__setattr__(search, "width", checks.integer("width", search.width, minimum=1))
     if search.max_evaluations is not None:
-        checks.integer("max_evaluations", search.max_evaluations, minimum=1)
+        most = checks.integer("max_evaluations", search.max_evaluations, minimum=1)
+        object.__setattr__(search, "max_evaluations", most)
     if search.max_seconds is not None:
-        checks.number("max_seconds", search.max_seconds, minimum=0.0)
+        seconds = checks.number("max_seconds", search.max_seconds, minimum=0.0)
+        object.__setattr__(search, "max_seconds", seconds)

@@ -76,5 +76,8 @@ def _items(source: Any) -> Iterator[Any]:
 
 
 def _is_loader(source: Any) -> bool:
+    """Tell whether a source is a DataLoader that makes batches; not all do."""
     loading = sys.modules.get("torch.utils.data")
-    return loading is not None and isinstance(source, loading.DataLoader)
+    if loading is None or not isinstance(source, loading.DataLoader):
+        return False
+    return source.batch_sampler is not None

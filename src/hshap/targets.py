@@ -55,7 +55,8 @@ def measure(target: Target, outputs: NDArray[np.float64]) -> NDArray[np.float64]
             )
             raise ArgumentError(message)
         return outputs[:, target]
-    values = np.asarray(target(outputs), dtype=np.float64)
+    # A copy, since others read the outputs too and a callable may well work in place.
+    values = np.asarray(target(outputs.copy()), dtype=np.float64)
     if values.shape != (len(outputs),):
         message = (
             f"target {describe_target(target)} returned shape {values.shape} for outputs "
