@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks.datasets import synthetic
 from hshap import Bisection, DepthFirst, Dyadic, Explainer, Fixed
 from hshap.demo import bundled, load
-from hshap.demo.run import f1, probability_of_a_cross
+from hshap.demo.run import probability_of_a_cross
+from hshap.metrics import f1
 
 SEED = 7
 COUNT = 100

@@ -1,6 +1,6 @@
 """Find where in an image a classifier saw what it says: exact hierarchical Shapley values."""
 
-from hshap import theory
+from hshap import metrics, theory
 from hshap.baselines import (
     Blur,
     Conditional,
@@ -64,6 +64,7 @@ __all__ = [
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
+    "metrics",
     "shapley",
     "theory",
 ]

@@ -14,6 +14,7 @@ from hshap.baselines import Fixed
 from hshap.demo import bundled, load
 from hshap.errors import ArgumentError, require
 from hshap.explainer import Explainer
+from hshap.metrics import f1
 from hshap.partitions import Bisection, Dyadic
 from hshap.search import DepthFirst
 
@@ -31,13 +32,6 @@ SEARCH = DepthFirst(tolerance=0.05)
 def probability_of_a_cross(outputs: NDArray[Any]) -> NDArray[Any]:
     """Return the softmax of the second of two logits: the target that the demo explains."""
     return 1 / (1 + np.exp(outputs[:, 0] - outputs[:, 1]))
-
-
-def f1(heat: NDArray[Any], truth: NDArray[np.bool_]) -> float:
-    """Return the paper's score: F1 of the pixels above 1e-6."""
-    found = heat > 1e-6
-    total = int(found.sum() + truth.sum())
-    return 2 * int((found & truth).sum()) / total if total else 1.0
 
 
 def run_demo(out: Path) -> Path:

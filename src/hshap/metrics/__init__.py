@@ -1,0 +1,44 @@
+"""How good a map is: against the truth, against the model, and how sure that is. NumPy only.
+
+A map, `heat`, is an array of real numbers on the image's grid: what matters more is larger. The
+truth is a bool mask on that grid, or a list of the objects on it, each a mask or a box
+`(start, stop)`. A score of zero is a score like any other: nothing is left out of a mean.
+"""
+
+from hshap.metrics.ablation import Curve, ablation_curve, area_under, deletion, insertion
+from hshap.metrics.imputation import blurred_random, impute, road
+from hshap.metrics.intervals import Interval, bootstrap_mean, paired_bootstrap, wilson
+from hshap.metrics.masks import best_score, best_threshold, f1, iou, precision, recall
+from hshap.metrics.objects import Froc, SizeBin, centre_inside, froc, overlaps, recall_by_size
+from hshap.metrics.rankings import average_precision, energy_pointing_game, pointing_game, roc_auc
+
+__all__ = [
+    "Curve",
+    "Froc",
+    "Interval",
+    "SizeBin",
+    "ablation_curve",
+    "area_under",
+    "average_precision",
+    "best_score",
+    "best_threshold",
+    "blurred_random",
+    "bootstrap_mean",
+    "centre_inside",
+    "deletion",
+    "energy_pointing_game",
+    "f1",
+    "froc",
+    "impute",
+    "insertion",
+    "iou",
+    "overlaps",
+    "paired_bootstrap",
+    "pointing_game",
+    "precision",
+    "recall",
+    "recall_by_size",
+    "road",
+    "roc_auc",
+    "wilson",
+]

@@ -1,0 +1,86 @@
+"""Measures of a map that need no threshold: only the order of its pixels, or its mass, counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.errors import ArgumentError
+from hshap.metrics.inputs import as_map, as_truth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def average_precision(heat: Any, truth: Any) -> float:
+    """Return the area under the precision-recall curve as a sum of steps, without interpolation.
+
+    Pixels of equal value enter together.
+
+    >>> average_precision([0.1, 0.4, 0.4, 0.9], np.array([False, True, False, True]))
+    0.8333333333333333
+    """
+    there, others = _by_value(heat, truth)
+    _refuse_empty(there, "no pixel", "average precision")
+    hits = np.cumsum(there[::-1])
+    found = hits + np.cumsum(others[::-1])
+    return float(np.sum(hits / found * there[::-1]) / hits[-1])
+
+
+def roc_auc(heat: Any, truth: Any) -> float:
+    """Return the chance that a pixel of the truth ranks above another one; a tie counts half.
+
+    For the AUC over images pass the model's score of each as `heat` and the labels as `truth`.
+
+    >>> roc_auc([0.1, 0.4, 0.4, 0.9], np.array([False, True, False, True]))
+    0.875
+    """
+    there, others = _by_value(heat, truth)
+    _refuse_empty(there, "no pixel", "the area under the ROC curve")
+    _refuse_empty(others, "every pixel", "the area under the ROC curve")
+    below = np.cumsum(others) - others / 2
+    return float(np.sum(there * below) / (there.sum() * others.sum()))
+
+
+def pointing_game(heat: Any, truth: Any) -> float:
+    """Return 1 if the highest pixel lies on the truth, else 0.
+
+    Of several highest pixels, the share that lies on it. A map without positive values points
+    nowhere and scores 0.
+
+    >>> pointing_game([0.0, 0.5, 0.5], np.array([False, False, True]))
+    0.5
+    """
+    values = as_map("heat", heat)
+    mask = as_truth(truth, values.shape)
+    highest = values.max()
+    return float(mask[values == highest].mean()) if highest > 0 else 0.0
+
+
+def energy_pointing_game(heat: Any, truth: Any) -> float:
+    """Return the share of the map's positive mass that lies on the truth; 0 if there is none.
+
+    >>> energy_pointing_game([-1.0, 1.0, 3.0], np.array([False, False, True]))
+    0.75
+    """
+    positive = np.maximum(as_map("heat", heat), 0.0)
+    mask = as_truth(truth, positive.shape)
+    # Scaled first, so that the sum of huge or tiny values stays a number.
+    scaled = positive / (positive.max() or 1.0)
+    return float(scaled[mask].sum() / (scaled.sum() or 1.0))
+
+
+def _by_value(heat: Any, truth: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Count the pixels on the truth and off it for each distinct value, the lowest first."""
+    values = as_map("heat", heat)
+    mask = as_truth(truth, values.shape)
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    there = np.bincount(place.ravel(), weights=mask.ravel()).astype(np.float64)
+    return there, counts.astype(np.float64) - there
+
+
+def _refuse_empty(counts: NDArray[np.float64], marked: str, measure: str) -> None:
+    if not counts.any():
+        message = f"truth marks {marked}, so {measure} is not defined; leave this image out"
+        raise ArgumentError(message)
