@@ -47,6 +47,11 @@ def returns_nothing(root, draws):
     yield [root]
 
 
+def asks_for_nothing(root, draws):
+    return
+    yield
+
+
 def skips_the_root(root, draws):
     yield list(root.split())
 
@@ -380,6 +385,12 @@ CASES = {
         "search",
         "None",
         "Found(leaves)",
+    ),
+    "search that asks for nothing": (
+        lambda: explain(search=asks_for_nothing),
+        "search",
+        "root",
+        "yield [root]",
     ),
     "search that skips the root": (
         lambda: explain(search=skips_the_root),

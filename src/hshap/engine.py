@@ -55,7 +55,7 @@ class Job:
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._steps = search(root, canvas.draws)
-        self.asked = [_Ask(region) for region in next(self._steps)]
+        self.asked = [_Ask(region) for region in next(self._steps, [])]
         if [ask.region for ask in self.asked] != [root]:
             message = "search must ask for the root's game first, and for that alone; yield [root]"
             raise ArgumentError(message)
@@ -116,7 +116,7 @@ class _Ask:
             )
             raise ArgumentError(message)
         self.region, self.children = region, children
-        between = [tuple(compress(children, shown)) for shown in _subsets(len(children))]
+        between = [tuple(compress(children, chosen)) for chosen in _subsets(len(children))]
         # Nothing shown is the bare baseline, and all parts are the region itself, which its
         # parent's game has seen already: a coalition is its own cache key.
         self.coalitions: tuple[Coalition, ...] = ((), *between, (region,))

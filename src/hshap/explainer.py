@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from hshap import checks
@@ -163,11 +162,12 @@ def cycle_spin(
     canvas = _Easel(explainer, session).canvas(image, as_targets(target), 0)
     pixels = as_image("image", image)
     jobs = [Job(canvas, 0, explainer.search, partition(pixels)) for partition in partitions]
-    finished = set(run([jobs], session, progress))
+    settings = _settings(explainer)
+    for _ in run([jobs], session, progress):
+        pass  # results are read below, in the order of the shifts
     members = [
-        _explanation(job, _settings(replace(explainer, partition=partition)))
+        _explanation(job, {**settings, "partition": describe(partition)})
         for job, partition in zip(jobs, partitions, strict=True)
-        if job in finished
     ]
     return Spin(tuple(members), sum(map(canvas.count, canvas.scores)))
 
