@@ -154,6 +154,40 @@ def test_a_function_that_writes_through_torch_does_no_harm(rng):
         assert found.evaluations == sound.evaluations
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_writes_are_noticed_under_inference_mode_too(dtype, rng):
+    class Spoil(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = torch.nn.Parameter(torch.ones((), dtype=dtype))
+
+        def forward(self, batch):
+            scores = batch.float().flatten(1).sum(1)
+            batch[:, 1].sub_(self.one)
+            return scores
+
+    image = rng.random((3, 32, 32)).astype(np.float32)
+    settings = {"baseline": Constant((0.0, 0.5, 0.0)), "partition": Dyadic(8)}
+    with torch.inference_mode():
+        found = Explainer(Spoil().eval(), **settings).explain(image, target=0)
+    assert all(np.isclose(game.values[0], 0.5 * 32 * 32) for game in found.games)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
+@pytest.mark.parametrize("channel", [0, 1, 2])
+def test_writes_to_any_channel_through_torch_are_noticed(channel, rng):
+    def spoil(batch):
+        tensor = torch.from_numpy(batch)
+        scores = tensor.flatten(1).sum(1).clone()
+        tensor[:, channel] -= 0.45
+        return scores
+
+    image = rng.random((3, 32, 32)).astype(np.float32)
+    found = Explainer(spoil, baseline=Constant(0.5), partition=Dyadic(8)).explain(image, target=0)
+    assert all(np.isclose(game.values[0], 0.5 * 3 * 32 * 32) for game in found.games)
+    assert np.isclose(found.games[-1].coefficients.sum(), found.games[-1].total, atol=1e-3)
+
+
 def test_inference_mode_around_a_call_is_no_problem():
     module = Brightest().eval()
     with torch.inference_mode():
@@ -167,7 +201,7 @@ def test_traced_and_exported_graphs_are_checked_where_it_matters():
     exported = torch.export.export(net, (torch.zeros(4, 1, 8, 8),), dynamic_shapes=({0: batch},))
     assert same_explanation(explain(exported.module()), expected)
     traced = torch.fx.symbolic_trace(torch.nn.Sequential(net, torch.nn.Dropout()))
-    with pytest.raises(ArgumentError, match="Dropout"):
+    with pytest.raises(ArgumentError, match="training mode"):
         explain(traced)
     assert same_explanation(explain(traced.eval()), expected)
 

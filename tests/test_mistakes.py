@@ -380,6 +380,16 @@ CASES = {
         "into one part",
         "two or more",
     ),
+    "partition whose leaf is its own part": (
+        lambda: explain(
+            partition=lambda image: hshap.Box(
+                (0, 0), (32, 32), lambda box: (box,) if box.size < 99 else Dyadic(8).split(box)
+            )
+        ),
+        "partition",
+        "into one part",
+        "none if it is a leaf",
+    ),
     "search that returns nothing": (
         lambda: explain(search=returns_nothing),
         "search",

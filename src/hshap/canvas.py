@@ -131,7 +131,8 @@ class Canvas:
 
     def count(self, kept: Coalition) -> int:
         """Count the inputs that a coalition's value takes: with nothing hidden, one is enough."""
-        return 1 if kept == (self.root,) else self.draws
+        whole = len(kept) == 1 and kept[0].size == self.root.size
+        return 1 if whole else self.draws
 
     def measure(self, kept: Sequence[Coalition], outputs: NDArray[np.float64]) -> NDArray[Any]:
         """Return the targets' values `(rows, targets)` of model outputs, all finite."""

@@ -101,7 +101,8 @@ class _Ask:
 
     def __init__(self, region: Region) -> None:
         # A root too small to be split plays alone.
-        children = region.split() or (region,)
+        parts = region.split()
+        children = parts or (region,)
         if len(children) > MOST_PLAYERS:
             message = (
                 f"partition splits a region into {len(children)} parts, and so into "
@@ -109,7 +110,7 @@ class _Ask:
                 "such as Bisection"
             )
             raise ArgumentError(message)
-        if len(children) == 1 and children != (region,):
+        if len(parts) == 1:
             message = (
                 f"partition splits {shown(region)} into one part; "
                 "give it two or more, or none if it is a leaf"

@@ -177,13 +177,16 @@ class TorchRunner:
         if self._host_dtype is not None:
             made = np.empty(room, self._host_dtype)
             return np.moveaxis(made, -1, 1) if last else made
-        made = self._torch.empty(room, dtype=self._dtype, device=self._device)
+        with self._torch.inference_mode(mode=False):
+            made = self._torch.empty(room, dtype=self._dtype, device=self._device)
         return made.movedim(-1, 1) if last else made
 
     def run(self, inputs: Array, count: int) -> tuple[NDArray[Any], bool]:
         sampled = _sample(inputs[:count]) if self._host_dtype is not None else None
-        batch = inputs[:count] if sampled is None else self._torch.from_numpy(inputs[:count])
-        before = _version(batch)
+        # Tensors made under inference mode, which the caller may be in, do not count writes.
+        with self._torch.inference_mode(mode=False):
+            batch = inputs[:count] if sampled is None else self._torch.from_numpy(inputs[:count])
+        before = batch._version  # noqa: SLF001, the only way to see a module write to its input
         cast = (
             nullcontext()
             if self._autocast is None
@@ -191,21 +194,16 @@ class TorchRunner:
         )
         with self._torch.inference_mode(), cast:
             scores = self._module(batch)
-        untouched = _version(batch) == before and (
-            sampled is None or np.array_equal(sampled, _sample(inputs[:count]))
-        )
-        return _as_scores(scores, count), untouched
-
-
-def _version(tensor: Any) -> int:
-    """Return how often a tensor was written to; under inference mode nobody counts."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
+        counted = batch._version == before  # noqa: SLF001
+        seen = sampled is None or np.array_equal(sampled, _sample(inputs[:count]))
+        return _as_scores(scores, count), counted and seen
 
 
 def _sample(batch: NDArray[Any]) -> NDArray[Any]:
     """Copy a few pixels of each input, to see afterwards whether the model wrote to them."""
-    spread = (slice(None, None, max(1, side // 8)) for side in batch.shape[2:])
-    return batch[(slice(None), 0, *spread)].copy()
+    steps = [max(1, side // 16) for side in batch.shape[2:]]
+    spread = (slice(step // 2, None, step) for step in steps)
+    return batch[(slice(None), slice(None), *spread)].copy()
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -256,12 +254,13 @@ def _is_numeric(raw: Any) -> bool:
 
 def _refuse_training(module: Any) -> None:
     torch = sys.modules["torch"]
-    traced, bare = isinstance(module, torch.fx.GraphModule), torch.nn.Module
+    # Exported graphs cannot change their flags, and only whole layers in them heed theirs.
+    exported = isinstance(module, torch.fx.GraphModule) and "eval" in vars(module)
     for name, part in module.named_modules():
-        # In a traced graph only whole layers heed their flag, and exported graphs cannot change
-        # that of their containers. Frozen scripts have no flag.
-        layer = type(part).__module__.startswith("torch.nn.modules.") and type(part) is not bare
-        if getattr(part, "training", False) and (layer or not traced):
+        kind = type(part)
+        layer = kind.__module__.startswith("torch.nn.modules.") and kind is not torch.nn.Module
+        # Frozen scripts have no flag.
+        if getattr(part, "training", False) and (layer or not exported):
             which = f"its part {name!r} ({type(part).__name__})" if name else "it"
             message = (
                 f"model is a {type(module).__name__} in training mode ({which} is), so dropout and "

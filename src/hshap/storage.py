@@ -34,6 +34,8 @@ BOX, ROLLED, PIXELS = range(3)
 UNREADABLE = (
     OSError,
     EOFError,
+    NotImplementedError,
+    RuntimeError,
     KeyError,
     ValueError,
     TypeError,
@@ -90,7 +92,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise FormatError(message)
     try:
         return _fields(header, arrays)
-    except (KeyError, IndexError, ValueError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, StopIteration) as error:
         message = f"{os.fspath(path)} is damaged ({error}); save the explanation again"
         raise FormatError(message) from error
 
