@@ -131,8 +131,9 @@ class Canvas:
 
     def count(self, kept: Coalition) -> int:
         """Count the inputs that a coalition's value takes: with nothing hidden, one is enough."""
-        whole = len(kept) == 1 and kept[0].size == self.root.size
-        return 1 if whole else self.draws
+        if self.draws == 1 or len(kept) != 1:
+            return self.draws
+        return 1 if kept[0].size == self.root.size else self.draws
 
     def measure(self, kept: Sequence[Coalition], outputs: NDArray[np.float64]) -> NDArray[Any]:
         """Return the targets' values `(rows, targets)` of model outputs, all finite."""
