@@ -17,6 +17,7 @@ from hshap import (
     Dyadic,
     Explainer,
     Fixed,
+    Pixels,
     References,
     Shifted,
     Similar,
@@ -117,6 +118,25 @@ def test_cycle_spinning_scores_nothing_twice():
     spun = cycle_spin(explainer, image, target=0, shifts=[0, 8, (0, 16), 4, (4, -4), 3])
     assert spun.evaluations == len(seen) == len(set(seen))
     assert spun.evaluations < sum(member.evaluations for member in spun.members)
+
+
+def test_cycle_spinning_counts_draws_of_any_kind_of_region():
+    seen = []
+
+    def model(batch):
+        seen.append(len(batch))
+        return any_marked(batch)
+
+    def pixels(image):
+        halves = lambda _: (Pixels(np.arange(32), (8, 8)), Pixels(np.arange(32, 64), (8, 8)))
+        return Pixels(np.arange(64), (8, 8), halves)
+
+    for partition in (pixels, Dyadic(2)):
+        seen.clear()
+        references = References(np.zeros((3, 1, 8, 8), np.float32))
+        explainer = Explainer(model, baseline=references, partition=partition)
+        spun = cycle_spin(explainer, marked((8, 8), [9]), target=0, shifts=[0, 3])
+        assert spun.evaluations == sum(seen)
 
 
 def test_classes_of_one_image_share_evaluations():

@@ -344,6 +344,11 @@ def test_a_newer_version_and_damage_are_told(tmp_path):
     np.savez(path, **{**arrays, "game_values": arrays["game_values"][:-1]})
     with pytest.raises(FormatError, match="damaged"):
         Explanation.load(path)
+    np.savez(path, **{**arrays, "region_kind": np.full_like(arrays["region_kind"], 2)})
+    with pytest.raises(FormatError, match="damaged"):
+        Explanation.load(path)
+    with pytest.raises(IsADirectoryError):
+        Explanation.load(tmp_path)
 
 
 @pytest.mark.parametrize(

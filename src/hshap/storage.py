@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "hshap explanation"
 VERSION = 1
 BOX, ROLLED, PIXELS = range(3)
+# What NumPy and zipfile raise for files that are something else, or damaged.
 UNREADABLE = (
     OSError,
     EOFError,
@@ -80,7 +81,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         header = json.loads(arrays["header"].tobytes())
         kind, version = header["format"], header["version"]
     except UNREADABLE as error:
-        if isinstance(error, FileNotFoundError):
+        # A missing file, a folder or one that may not be read: the system says it best.
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
