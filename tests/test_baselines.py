@@ -293,6 +293,15 @@ def test_similar_prefers_references_that_look_alike_where_it_can_see(rng):
     assert abs(blind.mean() - 0.5) < 0.05
 
 
+def test_recipes_do_not_follow_the_caller_s_array(rng):
+    images = rng.random((3, 2, 6, 5))
+    fixed, references = Fixed(images[0]), References(images)
+    before = images.copy()
+    images += 1
+    assert np.array_equal(stand_ins(fixed)[0], before[0])
+    assert np.array_equal(stand_ins(references), before)
+
+
 def test_recipes_with_arrays_print_compare_and_pickle(rng):
     image = rng.random((2, 6, 5))
     assert repr(Fixed(image)) == "Fixed(image=array(2, 6, 5))"

@@ -101,7 +101,8 @@ class Fixed:
     image: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "image", as_image("image", self.image))
+        # A copy: a recipe stays what it was, whatever becomes of the caller's array.
+        object.__setattr__(self, "image", as_image("image", self.image).copy())
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
@@ -187,7 +188,7 @@ class References:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        images = as_images("images", self.images)
+        images = as_images("images", self.images).copy()
         object.__setattr__(self, "images", images)
         checks.integer("seed", self.seed, minimum=0)
         if len(images) < 2:
