@@ -27,11 +27,15 @@ PLACEABLE = 40
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Hold one image (3, 100, 120), the mask (100, 120) of its cross pixels and their count."""
+    """Hold one image (3, 100, 120), the mask (100, 120) of its cross pixels and their corners."""
 
     image: NDArray[np.float32]
     truth: NDArray[np.bool_]
-    crosses: int
+    corners: tuple[tuple[int, int], ...]
+
+    @property
+    def crosses(self) -> int:
+        return len(self.corners)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +145,7 @@ def draw(
         paint(canvas, str(rng.choice(OTHERS)), at, colour(rng))
     if noise:
         canvas += rng.normal(0, noise / 255, canvas.shape)
-    return Sample(to_float(to_bytes(canvas)), truth, crosses)
+    return Sample(to_float(to_bytes(canvas)), truth, tuple(corners[:crosses]))
 
 
 def draw_total(rng: np.random.Generator, crosses: int) -> int:

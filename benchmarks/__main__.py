@@ -1,0 +1,89 @@
+"""The command line of the benchmark: `benchmarks/run ...`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated
+
+import typer
+
+from benchmarks.tasks import TASKS
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
+Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that all is well")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="forget what an earlier run had done")]
+
+TRAININGS = {
+    "synthetic": "benchmarks.train_synthetic",
+    "malaria": "benchmarks.training.malaria",
+    "boards": "benchmarks.training.boards",
+    "transfer": "benchmarks.training.transfer",
+}
+
+
+def explain(name: str, quick: bool, workers: int, fresh: bool) -> None:  # noqa: FBT001
+    """Explain, collate, and print the table."""
+    import shutil
+
+    from benchmarks import report, results
+    from benchmarks.runner import Run, run
+
+    settings = Run(name, quick)
+    if fresh:
+        shutil.rmtree(settings.folder, ignore_errors=True)
+    found = results.collate(settings.folder.name, run(settings, workers))
+    if not quick:
+        results.write(found)
+    print(report.table(found.summary))
+
+
+def _add(name: str) -> None:
+    @app.command(name, help=f"Explain {name}: every method on every image found positive.")
+    def command(workers: Workers = 2, quick: Quick = False, fresh: Fresh = False) -> None:  # noqa: FBT002
+        explain(name, quick, workers, fresh)
+
+
+for task in TASKS:
+    _add(task)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def train(context: typer.Context, name: str) -> None:
+    """Train a network: synthetic, malaria, boards or transfer. Further words are passed on."""
+    import sys
+
+    if name not in TRAININGS:
+        raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
+    sys.argv = [name, *context.args]
+    importlib.import_module(TRAININGS[name]).main()
+
+
+@app.command()
+def sanity(workers: Workers = 2) -> None:
+    """Explain networks whose weights are made random, layer by layer, and compare the maps."""
+    from benchmarks import sanity as checks
+
+    checks.run(workers)
+
+
+@app.command()
+def figures(names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None) -> None:
+    """Draw the figures from the committed results."""
+    from benchmarks.figures import draw
+
+    draw(names or [])
+
+
+@app.command()
+def report() -> None:
+    """Write the tables into README and docs from the committed results."""
+    from benchmarks import report as tables
+
+    tables.write()
+
+
+if __name__ == "__main__":
+    app()

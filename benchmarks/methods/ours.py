@@ -1,0 +1,63 @@
+"""Our own method, at the paper's two tolerances and with what this library adds to it."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+import hshap
+from benchmarks.methods.common import probability
+from benchmarks.protocol import Method
+
+if TYPE_CHECKING:
+    from benchmarks.protocol import Image, Map, Subject
+    from hshap.partitions import Partition
+    from hshap.search import Search
+
+FAMILY = "hshap"
+
+
+def _explainer(subject: Subject, partition: Partition, search: Search) -> hshap.Explainer:
+    baseline = hshap.Fixed(subject.baseline)
+    return hshap.Explainer(subject.model, baseline=baseline, partition=partition, search=search)
+
+
+def _as_in_the_paper(subject: Subject, image: Image, search: Search) -> Map:
+    """Explain on the quadtree, and spread one evenly over what was found relevant."""
+    explainer = _explainer(subject, hshap.Dyadic(subject.size), search)
+    return explainer.explain(image, target=probability).saliency()
+
+
+def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> Map:
+    """Explain on halves of halves, and share the score out: what matters more shows more."""
+    partition = hshap.Bisection(max(1, subject.size // parts))
+    explainer = _explainer(subject, partition, search)
+    return explainer.explain(image, target=probability).attribution()
+
+
+def _spin(subject: Subject, image: Image) -> Map:
+    """Average over the halves of halves and their shifts by half a leaf, down, right and both."""
+    explainer = _explainer(subject, hshap.Bisection(subject.size), hshap.DepthFirst(0.0))
+    shifts = product((0, subject.size // 2), repeat=2)
+    return hshap.cycle_spin(explainer, image, target=probability, shifts=shifts).attribution()
+
+
+def ours_at(budget: int) -> Method:
+    """Return bisection at tolerance 0 with at most that many evaluations, at least 4.
+
+    The most relevant regions are split first; what is not split when the budget ends stays whole.
+    """
+    search = hshap.DepthFirst(0.0, max_evaluations=budget)
+    return Method(f"h-shap bisection {budget}", FAMILY, partial(_bisect, search=search))
+
+
+ALL = hshap.DepthFirst(0.0)
+HIGH = hshap.BreadthFirst(percentile=70)
+METHODS = (
+    Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
+    Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
+    Method("h-shap bisection", FAMILY, partial(_bisect, search=ALL)),
+    Method("h-shap bisection s/2", FAMILY, partial(_bisect, search=ALL, parts=2)),
+    Method("h-shap cycle-spun", FAMILY, _spin),
+)

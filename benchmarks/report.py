@@ -1,0 +1,137 @@
+"""Tables in Markdown, made from the committed results and put between marks in README and docs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import results
+from benchmarks.claims import claims
+from benchmarks.folders import RESULTS, ROOT
+from benchmarks.methods import METHODS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "benchmark.md")
+MARK = re.compile(r"<!-- (?P<what>[a-z0-9-]+)(?P<options>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+NAMES = [method.name for method in METHODS]
+
+QUALITY = {
+    "f1": "F1 at 1e-6",
+    "f1_validated": "F1 validated",
+    "iou_validated": "IoU validated",
+    "f1_best": "best F1",
+    "iou_best": "best IoU",
+    "average_precision": "AUPRC",
+    "pointing": "pointing",
+    "energy": "energy",
+}
+FAITHFUL = {
+    "object_recall": "objects found",
+    "false_positives": "false finds",
+    "deletion": "deletion ↓",
+    "insertion": "insertion ↑",
+    "road": "ROAD ↓",
+}
+COST = {
+    "evaluations": "evaluations",
+    "seconds": "seconds",
+    "seconds_in_model": "in the model",
+    "megabytes": "MB",
+}
+LOWER_IS_BETTER = {"false_positives", "deletion", "road"}
+WITH_INTERVAL = {"f1", "f1_validated", "average_precision"}
+
+
+def table(summary: dict[str, Any]) -> str:
+    """Return all measures of a task, a table for each group; the best of a column is bold."""
+    parts = []
+    for group, methods in summary["groups"].items():
+        images = max(entry["images"] for entry in methods.values())
+        parts.append(f"**{group}** ({images} images)\n\n{_measures(methods)}")
+    parts += [f"{m} cannot run: {why}" for m, why in summary["cannot"].items()]
+    parts += [
+        f"{m} failed on {what['images']} images, which count as empty maps: {what['first']}"
+        for m, what in summary["failed"].items()
+    ]
+    return "\n\n".join(parts)
+
+
+def source(summary: dict[str, Any]) -> str:
+    """Return one line that says where a table comes from."""
+    return (
+        f"Commit {', '.join(summary['commits'])}, {', '.join(summary['dates'])}, seed "
+        f"{summary['seed']}, thresholds from {summary['validation_images']} validation images. "
+        "Quality: mean over images [95 % bootstrap interval]; cost: median."
+    )
+
+
+def write() -> None:
+    """Fill every mark of every page anew."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
+
+
+def filled(text: str) -> str:
+    """Return a page with what stands between its marks made anew from the results."""
+    return MARK.sub(_block, text)
+
+
+def _block(match: re.Match[str]) -> str:
+    what, options = match["what"], match["options"].split()
+    content = {"table": _task_table, "claims": _claims, "models": _models}[what](*options)
+    return f"<!-- {' '.join([what, *options])} -->\n{content}\n<!-- end -->"
+
+
+def _task_table(task: str) -> str:
+    summary = results.read_summary(task)
+    return f"{table(summary)}\n\n{source(summary)}"
+
+
+def _measures(methods: dict[str, Any]) -> str:
+    columns = QUALITY | FAITHFUL | COST
+    best = {name: _best(methods, name) for name in QUALITY | FAITHFUL}
+    lines = [
+        "| method | " + " | ".join(columns.values()) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for method in sorted(methods, key=_order):
+        cells = [_cell(methods[method][name], name, best.get(name)) for name in columns]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _best(methods: dict[str, Any], name: str) -> float:
+    values = [entry[name][0] for entry in methods.values()]
+    return min(values) if name in LOWER_IS_BETTER else max(values)
+
+
+def _cell(value: list[float] | None, name: str, best: float | None) -> str:
+    if value is None:
+        return "-"
+    if name in COST:
+        return f"{value[0]:.3g}" if value[0] < 100 else f"{value[0]:.0f}"
+    shown = f"{value[0]:.2f}" if value[0] < 10 else f"{value[0]:.1f}"
+    if name in WITH_INTERVAL:
+        shown += f" [{value[1]:.2f}, {value[2]:.2f}]"
+    return f"**{shown}**" if value[0] == best else shown
+
+
+def _order(method: str) -> int:
+    return NAMES.index(method) if method in NAMES else len(NAMES)
+
+
+def _claims() -> str:
+    lines = ["| the paper says | here | by what |", "|---|---|---|"]
+    lines += [f"| {c.text} | **{c.verdict}** | {c.evidence} |" for c in claims()]
+    return "\n".join(lines)
+
+
+def _models() -> str:
+    lines = ["| network | accuracy | AUC | on |", "|---|---|---|---|"]
+    return "\n".join(lines + [_model(path) for path in sorted(RESULTS.glob("train_*.json"))])
+
+
+def _model(path: Path) -> str:
+    raise NotImplementedError

@@ -1,0 +1,260 @@
+"""The benchmark's harness: measures, rows, thresholds, and the results that are committed."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("skimage")
+pytest.importorskip("rich")
+
+from benchmarks import meter, results, runner, sanity, tasks
+from benchmarks.measures import SHARES, against_model, against_truth
+from benchmarks.methods import METHODS, named
+from benchmarks.protocol import Cannot, Method
+
+OURS_AND_CONTROLS = [m for m in METHODS if m.package is None]
+
+
+@pytest.fixture(scope="module")
+def scene():
+    task = tasks.Synthetic(each=1)
+    subject = task.subject()
+    example = list(task.positives("test", quick=False))[1]
+    return tasks.fitted(subject, example), example
+
+
+class TestMeasures:
+    def test_the_truth_itself_is_perfect(self, scene):
+        _, example = scene
+        truth = example.truths["cross"]
+        found = against_truth(truth.astype(float), truth, example.objects["cross"])
+        perfect = ("f1", "f1_best", "iou_best", "average_precision", "pointing", "energy")
+        assert [found[name] for name in perfect] == [1.0] * 6
+        assert found["objects_found"] == found["objects"] == 6
+        assert found["false_positives"] == 0
+        assert found["f1_at_shares"][:-1] == [1.0] * (len(SHARES) - 1)
+
+    def test_an_empty_map_scores_zero_and_finds_nothing(self, scene):
+        _, example = scene
+        truth = example.truths["cross"]
+        found = against_truth(np.zeros(truth.shape), truth, example.objects["cross"])
+        assert found["f1"] == found["objects_found"] == found["false_positives"] == 0
+        assert set(found["f1_at_shares"]) == {0.0}
+
+    def test_removing_the_crosses_takes_the_evidence(self, scene):
+        subject, example = scene
+        truth = example.truths["cross"].astype(float)
+        good = against_model(truth, example.image, subject)
+        bad = against_model(-truth, example.image, subject)
+        assert good["deletion"] < bad["deletion"]
+        assert good["insertion"] > bad["insertion"]
+        assert len(good["ablation"]) == len(good["ablation_counts"])
+        assert good["ablation"][0] > 0
+
+
+class TestCost:
+    def test_rows_are_counted_also_when_a_method_fails(self):
+        model = meter.Meter(torch.nn.Flatten())
+        cost = {}
+
+        def fail():
+            with meter.metered(model) as measured:
+                cost["all"] = measured
+                model(torch.zeros(3, 2))
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail()
+        cost = cost["all"]
+        assert cost["evaluations"] == 3
+        assert cost["seconds"] >= cost["seconds_in_model"] > 0
+
+
+def _explain(explain, scene):
+    subject, example = scene
+    return runner.explain(Method("m", "f", explain), subject, example, "cross")
+
+
+class TestRows:
+    def test_a_failure_is_an_empty_map_and_says_why(self, scene):
+        row = _explain(lambda subject, image: 1 / 0, scene)
+        assert row["failed"].startswith("ZeroDivisionError")
+        assert row["f1"] == 0
+
+    def test_what_cannot_run_says_why(self, scene):
+        def refuse(subject, image):
+            raise Cannot("no such package")
+
+        assert _explain(refuse, scene)["cannot"] == "no such package"
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_a_map_that_is_none_fails(self, scene, bad):
+        assert "failed" in _explain(lambda s, image: np.full(image.shape[1:], bad), scene)
+
+    def test_a_method_cannot_change_the_image(self, scene):
+        before = scene[1].image.copy()
+
+        def spoil(subject, image):
+            image[:] = 0
+            return image[0]
+
+        _explain(spoil, scene)
+        np.testing.assert_array_equal(scene[1].image, before)
+
+
+class TestResume:
+    @pytest.fixture
+    def settings(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(runner, "CACHE", tmp_path)
+        monkeypatch.setattr("benchmarks.folders.CACHE", tmp_path)
+        monkeypatch.setitem(runner.TASKS, "tiny", lambda: tasks.Synthetic("tiny", each=1))
+        return runner.Run("tiny", quick=True, methods=("centre", "Sobel"))
+
+    def test_finished_images_are_not_repeated(self, settings, monkeypatch):
+        runner._work(settings, 0, 1)
+        first = list(runner.rows(settings))
+        path = next(settings.folder.glob("*.jsonl"))
+        lines = path.read_text().splitlines()
+        # Killed in the middle of the last row.
+        path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:40])
+        explained = []
+        explain = runner.explain
+
+        def counting(method, subject, example, concept):
+            explained.append((example.name, method.name))
+            return explain(method, subject, example, concept)
+
+        monkeypatch.setattr(runner, "explain", counting)
+        monkeypatch.setattr(runner, "_warm_up", lambda settings: True)
+        runner._work(settings, 0, 1)
+        assert len(explained) == 1
+        again = list(runner.rows(settings))
+        assert {runner._key(row) for row in again} == {runner._key(row) for row in first}
+        assert len(again) == len(first)
+
+    def test_two_workers_share_the_images_out(self, settings):
+        runner._work(settings, 0, 2)
+        half = {row["image"] for row in runner.rows(settings)}
+        runner._work(settings, 1, 2)
+        whole = {row["image"] for row in runner.rows(settings)}
+        task = runner.TASKS["tiny"]()
+        wanted = [e.name for s in runner.SPLITS for e in task.positives(s, quick=True)]
+        assert half < whole == set(wanted)
+
+
+def _row(split, image, method, scores, **more):
+    rest = dict.fromkeys(("pointing", "energy", "deletion", "insertion", "road"), 0.5)
+    rest |= dict.fromkeys(("f1", "f1_best", "iou_best", "average_precision"), 0.25)
+    cost = {"evaluations": 3, "seconds": 0.1, "seconds_in_model": 0.05, "megabytes": None}
+    objects = {"objects": 2, "objects_found": 1, "false_positives": 0}
+    boxes = {"findings": [[0, 0, 2, 2, 0.5]], "boxes": [[0, 0, 2, 2], [4, 4, 9, 9]]}
+    curves = {"ablation_counts": [0, 1], "ablation": [2.0, 1.0], "f1_at_shares": scores}
+    origin = {"commit": "abc", "date": "2026-01-01", "group": ""}
+    named = {"split": split, "image": image, "method": method}
+    return named | rest | cost | objects | boxes | curves | origin | more
+
+
+class TestCollate:
+    @pytest.fixture
+    def summary(self):
+        low, high = [0.9, *[0.1] * 20], [0.1, 0.6, *[0.2] * 19]
+        made = [
+            _row("validation", "v", "m", high),
+            _row("test", "a", "m", low),
+            _row("test", "b", "m", [0.0] * 21, failed="ValueError: no"),
+            _row("test", "a", results.PAIRED_WITH, high),
+            _row("test", "b", results.PAIRED_WITH, high),
+            _row("test", "a", "absent", low, cannot="it is not installed"),
+        ]
+        return results.collate("t", made).summary
+
+    def test_thresholds_come_from_validation_alone(self, summary):
+        assert summary["thresholds"] == {"m": SHARES[1]}
+        # 0.1 on one image, and 0 on the one where it failed: both count.
+        assert summary["groups"]["all"]["m"]["f1_validated"][0] == pytest.approx(0.05)
+
+    def test_failures_and_what_cannot_run_are_told(self, summary):
+        assert summary["failed"] == {"m": {"images": 1, "first": "ValueError: no"}}
+        assert summary["cannot"] == {"absent": "it is not installed"}
+        assert "absent" not in summary["groups"]["all"]
+
+    def test_differences_are_image_by_image(self, summary):
+        paired = summary["groups"]["all"]["m"]["less_quadtree"]
+        assert paired["f1_validated"][0] == pytest.approx(0.05 - 0.2)
+
+    def test_it_says_where_it_comes_from(self, summary):
+        assert summary["commits"] == ["abc"]
+        assert summary["dates"] == ["2026-01-01"]
+        assert summary["versions"]["torch"] == torch.__version__
+
+
+class TestSanity:
+    def test_named_layers_change_and_others_stay(self):
+        model = tasks.Synthetic().subject().model
+        changed = sanity.randomised(model, ("fc_3",), seed=0)
+        assert not torch.equal(changed.fc_3.weight, model.fc_3.weight)
+        assert torch.equal(changed.fc_1.weight, model.fc_1.weight)
+
+    def test_similarity(self):
+        ramp = np.arange(6.0).reshape(2, 3)
+        assert sanity.similarity(ramp, ramp)["spearman"] == pytest.approx(1)
+        assert sanity.similarity(ramp, -ramp)["cosine"] == pytest.approx(-1)
+        assert sanity.similarity(ramp, np.zeros((2, 3))) == {"spearman": 0.0, "cosine": 0.0}
+
+
+def _committed(task):
+    if not (results.folder(task) / "rows.csv.gz").exists():
+        pytest.skip(f"no results of {task}")
+    return results.read_rows(task)
+
+
+class TestCommitted:
+    """A sample of the committed rows, made again by the code as it is."""
+
+    @pytest.mark.parametrize("position", [0, 1])
+    @pytest.mark.parametrize("method", OURS_AND_CONTROLS, ids=lambda method: method.name)
+    def test_synthetic_rows(self, method, position):
+        stored = {(r["image"], r["method"]): r for r in _committed("synthetic")}
+        task = tasks.Synthetic(each=2)
+        example = list(islice(task.positives("test", quick=False), 4))[2 * position + 1]
+        self._agrees(task, method, example, stored[example.name, method.name])
+
+    @pytest.mark.parametrize("name", ["malaria", "boards"])
+    def test_rows_of_photographs(self, name):
+        stored = {(r["image"], r["method"]): r for r in _committed(name)}
+        try:
+            task = tasks.TASKS[name]()
+            example = next(iter(task.positives("test", quick=True)))
+        except (FileNotFoundError, ImportError) as missing:
+            pytest.skip(str(missing))
+        for method in named(["h-shap bisection", "Sobel"]):
+            self._agrees(task, method, example, stored[example.name, method.name])
+
+    def _agrees(self, task, method, example, stored):
+        subject = tasks.fitted(task.subject(), example)
+        row = runner.explain(method, subject, example, task.concept)
+        heat = row.pop("_heat")
+        row |= against_model(heat, example.image, subject)
+        assert int(stored["evaluations"]) == row["evaluations"]
+        same = ("f1", "f1_best", "iou_best", "average_precision", "pointing", "energy")
+        for column in (*same, "deletion", "insertion", "road"):
+            assert float(stored[column]) == pytest.approx(row[column], abs=2e-3), column
+
+    @pytest.mark.parametrize("task", ["synthetic", "malaria", "boards"])
+    def test_summaries_follow_from_the_rows(self, task):
+        stored = _committed(task)
+        summary = results.read_summary(task)
+        for group, entries in summary["groups"].items():
+            for method, entry in entries.items():
+                own = [
+                    r for r in stored if (r["group"] or "all") == group and r["method"] == method
+                ]
+                assert entry["images"] == len(own)
+                mean = np.mean([float(r["f1_validated"]) for r in own])
+                assert entry["f1_validated"][0] == pytest.approx(mean, abs=1e-4)
+        assert summary["commits"]
+        assert not any("+" in commit for commit in summary["commits"]), "run from a clean tree"
