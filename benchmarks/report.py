@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import results
 from benchmarks.claims import claims
 from benchmarks.folders import RESULTS, ROOT
 from benchmarks.methods import METHODS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "benchmark.md")
 MARK = re.compile(r"<!-- (?P<what>[a-z0-9-]+)(?P<options>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -129,9 +127,24 @@ def _claims() -> str:
 
 
 def _models() -> str:
-    lines = ["| network | accuracy | AUC | on |", "|---|---|---|---|"]
-    return "\n".join(lines + [_model(path) for path in sorted(RESULTS.glob("train_*.json"))])
+    lines = ["| network | test images | accuracy | AUC |", "|---|---|---|---|"]
+    for path in sorted(RESULTS.glob("train_*.json")):
+        stored = json.loads(path.read_text())
+        judged = stored["test"] if "test" in stored else stored["splits"]["test"]
+        concepts = {"": judged} if "accuracy" in judged else judged
+        name = path.stem.removeprefix("train_").replace("_", " ")
+        lines += [_model(f"{name} {concept}".strip(), entry) for concept, entry in concepts.items()]
+    return "\n".join(lines)
 
 
-def _model(path: Path) -> str:
-    raise NotImplementedError
+def _model(name: str, judged: dict[str, Any]) -> str:
+    accuracy = f"{100 * judged['accuracy']:.1f} % {_limits(judged['wilson_95'], 100)}"
+    auc = f"{judged['auc']:.3f} {_limits(judged.get('auc_95'), 1)}"
+    return f"| {name} | {judged['images']} | {accuracy} | {auc} |"
+
+
+def _limits(interval: list[float] | None, scale: float) -> str:
+    if interval is None:
+        return ""
+    low, high = (f"{scale * limit:.3g}" for limit in interval)
+    return f"[{low}, {high}]"

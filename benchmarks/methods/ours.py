@@ -58,6 +58,6 @@ METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
     Method("h-shap bisection", FAMILY, partial(_bisect, search=ALL)),
-    Method("h-shap bisection s/2", FAMILY, partial(_bisect, search=ALL, parts=2)),
+    Method("h-shap bisection fine", FAMILY, partial(_bisect, search=ALL, parts=2)),
     Method("h-shap cycle-spun", FAMILY, _spin),
 )

@@ -2,8 +2,8 @@
 
 It hangs its rules on modules, and takes the plain gradient wherever a network calls a function,
 uses one module twice, or has a module that it does not know. Networks written in another style,
-most of ours among them, would then be explained by something else than its method: on the demo
-network its values added up to 1.6 times what they must, and with this they add up.
+the demo's among them, would then be explained by something else than its method: on one image of
+the demo its values added up to 1.6 times what they must, and with this they add up.
 """
 
 from __future__ import annotations

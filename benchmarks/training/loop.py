@@ -76,7 +76,8 @@ def fit(  # noqa: PLR0913, each is a part of training
 def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     if not path.exists():
         empty = {"epoch": 0, "best_epoch": 0, "best_loss": math.inf, "seconds": 0.0, "history": []}
-        return empty | {"best": model.state_dict()}
+        first = {name: value.clone() for name, value in model.state_dict().items()}
+        return empty | {"best": first}
     state = torch.load(path, weights_only=True)
     print(f"resuming after epoch {state['epoch']}")
     model.load_state_dict(state["model"])
