@@ -70,11 +70,16 @@ def sanity(workers: Workers = 2) -> None:
 
 
 @app.command()
-def figures(names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None) -> None:
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None,
+    compute: Annotated[bool, typer.Option("--compute", help="make their own data first")] = False,  # noqa: FBT002
+) -> None:
     """Draw the figures from the committed results."""
-    from benchmarks.figures import draw
+    from benchmarks import figures as drawings
 
-    draw(names or [])
+    if compute:
+        drawings.compute(names or [])
+    drawings.draw(names or [])
 
 
 @app.command()

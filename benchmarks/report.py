@@ -38,16 +38,34 @@ COST = {
     "seconds_in_model": "in the model",
     "megabytes": "MB",
 }
+EVERY = QUALITY | FAITHFUL | COST
+# What pages show; all measures stand in table.md beside the results.
+MAIN = {
+    name: EVERY[name]
+    for name in (
+        "f1",
+        "f1_validated",
+        "iou_best",
+        "average_precision",
+        "pointing",
+        "object_recall",
+        "false_positives",
+        "deletion",
+        "insertion",
+        "evaluations",
+        "seconds",
+    )
+}
 LOWER_IS_BETTER = {"false_positives", "deletion", "road"}
 WITH_INTERVAL = {"f1", "f1_validated", "average_precision"}
 
 
-def table(summary: dict[str, Any]) -> str:
-    """Return all measures of a task, a table for each group; the best of a column is bold."""
+def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
+    """Return measures of a task, a table for each group; the best of a column is bold."""
     parts = []
     for group, methods in summary["groups"].items():
         images = max(entry["images"] for entry in methods.values())
-        parts.append(f"**{group}** ({images} images)\n\n{_measures(methods)}")
+        parts.append(f"**{group}** ({images} images)\n\n{_measures(methods, columns)}")
     parts += [f"{m} cannot run: {why}" for m, why in summary["cannot"].items()]
     parts += [
         f"{m} failed on {what['images']} images, which count as empty maps: {what['first']}"
@@ -66,7 +84,11 @@ def source(summary: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    """Fill every mark of every page anew."""
+    """Fill every mark of every page anew, and write the whole tables beside the results."""
+    for path in sorted(RESULTS.glob("*/rows.csv.gz")):
+        summary = results.read_summary(path.parent.name)
+        whole = f"# {path.parent.name}\n\n{table(summary)}\n\n{source(summary)}\n"
+        (path.parent / "table.md").write_text(whole)
     for page in PAGES:
         page.write_text(filled(page.read_text()))
 
@@ -84,11 +106,10 @@ def _block(match: re.Match[str]) -> str:
 
 def _task_table(task: str) -> str:
     summary = results.read_summary(task)
-    return f"{table(summary)}\n\n{source(summary)}"
+    return f"{table(summary, MAIN)}\n\n{source(summary)}"
 
 
-def _measures(methods: dict[str, Any]) -> str:
-    columns = QUALITY | FAITHFUL | COST
+def _measures(methods: dict[str, Any], columns: dict[str, str]) -> str:
     best = {name: _best(methods, name) for name in QUALITY | FAITHFUL}
     lines = [
         "| method | " + " | ".join(columns.values()) + " |",

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skimage")
 pytest.importorskip("rich")
 
-from benchmarks import meter, results, runner, sanity, tasks
+from benchmarks import claims, meter, report, results, runner, sanity, tasks
 from benchmarks.measures import SHARES, against_model, against_truth
 from benchmarks.methods import METHODS, named
 from benchmarks.protocol import Cannot, Method
@@ -258,3 +258,18 @@ class TestCommitted:
                 assert entry["f1_validated"][0] == pytest.approx(mean, abs=1e-4)
         assert summary["commits"]
         assert not any("+" in commit for commit in summary["commits"]), "run from a clean tree"
+
+
+class TestPages:
+    """What the pages say is what the results say."""
+
+    @pytest.mark.parametrize("page", report.PAGES, ids=lambda page: page.name)
+    def test_tables_are_those_of_the_results(self, page):
+        _committed("synthetic")
+        text = page.read_text()
+        assert report.filled(text) == text, "run `benchmarks/run report`"
+
+    def test_every_claim_has_a_verdict(self):
+        _committed("synthetic")
+        verdicts = {claim.verdict for claim in claims.claims()}
+        assert verdicts <= {claims.YES, claims.NO, claims.OWN, claims.PARTLY}
