@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from benchmarks.protocol import Example, Method, Subject
 
-IMAGES = 10  # with 6 crosses
+IMAGES = 6  # with 6 crosses
 SHOWN = 2  # whose maps are kept for the picture
 STEPS = ("trained", "fc_3", "fc_2", "fc_1", "conv_2", "conv_1")
 FOLDER = RESULTS / "sanity"

@@ -37,8 +37,11 @@ def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> M
 
 
 def _spin(subject: Subject, image: Image) -> Map:
-    """Average over the halves of halves and their shifts by half a leaf, down, right and both."""
-    explainer = _explainer(subject, hshap.Bisection(subject.size), hshap.DepthFirst(0.0))
+    """Average over the halves of halves and their shifts by half a leaf, down, right and both.
+
+    A budget bounds what networks that see a little of something everywhere would cost.
+    """
+    explainer = _explainer(subject, hshap.Bisection(subject.size), SPIN)
     shifts = product((0, subject.size // 2), repeat=2)
     return hshap.cycle_spin(explainer, image, target=probability, shifts=shifts).attribution()
 
@@ -52,12 +55,15 @@ def ours_at(budget: int) -> Method:
     return Method(f"h-shap bisection {budget}", FAMILY, partial(_bisect, search=search))
 
 
+BUDGET = 1000  # of the two that ask more than plain bisection does
 ALL = hshap.DepthFirst(0.0)
+FINE = hshap.DepthFirst(0.0, max_evaluations=BUDGET)
+SPIN = hshap.DepthFirst(0.0, max_evaluations=BUDGET // 4)
 HIGH = hshap.BreadthFirst(percentile=70)
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
     Method("h-shap bisection", FAMILY, partial(_bisect, search=ALL)),
-    Method("h-shap bisection fine", FAMILY, partial(_bisect, search=ALL, parts=2)),
+    Method("h-shap bisection fine", FAMILY, partial(_bisect, search=FINE, parts=2)),
     Method("h-shap cycle-spun", FAMILY, _spin),
 )
