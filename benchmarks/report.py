@@ -152,7 +152,7 @@ def _models() -> str:
     for path in sorted(RESULTS.glob("train_*.json")):
         stored = json.loads(path.read_text())
         judged = stored["test"] if "test" in stored else stored["splits"]["test"]
-        concepts = {"": judged} if "accuracy" in judged else judged
+        concepts = {"": judged} if "accuracy" in judged else _concepts(judged)
         name = path.stem.removeprefix("train_").replace("_", " ")
         lines += [_model(f"{name} {concept}".strip(), entry) for concept, entry in concepts.items()]
     return "\n".join(lines)
@@ -169,3 +169,7 @@ def _limits(interval: list[float] | None, scale: float) -> str:
         return ""
     low, high = (f"{scale * limit:.3g}" for limit in interval)
     return f"[{low}, {high}]"
+
+
+def _concepts(judged: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry for name, entry in judged.items() if "accuracy" in entry}

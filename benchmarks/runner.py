@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import time
 import warnings
 from dataclasses import dataclass, replace
@@ -58,7 +59,8 @@ def run(settings: Run, workers: int) -> list[Row]:
     wanted = len(settings.chosen()) * sum(1 for _ in _examples(settings))
     context = multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=_work, args=(settings, number, workers)) for number in range(workers)
+        context.Process(target=_work, args=(settings, number, workers), daemon=True)
+        for number in range(workers)
     ]
     for process in processes:
         process.start()
@@ -127,12 +129,15 @@ def _work(settings: Run, number: int, workers: int) -> None:
     task, warm = TASKS[settings.task](), False
     subject = task.subject()
     path = cache("runs", settings.folder.name, f"{number}-of-{workers}.jsonl")
+    parent = os.getppid()
     with path.open("a") as file:
         file.write("\n")  # closes a line that a killed run left open
         for split, example, missing in _missing(settings, number, workers):
             warm = warm or _warm_up(settings)
             at_hand = fitted(subject, example)
             for method in missing:
+                if os.getppid() != parent:
+                    return  # the run was killed, and may be going on elsewhere
                 row = explain(method, at_hand, example, task.concept)
                 heat = row.pop("_heat")
                 if split == "test":

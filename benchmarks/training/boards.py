@@ -20,8 +20,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, max_pool2d
 from benchmarks.datasets import boards
 from benchmarks.folders import RESULTS, WEIGHTS
 from benchmarks.models.local import STRIDE, Local, fused, pooled
+from benchmarks.training.judge import judge
 from benchmarks.training.loop import Schedule, fit
-from hshap.metrics import roc_auc, wilson
+from hshap.metrics import wilson
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +43,6 @@ TILE = 16  # places of a tile are pooled and labelled together
 MARGIN = 12  # a defect this near to a tile may be seen from it
 ENOUGH = 0.98  # accuracy on validation that the threshold must keep
 GAME_BOARDS = 10
-DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -287,30 +287,17 @@ def evaluate(model: Local, pairs: Pairs, split: str) -> dict[str, Any]:
     seen = np.array([boards.group(pair) in trained_on for pair in files] * 2)
     signed = zip(files, logits[labels].tolist(), logits[~labels].tolist(), strict=True)
     return {
-        "images": len(labels),
-        "correct": int(right.sum()),
-        "accuracy_wilson_95": _share(right),
+        **judge(logits, labels, seed=0),
         "accuracy_on_boards_of_training": _share(right[seen]),
         "accuracy_on_other_boards": _share(right[~seen]) if not seen.all() else None,
         "sensitivity": float(right[labels].mean()),
         "specificity": float(right[~labels].mean()),
-        "auc": roc_auc(logits, labels),
-        "auc_bootstrap_95": bootstrap_auc(logits[labels], logits[~labels]),
         "logits": {pair.name: [round(test, 5), round(plain, 5)] for pair, test, plain in signed},
     }
 
 
 def _share(right: NDArray[np.bool_]) -> Interval:
     return wilson(int(right.sum()), len(right))
-
-
-def bootstrap_auc(tests: NDArray[np.float64], templates: NDArray[np.float64]) -> list[float]:
-    """Return the percentile interval of the AUC over resampled pairs: both images stay together."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(2 * len(tests)) < len(tests)
-    drawn = [rng.integers(len(tests), size=len(tests)) for _ in range(DRAWS)]
-    values = [roc_auc(np.concatenate([tests[row], templates[row]]), labels) for row in drawn]
-    return np.quantile(values, [0.025, 0.975]).tolist()
 
 
 def games(model: Local, factor: int) -> dict[str, Any]:

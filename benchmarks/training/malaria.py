@@ -30,8 +30,8 @@ from torch.nn.functional import avg_pool2d, binary_cross_entropy_with_logits, in
 from benchmarks.datasets.malaria import CONCEPTS, Malaria, cells, entries
 from benchmarks.folders import RESULTS, WEIGHTS
 from benchmarks.models.compact import STRIDE, Compact, folded
+from benchmarks.training.judge import judge
 from benchmarks.training.loop import Schedule, fit
-from hshap import metrics
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -49,7 +49,6 @@ ODDS = {"red_blood_cell": 0.38, "trophozoite": 0.28, "ring": 0.22, "schizont": 0
 BORDER = 12  # pixels along the border of a smear, whose cut cells nobody labelled
 CENTRE = 6  # pixels around the middle of a box whose places must answer
 NOBODY, UNKNOWN = 0, -1  # owners of pixels beside the numbers of things
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -408,31 +407,11 @@ def scores(model: Compact, images: list[Image]) -> NDArray[np.float64]:
     return np.stack([model(torch.from_numpy(image)[None])[0].double().numpy() for image in images])
 
 
-def figures(found: NDArray[np.float64], labels: NDArray[np.bool_], seed: int) -> dict[str, Any]:
-    """Return accuracy and AUC of one concept with 95 % intervals."""
-    right = int(((found > 0) == labels).sum())
-    rng = np.random.default_rng(seed)
-    groups = np.flatnonzero(labels), np.flatnonzero(~labels)
-    # Each class by itself: a draw without one of them would have no AUC.
-    draws = [
-        np.concatenate([rng.choice(rows, len(rows)) for rows in groups]) for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(
-        [metrics.roc_auc(found[rows], labels[rows]) for rows in draws], (0.025, 0.975)
-    )
-    return {
-        "images": len(labels),
-        "positive": int(labels.sum()),
-        "accuracy": list(metrics.wilson(right, len(labels))),
-        "auc": [metrics.roc_auc(found, labels), float(low), float(high)],
-    }
-
-
 def on_smears(model: Compact, split: str, settings: Settings) -> dict[str, Any]:
     examples: list[Example] = list(Malaria(settings.factor).examples(split))
     found = scores(model, [example.image for example in examples])
     by_concept = {
-        concept: figures(
+        concept: judge(
             found[:, column],
             np.array([example.label(concept) for example in examples]),
             settings.seed,
@@ -461,7 +440,7 @@ def on_cells(model: Compact, split: str, mean: Image, settings: Settings) -> dic
     found = scores(model, images)
     kinds = np.array([cell.kind for cell in given])
     return {
-        concept: figures(found[:, column], kinds == concept, settings.seed)
+        concept: judge(found[:, column], kinds == concept, settings.seed)
         for column, concept in enumerate(CONCEPTS)
     }
 
