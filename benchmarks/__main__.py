@@ -26,7 +26,7 @@ def explain(name: str, quick: bool, workers: int, fresh: bool) -> None:  # noqa:
     """Explain, collate, and print the table."""
     import shutil
 
-    from benchmarks import report, results
+    from benchmarks import ranking, report, results
     from benchmarks.runner import Run, run
 
     settings = Run(name, quick)
@@ -36,6 +36,9 @@ def explain(name: str, quick: bool, workers: int, fresh: bool) -> None:  # noqa:
     if not quick:
         results.write(found)
     print(report.table(found.summary))
+    if quick and (results.folder(name) / "summary.json").exists():
+        full = results.read_summary(name)
+        print("\n" + ranking.told(ranking.levels(found.summary), ranking.levels(full)))
 
 
 def _add(name: str) -> None:

@@ -157,7 +157,7 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
     for method, own in methods.items():
         summary[method] = {
             "images": len(own),
-            **{name: _interval([row[name] for row in own]) for name in QUALITY},
+            **{name: interval([row[name] for row in own]) for name in QUALITY},
             **{name: _quartiles([row[name] for row in own]) for name in COST},
         }
         if reference and method != PAIRED_WITH:
@@ -172,7 +172,7 @@ def _paired(own: Sequence[Row], reference: Sequence[Row], name: str) -> list[flo
     return _rounded(metrics.paired_bootstrap(first, second, draws=DRAWS, seed=SEED))
 
 
-def _interval(values: Sequence[float]) -> list[float]:
+def interval(values: Sequence[float]) -> list[float]:
     return _rounded(metrics.bootstrap_mean(values, draws=DRAWS, seed=SEED))
 
 

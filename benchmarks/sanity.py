@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 from benchmarks.folders import RESULTS, cache
 from benchmarks.methods import METHODS
 from benchmarks.provenance import provenance, versions
-from benchmarks.results import _interval
+from benchmarks.results import interval
 from benchmarks.runner import explain
 from benchmarks.tasks import SEED, Synthetic, fitted
 
@@ -71,7 +71,7 @@ def run(workers: int) -> None:
     table = {
         name: {
             measure: [
-                _interval([f["steps"][s][measure] for f in found if f["method"] == name])
+                interval([f["steps"][s][measure] for f in found if f["method"] == name])
                 for s in range(1, len(STEPS))
             ]
             for measure in ("spearman", "cosine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import islice
 
 import numpy as np
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skimage")
 pytest.importorskip("rich")
 
-from benchmarks import claims, meter, report, results, runner, sanity, tasks
+from benchmarks import claims, meter, ranking, report, results, runner, sanity, tasks
 from benchmarks.measures import SHARES, against_model, against_truth
 from benchmarks.methods import METHODS, named
 from benchmarks.protocol import Cannot, Method
@@ -260,6 +261,25 @@ class TestCommitted:
         assert not any("+" in commit for commit in summary["commits"]), "run from a clean tree"
 
 
+class TestRanking:
+    def test_pairs_that_are_close_may_swap_and_others_may_not(self):
+        full = {"a": 0.9, "b": 0.5, "c": 0.48}
+        assert ranking.swapped({"a": 0.8, "b": 0.4, "c": 0.45}, full) == []
+        assert ranking.swapped({"a": 0.3, "b": 0.4, "c": 0.2}, full) == [("a", "b")]
+
+    def test_the_quick_run_ranks_as_the_full_one(self):
+        """The images of the quick run are the first ones of the full run."""
+        stored = _committed("synthetic")
+        full = ranking.levels(results.read_summary("synthetic"))
+        first = defaultdict(list)
+        for row in sorted(stored, key=lambda row: int(row["image"].rpartition("-")[2])):
+            first[row["method"], row["group"]].append(float(row[ranking.MEASURE]))
+        groups = {group for _, group in first}
+        count = tasks.QUICK["test"]
+        quick = {m: np.mean([np.mean(first[m, g][:count]) for g in groups]) for m in full}
+        assert ranking.swapped(quick, full) == []
+
+
 class TestPages:
     """What the pages say is what the results say."""
 
@@ -273,3 +293,46 @@ class TestPages:
         _committed("synthetic")
         verdicts = {claim.verdict for claim in claims.claims()}
         assert verdicts <= {claims.YES, claims.NO, claims.OWN, claims.PARTLY}
+
+
+class Green(torch.nn.Module):
+    """Says "go" where a pixel is much greener than it is red."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Conv2d(3, 1, 1)
+        with torch.no_grad():
+            self.last.weight[:] = torch.tensor([-20.0, 20.0, 0.0]).reshape(1, 3, 1, 1)
+            self.last.bias[:] = -8.0
+
+    def forward(self, images):
+        present = self.last(images).amax((1, 2, 3))
+        return torch.stack([-present, present], dim=1)
+
+
+class TestTraffic:
+    """The whole way, from a copy of the layout to tables, on lights that are drawn."""
+
+    def test_from_frames_to_a_table(self, tmp_path, monkeypatch):
+        pytest.importorskip("PIL")
+        from benchmarks.datasets.traffic import Traffic
+        from benchmarks.datasets.traffic_tiny import write_tiny
+
+        write_tiny(tmp_path / "lisa", clips=3, frames=4, seed=0)
+        monkeypatch.setenv("HSHAP_DATA", str(tmp_path))
+        monkeypatch.setattr(runner, "CACHE", tmp_path)
+        monkeypatch.setattr("benchmarks.folders.CACHE", tmp_path)
+
+        def task():
+            load = lambda: Green().eval()
+            return tasks.Photographs("traffic", "go", Traffic(), load, column=None, size=8)
+
+        monkeypatch.setitem(runner.TASKS, "traffic", task)
+        settings = runner.Run("traffic", methods=("h-shap bisection", results.PAIRED_WITH, "Sobel"))
+        runner._work(settings, 0, 1)
+        summary = results.collate("traffic", runner.rows(settings)).summary
+        entries = summary["groups"]["all"]
+        assert set(entries) == set(settings.methods)
+        assert entries["h-shap bisection"]["object_recall"][0] == 1
+        assert entries["h-shap bisection"]["f1"][0] > entries["Sobel"]["f1"][0]
+        assert "h-shap bisection" in report.table(summary)
