@@ -16,6 +16,7 @@ from benchmarks.datasets import boards
 from benchmarks.folders import RESULTS, VARIABLE, MissingDataError
 from benchmarks.models import local
 from benchmarks.training import boards as training
+from benchmarks.training import judge_boards, windows
 
 SIDE = 64
 STEMS = {
@@ -139,19 +140,19 @@ def test_an_edge_astray_is_no_difference_but_a_spot_is():
     test = torch.zeros(1, 1, 40, 40)
     test[..., :21] = 1
     test[..., 28:34, 28:34] = 1
-    sure = training.compare(test, template).sure
+    sure = windows.compare(test, template).sure
     assert not sure[..., :26].any()
     assert sure[..., 28:34, 28:34].sum() == 36
 
 
 def shown(visible):
     """Show part of a pair of three tiles side by side, whose first holds one spot."""
-    template = torch.zeros(1, 1, training.TILE, 3 * training.TILE)
+    template = torch.zeros(1, 1, windows.TILE, 3 * windows.TILE)
     test = template.clone()
     test[..., 4:12, 4:12] = 1
     mask = torch.zeros(template.shape, dtype=torch.bool)
     mask[visible] = True
-    return training.tile_labels(training.show(training.compare(test, template), mask))
+    return windows.tile_labels(windows.show(windows.compare(test, template), mask))
 
 
 @pytest.mark.parametrize(
@@ -181,5 +182,5 @@ def test_trained_scores_are_those_of_the_results():
     model = local.load()
     for pair in boards.pairs("test")[:2]:
         images = np.stack([boards.read_image(path, 2) for path in (pair.test, pair.template)])
-        scores = training.scores(model, torch.from_numpy(images))
+        scores = judge_boards.scores(model, torch.from_numpy(images))
         np.testing.assert_allclose(scores, recorded[pair.name], atol=1e-3)

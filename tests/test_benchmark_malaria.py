@@ -15,6 +15,8 @@ from benchmarks.datasets.malaria import Malaria
 from benchmarks.models.compact import Compact, folded
 from benchmarks.protocol import Example
 from benchmarks.training import malaria as training
+from benchmarks.training.judge_smears import scores
+from benchmarks.training.smears import Scene, Smear, window
 
 RBC, TROPHOZOITE, RING = "red blood cell", "trophozoite", "ring"
 trained = pytest.mark.skipif(not training.BUNDLE.exists(), reason="no trained weights here")
@@ -157,7 +159,7 @@ def test_what_is_far_away_does_not_matter_to_a_place():
 
 def scene_with(category, hidden_rows):
     """Draw one cell of 32 x 32 pixels in the middle of 96 x 96, some of its rows hidden."""
-    scene = training.Scene(np.zeros((3, 96, 96), np.float32), np.zeros((96, 96), np.int16))
+    scene = Scene(np.zeros((3, 96, 96), np.float32), np.zeros((96, 96), np.int16))
     scene.add(category, ((32, 32), (64, 64)), np.ones((32, 32), dtype=bool))
     where = np.zeros((96, 96), dtype=bool)
     where[: 32 + hidden_rows] = True
@@ -178,7 +180,7 @@ def test_a_cell_of_no_concept_asks_for_nothing():
 
 
 def test_pasted_cells_hide_what_they_lie_on(rng):
-    scene = training.Scene(np.full((3, 32, 32), 0.5, np.float32), np.zeros((32, 32), np.int16))
+    scene = Scene(np.full((3, 32, 32), 0.5, np.float32), np.zeros((32, 32), np.int16))
     scene.add(TROPHOZOITE, ((0, 0), (32, 32)), np.ones((32, 32), dtype=bool))
     scene.paste(rng, RING, np.full((3, 32, 32), 0.2, np.float32))
     trophozoite, ring = scene.targets()
@@ -189,8 +191,8 @@ def test_pasted_cells_hide_what_they_lie_on(rng):
 
 def test_windows_shift_the_boxes_of_a_smear():
     boxes = ((TROPHOZOITE, ((60, 70), (80, 100))), (RBC, ((0, 0), (20, 20))))
-    smear = training.Smear(np.zeros((3, 200, 200), np.float32), boxes)
-    scene = training.window(smear, np.array([50, 60]), 96)
+    smear = Smear(np.zeros((3, 200, 200), np.float32), boxes)
+    scene = window(smear, np.array([50, 60]), 96)
     assert scene.things == [(TROPHOZOITE, ((10, 10), (30, 40)), 20 * 30)]
     assert (scene.owners[10:30, 10:40] == 1).all()
     assert (scene.owners > 0).sum() == 20 * 30
@@ -217,9 +219,9 @@ def test_calibration_puts_zero_between_the_classes():
         for level, found in ((0.6, ()), (0.65, ()), (0.9, box), (0.95, box))
     ]
     images = [example.image for example in examples]
-    assert (training.scores(model, images)[:, 0] < 0).all()
+    assert (scores(model, images)[:, 0] < 0).all()
     training.calibrate(model, examples)
-    logits = training.scores(model, images)[:, 0]
+    logits = scores(model, images)[:, 0]
     assert (logits[:2] < 0).all()
     assert (logits[2:] > 0).all()
 
@@ -252,7 +254,7 @@ def test_scores_of_the_real_images_are_those_on_record():
     except folders.MissingDataError as missing:
         pytest.skip(str(missing))
     record = json.loads(training.FIGURES.read_text())["test"]["scores"]
-    found = training.scores(training.load(), [example.image for example in examples])
+    found = scores(training.load(), [example.image for example in examples])
     for example, logits in zip(examples, found, strict=True):
         assert [record[example.name][c] for c in malaria.CONCEPTS] == pytest.approx(
             logits, abs=1e-3

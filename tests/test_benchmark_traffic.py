@@ -24,6 +24,7 @@ from benchmarks.models.resnet import load_imagenet, resnet18
 from benchmarks.protocol import Example
 from benchmarks.training import loop, transfer
 from benchmarks.training.judge import judge
+from benchmarks.training.packed import packed
 from benchmarks.training.transfer import PAPER, PAPER_MULTI_LABEL
 
 SPLITS = ("training", "validation", "test")
@@ -336,7 +337,7 @@ def test_judge_leaves_out_the_auc_of_a_single_class():
 def test_packing_keeps_bytes_of_images_of_any_size(apart, rng):
     pixels = [rng.integers(0, 256, (3, *grid), dtype=np.uint8) for grid in ((4, 6), (5, 3), (4, 6))]
     examples = [example_of(one / np.float32(255), cell=bool(i % 2)) for i, one in enumerate(pixels)]
-    with transfer.packed(examples, ["cell"]) as found:
+    with packed(examples, ["cell"]) as found:
         for row, one in enumerate(pixels):
             np.testing.assert_array_equal(found.image(row), one / np.float32(255))
         assert found.labels.tolist() == [[False], [True], [False]]
@@ -344,7 +345,7 @@ def test_packing_keeps_bytes_of_images_of_any_size(apart, rng):
 
 
 def test_an_empty_split_is_refused(apart):
-    with pytest.raises(ValueError, match="no images"), transfer.packed([], ["go"]):
+    with pytest.raises(ValueError, match="no images"), packed([], ["go"]):
         pass
 
 
