@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from typing import Annotated
 
 import typer
 
+from benchmarks.methods import named
+from benchmarks.runner import Run
 from benchmarks.tasks import TASKS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
 Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that all is well")]
+Only = Annotated[list[str] | None, typer.Option(help="only these; nothing is written then")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="forget what an earlier run had done")]
 
 TRAININGS = {
@@ -22,18 +26,14 @@ TRAININGS = {
 }
 
 
-def explain(name: str, quick: bool, workers: int, fresh: bool) -> None:  # noqa: FBT001
+def explain(name: str, quick: bool, workers: int, methods: tuple[str, ...]) -> None:  # noqa: FBT001
     """Explain, collate, and print the table."""
-    import shutil
-
     from benchmarks import ranking, report, results
-    from benchmarks.runner import Run, run
+    from benchmarks.runner import run
 
-    settings = Run(name, quick)
-    if fresh:
-        shutil.rmtree(settings.folder, ignore_errors=True)
+    settings = Run(name, quick, tuple(method.name for method in named(methods)))
     found = results.collate(settings.folder.name, run(settings, workers))
-    if not quick:
+    if not quick and not methods:
         results.write(found)
     print(report.table(found.summary))
     if quick and (results.folder(name) / "summary.json").exists():
@@ -43,8 +43,15 @@ def explain(name: str, quick: bool, workers: int, fresh: bool) -> None:  # noqa:
 
 def _add(name: str) -> None:
     @app.command(name, help=f"Explain {name}: every method on every image found positive.")
-    def command(workers: Workers = 2, quick: Quick = False, fresh: Fresh = False) -> None:  # noqa: FBT002
-        explain(name, quick, workers, fresh)
+    def command(
+        workers: Workers = 2,
+        quick: Quick = False,  # noqa: FBT002
+        fresh: Fresh = False,  # noqa: FBT002
+        method: Only = None,
+    ) -> None:
+        if fresh:
+            shutil.rmtree(Run(name, quick).folder, ignore_errors=True)
+        explain(name, quick, workers, tuple(method or ()))
 
 
 for task in TASKS:
@@ -62,6 +69,14 @@ def train(context: typer.Context, name: str) -> None:
         raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
     sys.argv = [name, *context.args]
     importlib.import_module(TRAININGS[name]).main()
+
+
+@app.command()
+def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] = 5) -> None:
+    """Measure time and memory of every method by itself; let nothing else run meanwhile."""
+    from benchmarks import costs as alone
+
+    alone.run(name, images)
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,10 +61,19 @@ def metered(meter: Meter) -> Generator[dict[str, Any], None, None]:
         cost["megabytes"] = None if before is None or peak is None else max(0.0, peak - before)
 
 
+def _give_back() -> None:
+    """Return freed memory to the system: what is kept for later would hide what is needed next."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    if trim is not None:
+        trim(0)
+
+
 def _memory(*, reset: bool) -> float | None:
     """Return the peak resident memory in MB, after starting it anew from what is in use now."""
     try:
         if reset:
+            _give_back()
             RESET.write_text("5")
         lines = STATUS.read_text().splitlines()
     except OSError:

@@ -10,7 +10,7 @@ import csv
 import gzip
 import io
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ PAIRED_WITH = "h-shap quadtree tau=0"
 PAIRED = ("f1", "f1_validated", "average_precision")
 DEFAULT_SHARE = int(np.argmin(abs(SHARES - 0.5)))
 DRAWS = 2000
+FEWEST = 5
 FROC_LIMITS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -71,8 +72,9 @@ def collate(name: str, made: Iterable[Row]) -> Results:
     """Choose thresholds on validation, apply them, and sum up."""
     every = list(made)
     # What a method cannot do in principle has no score; the summary says why.
-    cannot = {row["method"]: row["cannot"] for row in every if "cannot" in row}
-    usable = [row for row in every if row["method"] not in cannot]
+    able = {row["method"] for row in every if "cannot" not in row}
+    cannot = {r["method"]: r["cannot"] for r in every if r["method"] not in able}
+    usable = [_as_failure(row) for row in every if row["method"] in able]
     chosen = _thresholds([row for row in usable if row["split"] == "validation"])
     test = [row for row in usable if row["split"] == "test"]
     table = [_flat(row, chosen.get(row["method"], DEFAULT_SHARE)) for row in test]
@@ -85,6 +87,7 @@ def collate(name: str, made: Iterable[Row]) -> Results:
         "versions": versions(),
         "validation_images": len({r["image"] for r in every if r["split"] == "validation"}),
         "thresholds": {m: float(SHARES[index]) for m, index in sorted(chosen.items())},
+        "not_validated": sorted({row["method"] for row in test} - set(chosen)),
         "cannot": cannot,
         "failed": _failures(test),
         "groups": {group: _group(rows) for group, rows in _grouped(table).items()},
@@ -114,7 +117,16 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 
 def read_summary(name: str) -> dict[str, Any]:
-    return json.loads((folder(name) / "summary.json").read_text())
+    """Return the committed summary, with costs as measured by themselves where they were."""
+    summary = json.loads((folder(name) / "summary.json").read_text())
+    path = folder(name) / "costs.json"
+    if path.exists():
+        measured = json.loads(path.read_text())
+        summary["costs"] = {key: measured[key] for key in ("commit", "date", "images")}
+        for group, methods in measured["groups"].items():
+            for method, costs in methods.items():
+                summary["groups"].get(group, {}).get(method, {}).update(costs)
+    return summary
 
 
 def _thresholds(rows: Sequence[Row]) -> dict[str, int]:
@@ -123,6 +135,11 @@ def _thresholds(rows: Sequence[Row]) -> dict[str, int]:
     for row in rows:
         scores[row["method"]].append(row["f1_at_shares"])
     return {method: int(np.mean(curves, axis=0).argmax()) for method, curves in scores.items()}
+
+
+def _as_failure(row: Row) -> Row:
+    """Count it as an empty map if a method that runs on other images could not run on this one."""
+    return row | {"failed": row["cannot"]} if "cannot" in row else row
 
 
 def _flat(row: Row, share: int) -> Row:
@@ -158,7 +175,7 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
         summary[method] = {
             "images": len(own),
             **{name: interval([row[name] for row in own]) for name in QUALITY},
-            **{name: _quartiles([row[name] for row in own]) for name in COST},
+            **{name: quartiles([row[name] for row in own]) for name in COST},
         }
         if reference and method != PAIRED_WITH:
             summary[method]["less_quadtree"] = {m: _paired(own, reference, m) for m in PAIRED}
@@ -173,19 +190,23 @@ def _paired(own: Sequence[Row], reference: Sequence[Row], name: str) -> list[flo
 
 
 def interval(values: Sequence[float]) -> list[float]:
+    """Return the mean with its interval; of a few values, their range, as no draw can tell more."""
+    if len(values) < FEWEST:
+        return _rounded([np.mean(values), min(values), max(values)])
     return _rounded(metrics.bootstrap_mean(values, draws=DRAWS, seed=SEED))
 
 
-def _quartiles(values: Sequence[float | None]) -> list[float] | None:
+def quartiles(values: Sequence[float | None]) -> list[float] | None:
     known = [value for value in values if value is not None]
     return _rounded(np.quantile(known, [0.5, 0.25, 0.75])) if known else None
 
 
 def _ablation(rows: Sequence[Row]) -> dict[str, Any]:
-    """Average the curves of the images of the commonest size, relative to the whole image."""
+    """Average the curves of the images of the commonest size."""
     curves = {}
     for method, own in _by_method(rows).items():
-        counts = own[0]["ablation_counts"]
+        sizes = Counter(tuple(row["ablation_counts"]) for row in own)
+        counts = list(sizes.most_common(1)[0][0])
         same = [row["ablation"] for row in own if row["ablation_counts"] == counts]
         scores = np.array(same)
         low, high = np.quantile(scores, [0.25, 0.75], axis=0)

@@ -40,7 +40,7 @@ SPLITS = ("validation", "test")
 
 @dataclass(frozen=True)
 class Run:
-    """Hold what is run. Two runs that differ in any of it do not share rows."""
+    """Hold what is run. Runs of a task share rows, but for the quick one."""
 
     task: str
     quick: bool = False
@@ -56,7 +56,11 @@ class Run:
 
 def run(settings: Run, workers: int) -> list[Row]:
     """Make all rows that are missing, in so many processes, and return all."""
-    wanted = len(settings.chosen()) * sum(1 for _ in _examples(settings))
+    names = [m.name for m in settings.chosen()]
+    images = [(split, e.name) for split, e in _examples(settings)]
+    wanted = {(*image, name) for image in images for name in names}
+    for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[threads] = "1"  # of the workers, and of every library in them
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=_work, args=(settings, number, workers), daemon=True)
@@ -65,7 +69,7 @@ def run(settings: Run, workers: int) -> list[Row]:
     for process in processes:
         process.start()
     try:
-        _watch(settings, processes, wanted)
+        _watch(settings, processes, len(wanted))
     finally:
         for process in processes:
             process.terminate()
@@ -73,7 +77,17 @@ def run(settings: Run, workers: int) -> list[Row]:
     if any(process.exitcode for process in processes):
         message = "a worker failed, see above; what it had done is kept, run again to continue"
         raise RuntimeError(message)
-    return list(rows(settings))
+    # Rows of images and methods that are asked for no more stay in the cache, and out of results.
+    return [row for row in (*rows(settings), *refusals(settings)) if _key(row) in wanted]
+
+
+def refusals(settings: Run) -> Iterator[Row]:
+    """Yield the rows that say why a method cannot run."""
+    done = {_key(row) for row in rows(settings)}
+    for path in sorted(settings.folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            if '"cannot": ' in line and _key(row := json.loads(line)) not in done:
+                yield row
 
 
 def rows(settings: Run) -> Iterator[Row]:
@@ -81,11 +95,12 @@ def rows(settings: Run) -> Iterator[Row]:
     seen = set()
     for path in sorted(settings.folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            # A line that was cut short when a run was killed is made again.
-            if not line.endswith("}"):
-                continue
-            row = json.loads(line)
-            if _key(row) not in seen:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # cut short when a run was killed: it is made again
+            # What could not run may have been installed since.
+            if "cannot" not in row and _key(row) not in seen:
                 seen.add(_key(row))
                 yield row
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections import defaultdict
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 IMAGES = 6  # with 6 crosses
 SHOWN = 2  # whose maps are kept for the picture
+MEASURES = ("absolute", "spearman", "cosine")
 STEPS = ("trained", "fc_3", "fc_2", "fc_1", "conv_2", "conv_1")
 FOLDER = RESULTS / "sanity"
 
@@ -49,12 +51,14 @@ def randomised(model: nn.Module, layers: tuple[str, ...], seed: int) -> nn.Modul
 
 
 def similarity(one: NDArray[Any], other: NDArray[Any]) -> dict[str, float]:
-    """Compare two maps by rank correlation and by cosine; a constant map is like nothing."""
+    """Compare two maps by rank correlation and by cosine; a constant map is like nothing.
+
+    A map that is turned upside down still shows the same: so the size of the correlation counts.
+    """
     ranks = [rankdata(heat, axis=None) for heat in (one, other)]
-    return {
-        "spearman": _cosine(*(rank - rank.mean() for rank in ranks)),
-        "cosine": _cosine(one.ravel(), other.ravel()),
-    }
+    spearman = _cosine(*(rank - rank.mean() for rank in ranks))
+    cosine = _cosine(one.ravel(), other.ravel())
+    return dict(zip(MEASURES, (abs(spearman), spearman, cosine), strict=True))
 
 
 def run(workers: int) -> None:
@@ -67,16 +71,19 @@ def run(workers: int) -> None:
             print(f"{job[0]}, image {job[1]}: done", flush=True)
             found.append(answer)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    names = [method.name for method in METHODS]
+    # A method that failed has no map to compare: it must not pass for one whose map is gone.
+    worked = defaultdict(list)
+    for answer in found:
+        if not answer["failed"]:
+            worked[answer["method"]].append(answer["steps"])
     table = {
         name: {
             measure: [
-                interval([f["steps"][s][measure] for f in found if f["method"] == name])
-                for s in range(1, len(STEPS))
+                interval([steps[s][measure] for steps in images]) for s in range(1, len(STEPS))
             ]
-            for measure in ("spearman", "cosine")
+            for measure in MEASURES
         }
-        for name in names
+        for name, images in worked.items()
     }
     summary = {
         "task": "sanity",
@@ -99,7 +106,7 @@ def _one(job: tuple[str, int]) -> dict[str, Any]:
     subject, example = task.subject(), _example(task, index)
     at_hand = fitted(subject, example)
     maps, failed = zip(
-        *(_map(method, at_hand, example, step) for step in range(len(STEPS))), strict=True
+        *(_map(method, at_hand, example, index, step) for step in range(len(STEPS))), strict=True
     )
     if index < SHOWN:
         path = cache("sanity", f"{name.replace(' ', '_')}-{index}.npz")
@@ -114,9 +121,10 @@ def _example(task: Synthetic, index: int) -> Example:
 
 
 def _map(
-    method: Method, subject: Subject, example: Example, step: int
+    method: Method, subject: Subject, example: Example, index: int, step: int
 ) -> tuple[NDArray[Any], str | None]:
-    model = randomised(subject.model, STEPS[1 : step + 1], SEED)
+    # Other weights for each image: one random network may by chance see what the trained one saw.
+    model = randomised(subject.model, STEPS[1 : step + 1], SEED + index)
     there = replace(subject, model=model, layer=model.conv_2)
     row = explain(method, there, example, "cross")
     return row["_heat"], row.get("failed") or row.get("cannot")

@@ -116,12 +116,8 @@ class Photographs:
 
     def subject(self) -> Subject:
         network = self.load()
-        training = [example.image for example in self.data.examples("training")]
-        same = [image for image in training if image.shape == training[0].shape]
-        chosen = np.random.default_rng(SEED).permutation(len(same))[:BACKGROUNDS]
-        background = np.stack([same[index] for index in sorted(chosen)])
-        colour = np.mean([image.mean(axis=(1, 2)) for image in training], axis=0)
-        baseline = np.broadcast_to(colour[:, None, None], same[0].shape).astype(np.float32)
+        background, colour = _sampled(self.data)
+        baseline = np.broadcast_to(colour[:, None, None], background[0].shape).astype(np.float32)
         model = _two_logits(network, self.column)
         return Subject(model, network.last, baseline, background, self.size, SEED)
 
@@ -133,6 +129,26 @@ class Photographs:
         found = (e for e in there if margins(model, e.image[None])[0] > 0)
         most = 2 if quick else VALIDATION if split == "validation" else None
         return _first_shown(islice(found, most), 2)
+
+
+def _sampled(data: DataSet) -> tuple[Any, Any]:
+    """Return some training images of the first one's shape, and the mean colour of all.
+
+    One pass: a whole training set may not fit into memory. Whatever its length, each image has the
+    same chance to be kept.
+    """
+    rng, kept, colours = np.random.default_rng(SEED), [], []
+    seen = 0
+    for example in data.examples("training"):
+        colours.append(example.image.mean(axis=(1, 2)))
+        if kept and example.image.shape != kept[0].shape:
+            continue
+        seen += 1
+        if len(kept) < BACKGROUNDS:
+            kept.append(example.image)
+        elif (place := int(rng.integers(seen))) < BACKGROUNDS:
+            kept[place] = example.image
+    return np.stack(kept), np.mean(colours, axis=0)
 
 
 def _two_logits(network: nn.Module, column: int | None) -> nn.Module:

@@ -21,9 +21,9 @@ from benchmarks.reference import TARGET
 IMPORTS = {"grad-cam": "pytorch_grad_cam", "shap-bpt": "shap_bpt"}
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4
 EVERY = (*METHODS, ours_at(60))
-# Two controls look elsewhere, LIME's default takes so small an image for one segment, and 16
+# Three controls look elsewhere, LIME's default takes so small an image for one segment, and 16
 # evaluations end before the regions are as small as the spot.
-NOT_POINTING = {"random", "centre", "LIME", "PartitionExplainer 16"}
+NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
 
 each = pytest.mark.parametrize("method", EVERY, ids=lambda method: method.name)
 both = pytest.mark.parametrize("channels", [1, 3])

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.provenance import provenance, versions
-from benchmarks.results import COST, QUALITY, _quartiles, interval
+from benchmarks.results import COST, QUALITY, interval, quartiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ def _pooled(rows: Sequence[Mapping[str, str]]) -> Entries:
             "images": len(own),
             **{name: interval([float(row[name]) for row in own]) for name in QUALITY},
             **{
-                name: _quartiles([float(row[name]) if row[name] else None for row in own])
+                name: quartiles([float(row[name]) if row[name] else None for row in own])
                 for name in COST
             },
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.protocol import Method
+from hshap.metrics import blurred_random
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +36,17 @@ def sobel(subject: Subject, image: Image) -> Map:
     return np.hypot(_slope(grey), _slope(grey.T).T)
 
 
+def difference(subject: Subject, image: Image) -> Map:
+    """Return how far the image is from what hides it: where the baseline tells all, this does."""
+    return np.abs(image - subject.baseline).sum(axis=0, dtype=np.float64)
+
+
+def blurred(subject: Subject, image: Image) -> Map:
+    """Return smooth noise, ROAD's control: a hole of such a shape alone may already mislead."""
+    key = zlib.crc32(np.ascontiguousarray(image).tobytes())
+    return blurred_random(image.shape[1:], seed=subject.seed + key)
+
+
 def _slope(grey: NDArray[np.float64]) -> NDArray[np.float64]:
     change = grey[2:] - grey[:-2]
     return (change[:, :-2] + 2 * change[:, 1:-1] + change[:, 2:]) / 8
@@ -44,4 +56,6 @@ METHODS = (
     Method("random", "control", random),
     Method("centre", "control", centre),
     Method("Sobel", "control", sobel),
+    Method("difference", "control", difference),
+    Method("blurred random", "control", blurred),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,11 @@ from benchmarks.methods.torchvision_operators import define_missing
 from benchmarks.protocol import Cannot, Method
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.protocol import Image, Map, Subject
+
+    Explain = Callable[[Subject, Image], Map]
 
 BACKGROUNDS = 100
 ROUNDS, SAMPLES = 4, 50  # 200 samples, the package's default; it keeps those of a round in memory
@@ -68,6 +74,11 @@ def deep_explainer(subject: Subject, image: Image) -> Map:
     return total.sum(axis=0) / len(background)
 
 
+def against_baseline(explain: Explain, subject: Subject, image: Image) -> Map:
+    """Explain with what all others hide behind as the one background."""
+    return explain(replace(subject, background=subject.baseline[None]), image)
+
+
 def grad_cam(subject: Subject, image: Image) -> Map:
     """Weight the channels of one layer by their gradients; the package scales it to [0, 1]."""
     define_missing()
@@ -87,5 +98,19 @@ def grad_cam(subject: Subject, image: Image) -> Map:
 METHODS = (
     Method("GradientExplainer", "GradientExplainer", gradient_explainer, "shap", gradients=True),
     Method("DeepExplainer", "DeepExplainer", deep_explainer, "shap", gradients=True),
+    Method(
+        "GradientExplainer baseline",
+        "GradientExplainer",
+        partial(against_baseline, gradient_explainer),
+        "shap",
+        gradients=True,
+    ),
+    Method(
+        "DeepExplainer baseline",
+        "DeepExplainer",
+        partial(against_baseline, deep_explainer),
+        "shap",
+        gradients=True,
+    ),
     Method("Grad-CAM", "Grad-CAM", grad_cam, "grad-cam", gradients=True),
 )

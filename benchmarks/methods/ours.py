@@ -29,6 +29,12 @@ def _as_in_the_paper(subject: Subject, image: Image, search: Search) -> Map:
     return explainer.explain(image, target=probability).saliency()
 
 
+def _share_out(subject: Subject, image: Image) -> Map:
+    """Explain on the quadtree, and share the score out: it tells what the tree and the map do."""
+    explainer = _explainer(subject, hshap.Dyadic(subject.size), ALL)
+    return explainer.explain(image, target=probability).attribution()
+
+
 def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> Map:
     """Explain on halves of halves, and share the score out: what matters more shows more."""
     partition = hshap.Bisection(max(1, subject.size // parts))
@@ -63,6 +69,7 @@ HIGH = hshap.BreadthFirst(percentile=70)
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
+    Method("h-shap quadtree shared", FAMILY, _share_out),
     Method("h-shap bisection", FAMILY, partial(_bisect, search=ALL)),
     Method("h-shap bisection fine", FAMILY, partial(_bisect, search=FINE, parts=2)),
     Method("h-shap cycle-spun", FAMILY, _spin),
