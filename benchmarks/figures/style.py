@@ -87,7 +87,7 @@ def look(name: str) -> Look:
     settings = [m.name for m in METHODS if m.family == method.family]
     place = settings.index(name) % len(MARKERS)
     marker = GRADIENTS if method.gradients else MARKERS[place]
-    return Look(COLOURS[method.family], marker, LINES[place], method.family == OURS)
+    return Look(COLOURS.get(method.family, "#444444"), marker, LINES[place], method.family == OURS)
 
 
 def label(name: str) -> str:
