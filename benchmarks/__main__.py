@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 from typing import Annotated
 
 import typer
 
+from benchmarks.folders import MissingDataError
 from benchmarks.methods import named
+from benchmarks.protocol import UnknownNameError
 from benchmarks.runner import Run
 from benchmarks.tasks import TASKS
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
+)
 Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
 Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that all is well")]
 Only = Annotated[list[str] | None, typer.Option(help="only these; nothing is written then")]
@@ -63,8 +68,6 @@ for task in TASKS:
 )
 def train(context: typer.Context, name: str) -> None:
     """Train a network: synthetic, malaria, boards or transfer. Further words are passed on."""
-    import sys
-
     if name not in TRAININGS:
         raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
     sys.argv = [name, *context.args]
@@ -108,5 +111,13 @@ def report() -> None:
     tables.write()
 
 
+def main() -> None:
+    """Run, and end with a sentence where data is missing or a name is unknown."""
+    try:
+        app()
+    except (MissingDataError, UnknownNameError) as wrong:
+        sys.exit(f"benchmarks/run: {wrong}")
+
+
 if __name__ == "__main__":
-    app()
+    main()

@@ -71,6 +71,10 @@ class Subject:
     seed: int
 
 
+class UnknownNameError(ValueError):
+    """No method or figure has this name; the message lists those there are."""
+
+
 class Cannot(Exception):  # noqa: N818, it is an outcome more than an error
     """A method cannot explain this; its message says why and stands in the results."""
 

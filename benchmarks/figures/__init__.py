@@ -31,6 +31,7 @@ from benchmarks.figures import (
 )
 from benchmarks.figures.data import NoResultsError, figure_file
 from benchmarks.folders import MissingDataError
+from benchmarks.protocol import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ def _known(names: list[str]) -> list[str]:
     for name in names:
         if name not in FIGURES:
             message = f"no figure is called {name!r}; there are {', '.join(FIGURES)}"
-            raise ValueError(message)
+            raise UnknownNameError(message)
     return names or list(FIGURES)
 
 

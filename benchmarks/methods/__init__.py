@@ -18,6 +18,7 @@ from benchmarks.methods import (
     partition,
 )
 from benchmarks.methods.ours import ours_at
+from benchmarks.protocol import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,5 +46,5 @@ def named(names: Iterable[str]) -> tuple[Method, ...]:
     missing = [name for name in wanted if name not in known]
     if missing:
         message = f"no method is called {missing[0]!r}; there are {', '.join(known)}"
-        raise ValueError(message)
+        raise UnknownNameError(message)
     return tuple(known[name] for name in wanted)
