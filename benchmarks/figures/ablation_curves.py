@@ -19,7 +19,7 @@ def draw() -> Figure:
     """Divide by the whole image's logit: tasks then share an axis."""
     given = data.panels()
     columns = min(COLUMNS, len(given))
-    figure = style.canvas(9.5, 3.2 * -(-len(given) // columns) + 1.4)
+    figure = style.canvas(9.5, 3.2 * -(-len(given) // columns) + 1.8)
     rows = style.panels(figure, -(-len(given) // columns), columns)
     every = [axes for row in rows for axes in row]
     for axes, panel in zip(every, given, strict=False):

@@ -32,7 +32,7 @@ def draw() -> Figure:
         top.set_title(panel.title)
         bottom.set_xlabel("evaluations, median and quartiles")
     shown = {m for panel in given for m in panel.entries if m in (*OURS, *THEIRS)}
-    style.legend(figure, shown, columns=4)
+    style.legend(figure, shown)
     return figure
 
 

@@ -32,7 +32,7 @@ def grid(
     `cost` is the key of the summary and the name of the axis; `joined` connects the settings of
     one method by lines; `title` stands above the legend.
     """
-    figure = style.canvas(2.75 * max(len(given), 3), HEIGHT * len(measures) + 1.1)
+    figure = style.canvas(2.75 * max(len(given), 3), HEIGHT * len(measures) + 1.6)
     rows = style.panels(figure, len(measures), len(given), sharex="col", sharey="row")
     for (measure, name), row in zip(measures.items(), rows, strict=True):
         row[0].set_ylabel(name)

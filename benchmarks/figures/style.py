@@ -44,6 +44,7 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 HEAT = mpl.colormaps["RdBu_r"].resampled(41)
 LARGEST = 300_000  # bytes of a picture
 DPI = 120
+LABEL = 2.1  # inches that a name and its mark take
 FAMILIES = {method.name: method.family for method in METHODS}
 ORDER = {method.name: place for place, method in enumerate(METHODS)}
 SETTINGS = {
@@ -107,10 +108,9 @@ def canvas(width: float, height: float) -> Figure:
     return figure
 
 
-def legend(
-    figure: Figure, names: Iterable[str], *, lines: bool = False, columns: int = 5, title: str = ""
-) -> None:
-    """Name the methods below all panels."""
+def legend(figure: Figure, names: Iterable[str], *, lines: bool = False, title: str = "") -> None:
+    """Name the methods below all panels, in as many columns as fit."""
+    columns = max(1, int(figure.get_figwidth() / LABEL))
     handles = [_handle(name, lines=lines) for name in ordered(names)]
     placed = {"loc": "outside lower center", "ncols": columns, "columnspacing": 1.2}
     figure.legend(handles=handles, title=title or None, title_fontsize=8.5, **placed)
