@@ -176,6 +176,8 @@ def _missing(
 
 def _warm_up(settings: Run) -> bool:
     """Run every method once before anything is timed: packages compile when first used."""
+    if settings.quick:
+        return True  # whoever is in a hurry does not look at times
     task = Synthetic(each=1)
     subject, example = task.subject(), next(task.positives("test", quick=False))
     for method in settings.chosen():
