@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from itertools import islice
 
@@ -293,6 +294,12 @@ class TestPages:
         _committed("synthetic")
         text = page.read_text()
         assert report.filled(text) == text, "run `benchmarks/run report`"
+
+    @pytest.mark.parametrize("page", report.PAGES, ids=lambda page: page.name)
+    def test_every_picture_is_there(self, page):
+        linked = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text())
+        assert linked
+        assert [name for name in linked if not (page.parent / name).exists()] == []
 
     def test_every_claim_has_a_verdict(self):
         _committed("synthetic")
