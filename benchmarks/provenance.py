@@ -28,7 +28,8 @@ REFERENCE = "0.1.6"  # lies in a folder of its own, see reference.py
 def provenance() -> dict[str, str]:
     """Return the commit that is run, marked if files differ from it, and today's date."""
     head = _git("rev-parse", "--short=10", "HEAD")
-    changed = _git("status", "--porcelain", "--", "src", "benchmarks/*.py", "benchmarks/methods")
+    # Git's * also matches what lies in folders below.
+    changed = _git("status", "--porcelain", "--", "src", "benchmarks/*.py", "benchmarks/weights")
     return {
         "commit": head + ("+changes" if changed else ""),
         "date": datetime.now(UTC).date().isoformat(),
