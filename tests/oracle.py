@@ -67,3 +67,10 @@ def same_game(one, other):
         and np.array_equal(one.coefficients, other.coefficients)
         and np.array_equal(one.errors, other.errors, equal_nan=True)
     )
+
+
+def nodes(region):
+    """Yield a region and everything it splits into."""
+    yield region
+    for part in region.split():
+        yield from nodes(part)

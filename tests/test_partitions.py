@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
 from hshap.regions import blocks, extent, mask, rolled, touching
@@ -23,12 +24,6 @@ def roots(draw):
     if offset is not None:
         partition = Shifted(partition, offset)
     return partition(np.zeros((2, *grid))), grid, partition
-
-
-def nodes(region):
-    yield region
-    for part in region.split():
-        yield from nodes(part)
 
 
 @given(roots())

@@ -1,6 +1,7 @@
 """Find where in an image a classifier saw what it says: exact hierarchical Shapley values."""
 
 from hshap import metrics, theory
+from hshap.audit import Audit
 from hshap.baselines import (
     Blur,
     Conditional,
@@ -21,17 +22,19 @@ from hshap.errors import (
 )
 from hshap.evaluators import Batched
 from hshap.explainer import Explainer, cycle_spin
-from hshap.explanation import Explanation, Finding
+from hshap.explanation import Explanation, Finding, Reading
 from hshap.partitions import Bisection, Dyadic, Shifted
 from hshap.regions import Box, Pixels, Region, Rolled
 from hshap.samplers import Similar
 from hshap.search import BreadthFirst, DepthFirst, Found, Game
 from hshap.shapley import shapley
 from hshap.spin import Spin
+from hshap.superpixels import Superpixels
 from hshap.version import __version__
 
 __all__ = [
     "ArgumentError",
+    "Audit",
     "Batched",
     "Bisection",
     "Blur",
@@ -54,6 +57,7 @@ __all__ = [
     "ModelError",
     "Pixels",
     "Progress",
+    "Reading",
     "References",
     "Region",
     "Rolled",
@@ -61,6 +65,7 @@ __all__ = [
     "Similar",
     "Spin",
     "Still",
+    "Superpixels",
     "UnknownOptionError",
     "__version__",
     "cycle_spin",

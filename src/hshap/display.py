@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap.audit import FAR
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -29,7 +31,12 @@ def as_text(explanation: Explanation) -> str:
         f"{_count(len(explanation.games), 'game')}, "
         f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
     )
-    end = "" if explanation.complete else f", incomplete: {len(explanation.unfinished)} unsplit"
+    gap = explanation.audit.gap
+    end = f", OR gap {gap:.2f}" + (
+        ": parts act together, do not trust it alone" if gap >= FAR else ""
+    )
+    if not explanation.complete:
+        end += f", incomplete: {len(explanation.unfinished)} unsplit"
     return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
 
 

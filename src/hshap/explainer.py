@@ -126,18 +126,21 @@ class Explainer:
         return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
 
 
-def cycle_spin(
+def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
     explainer: Explainer,
     image: Any,
     target: Target,
     *,
-    shifts: Iterable[int | Sequence[int]],
+    shifts: Iterable[int | Sequence[int]] | None = None,
+    partitions: Iterable[Partition] | None = None,
     progress: OnProgress | None = None,
 ) -> Spin:
-    """Explain an image over shifted partitions, whose maps are then averaged.
+    """Explain an image over several partitions, whose maps are then averaged.
 
-    A shift is one number of pixels for all spatial axes, or one for each. Every shift that is given
-    counts once, the same one twice if it is given twice.
+    `shifts` moves the explainer's own: a shift is one number of pixels for all spatial axes, or one
+    for each. `partitions` are taken instead of it, such as `Superpixels` of several seeds and
+    sizes. Each counts once, the same one twice if it is given twice; what coincides is evaluated
+    once.
 
     >>> import hshap
     >>> import numpy as np
@@ -149,10 +152,7 @@ def cycle_spin(
     >>> cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1]).saliency().shape
     (8, 8)
     """
-    partitions = [Shifted(explainer.partition, shift) for shift in _iterated("shifts", shifts)]
-    if not partitions:
-        message = "shifts is empty; pass at least one, for example [(0, 0), (0, 5), (5, 0), (5, 5)]"
-        raise ArgumentError(message)
+    members_of = _members(explainer.partition, shifts, partitions)
     if is_several(target):
         message = (
             f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
@@ -161,15 +161,54 @@ def cycle_spin(
     session = explainer.model.open_session()
     canvas = _Easel(explainer, session).canvas(image, as_targets(target), 0)
     pixels = as_image("image", image)
-    jobs = [Job(canvas, 0, explainer.search, partition(pixels)) for partition in partitions]
+    jobs = [Job(canvas, 0, explainer.search, _root(made, pixels)) for made in members_of]
     settings = _settings(explainer)
     for _ in run([jobs], session, progress):
         pass  # results are read below, in the order of the shifts
     members = [
         _explanation(job, {**settings, "partition": describe(partition)})
-        for job, partition in zip(jobs, partitions, strict=True)
+        for job, partition in zip(jobs, members_of, strict=True)
     ]
     return Spin(tuple(members), sum(map(canvas.count, canvas.scores)))
+
+
+def _members(
+    own: Partition,
+    shifts: Iterable[int | Sequence[int]] | None,
+    partitions: Iterable[Partition] | None,
+) -> list[Partition]:
+    if (shifts is None) == (partitions is None):
+        given = "neither" if shifts is None else "both"
+        message = (
+            f"shifts and partitions: {given} is given; pass shifts=[(0, 0), (0, 5), (5, 0)] "
+            "or partitions=[Superpixels(seed=0), Superpixels(seed=1)]"
+        )
+        raise ArgumentError(message)
+    if partitions is None:
+        found: list[Partition] = [Shifted(own, shift) for shift in _iterated("shifts", shifts)]
+        name, example = "shifts", "[(0, 0), (0, 5), (5, 0), (5, 5)]"
+    else:
+        found = list(_iterated("partitions", partitions))
+        name, example = "partitions", "[Superpixels(seed=0), Superpixels(seed=1)]"
+    if not found:
+        message = f"{name} is empty; pass at least one, for example {example}"
+        raise ArgumentError(message)
+    for partition in found:
+        if isinstance(partition, type) or not callable(partition):
+            message = f"partitions holds {checks.shown(partition)}; pass ones such as {example}"
+            raise ArgumentError(message)
+    return found
+
+
+def _root(partition: Partition, image: Any) -> Region:
+    root: Any = partition(image)
+    if not isinstance(root, Region):
+        message = (
+            f"partition returned {checks.shown(root)} for an image; it must return a region, "
+            "with index, size and split()"
+        )
+        raise ArgumentError(message)
+    return root
 
 
 class _Easel:
@@ -184,13 +223,7 @@ class _Easel:
         # Baselines, partitions and samplers of others see it too: it stays as it is.
         pixels.flags.writeable = False
         stand_ins = self._backdrop.behind(pixels)
-        root: Any = self._partition(pixels)
-        if not isinstance(root, Region):
-            message = (
-                f"partition returned {checks.shown(root)} for an image; it must return a region, "
-                "with index, size and split()"
-            )
-            raise ArgumentError(message)
+        root = _root(self._partition, pixels)
         return Canvas(pixels, stand_ins, root, targets, put=self._put, position=position)
 
 

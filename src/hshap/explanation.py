@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from hshap import storage
+from hshap.audit import Audit, audit, dropped
 from hshap.display import as_html, as_text
 from hshap.errors import ArgumentError
 from hshap.plot import draw
 from hshap.reading import reread
-from hshap.regions import Region, blocks, touching
+from hshap.regions import Region, blocks, extent, touching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +35,17 @@ class Finding(NamedTuple):
     start: tuple[int, ...]
     stop: tuple[int, ...]
     score: float
+
+
+class Reading(NamedTuple):
+    """What is found where leaves may have sides up to `min_size`.
+
+    `area` is the found share of the image, `mass` the sum of `attribution()`.
+    """
+
+    min_size: int
+    area: float
+    mass: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,17 +136,50 @@ class Explanation:
     def at(
         self,
         *,
-        min_size: int | Sequence[int] | None = None,
+        min_size: int | Sequence[int] | Literal["auto"] | None = None,
+        min_area: int | None = None,
         tolerance: float | None = None,
         percentile: float | None = None,
     ) -> Explanation:
         """Return the same run read more coarsely, or more strictly, without a model call.
 
-        A region becomes a leaf as soon as no axis is longer than `min_size`. This equals a new run
-        at that size wherever every axis is split alike, and always for `Bisection` with one
-        `min_size` for all axes.
+        A region becomes a leaf as soon as no axis is longer than `min_size`, or as it has at most
+        `min_area` pixels. This equals a new run at that size wherever every axis is split alike,
+        and always for `Bisection` with one `min_size` for all axes. `min_size="auto"` ends where no
+        part is enough alone.
         """
-        return reread(self, min_size=min_size, tolerance=tolerance, percentile=percentile)
+        return reread(
+            self, min_size=min_size, min_area=min_area, tolerance=tolerance, percentile=percentile
+        )
+
+    def sizes(self) -> tuple[Reading, ...]:
+        """Return what is found at every size that regions of this run have, the finest first.
+
+        A size is the longest side, in pixels, that a leaf may have. No model call is made.
+        """
+        split = {max(extent(game.region, self.grid)) for game in self.games}
+        own = max((max(extent(leaf, self.grid)) for leaf in self.leaves), default=1)
+        coarser = [(side, self.at(min_size=side)) for side in sorted(split) if side > own]
+        return tuple(_reading(side, read) for side, read in [(own, self), *coarser])
+
+    @cached_property
+    def audit(self) -> Audit:
+        """How far the model is from the paper's assumption here, and a bound on what was dropped.
+
+        `print(explanation.audit)` says it in words.
+        """
+        return audit(self.games, self.leaves)
+
+    def bounds(self) -> NDArray[np.float64]:
+        """Return a map of the most that dropped parts add alone, if the model is monotone.
+
+        NaN on the leaves, which were not dropped. `audit` says whether the model was seen not to be
+        monotone.
+        """
+        out = np.full(self.grid, np.nan)
+        for part, bound in dropped(self.games, self.leaves):
+            out[part.index] = bound
+        return out
 
     def plot(
         self,
@@ -204,6 +250,11 @@ class Explanation:
                 parts = shares[game.region] * (positive / positive.sum())
                 shares.update(zip(game.children, parts.tolist(), strict=True))
         return shares
+
+
+def _reading(side: int, read: Explanation) -> Reading:
+    area = sum(leaf.size for leaf in read.leaves) / prod(read.grid)
+    return Reading(side, area, read.games[0].total - read.residual)
 
 
 def _around(pieces: list[tuple[Any, float]]) -> Finding:

@@ -7,8 +7,9 @@ here knows a baseline, a search or a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from hshap.regions import Box, Region, rolled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+AUTO: Literal["auto"] = "auto"
+"""Split as long as a part is enough alone; see `DepthFirst`."""
 
 Partition = Callable[[Any], Region]
 """Takes an image `(channels, *grid)` and returns the region of all its pixels."""
@@ -35,10 +39,10 @@ class Dyadic:
     [4, 6, 4, 6]
     """
 
-    min_size: int | Sequence[int]
+    min_size: int | Sequence[int] | Literal["auto"]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "min_size", checks.sides("min_size", self.min_size))
+        object.__setattr__(self, "min_size", _least(self.min_size))
 
     def __call__(self, image: Any) -> Region:
         """Return the box of all pixels."""
@@ -54,7 +58,7 @@ class Dyadic:
         if all(len(span) == 1 for span in spans):
             return ()
         return tuple(
-            Box(tuple(a for a, _ in corner), tuple(b for _, b in corner), box.rule)
+            replace(box, start=tuple(a for a, _ in corner), stop=tuple(b for _, b in corner))
             for corner in product(*spans)
         )
 
@@ -70,10 +74,10 @@ class Bisection:
     [8, 12]
     """
 
-    min_size: int | Sequence[int]
+    min_size: int | Sequence[int] | Literal["auto"]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "min_size", checks.sides("min_size", self.min_size))
+        object.__setattr__(self, "min_size", _least(self.min_size))
 
     def __call__(self, image: Any) -> Region:
         """Return the box of all pixels."""
@@ -90,7 +94,7 @@ class Bisection:
         middle = (box.start[axis] + box.stop[axis]) // 2
         stop = (*box.stop[:axis], middle, *box.stop[axis + 1 :])
         start = (*box.start[:axis], middle, *box.start[axis + 1 :])
-        return Box(box.start, stop, box.rule), Box(start, box.stop, box.rule)
+        return replace(box, stop=stop), replace(box, start=start)
 
 
 @recipe
@@ -128,12 +132,22 @@ class Shifted:
 
 def _root(image: NDArray[Any], min_size: Any, rule: Callable[[Box], Any]) -> Box:
     grid = tuple(image.shape[1:])
-    checks.per_axis("min_size", min_size, len(grid))
-    return Box((0,) * len(grid), grid, rule)
+    root = Box((0,) * len(grid), grid, rule, adaptive=min_size == AUTO)
+    _limits(min_size, root)
+    return root
+
+
+def _least(min_size: Any) -> int | tuple[int, ...] | Literal["auto"]:
+    return (
+        AUTO
+        if isinstance(min_size, str) and min_size == AUTO
+        else checks.sides("min_size", min_size)
+    )
 
 
 def _limits(min_size: Any, box: Box) -> tuple[int, ...]:
-    return checks.per_axis("min_size", min_size, len(box.start))
+    smallest = 1 if min_size == AUTO else min_size
+    return checks.per_axis("min_size", smallest, len(box.start))
 
 
 def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -6,7 +6,7 @@ The search that made it is run once more, with the recorded games in place of a 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,19 +27,27 @@ SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
 def reread(
     explanation: Explanation,
     *,
-    min_size: int | Sequence[int] | None,
+    min_size: int | Sequence[int] | Literal["auto"] | None,
+    min_area: int | None,
     tolerance: float | None,
     percentile: float | None,
 ) -> Explanation:
     """Return what the same search finds in the recorded games at coarser or stricter settings."""
     search = _search(explanation.settings, tolerance=tolerance, percentile=percentile)
     partition = explanation.settings.get("partition", {})
-    limits = None
+    adaptive, limits, area = _is_auto(partition), None, 0
+    if isinstance(min_size, str) and min_size == "auto":
+        adaptive, min_size = True, None
+        partition = _renamed(partition, "auto")
     if min_size is not None:
         sides = checks.sides("min_size", min_size)
         limits = checks.per_axis("min_size", sides, len(explanation.grid))
         partition = _coarser(partition, sides, len(explanation.grid))
-    tree = _Tree({game.region: game for game in explanation.games}, explanation.grid, limits)
+    if min_area is not None:
+        area = checks.integer("min_area", min_area, minimum=1)
+        partition = _larger(partition, area)
+    games = {game.region: game for game in explanation.games}
+    tree = _Tree(games, explanation.grid, limits, area, adaptive)
     found, games = _replay(search, tree, explanation.games[0].region)
     known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
     # A percentile over fewer games may keep a part that was dropped: what is in it is not known.
@@ -62,8 +70,12 @@ class _Tree:
     games: Mapping[Region, Game]
     grid: tuple[int, ...]
     limits: tuple[int, ...] | None
+    area: int
+    adaptive: bool
 
     def is_small(self, region: Region) -> bool:
+        if region.size <= self.area:
+            return True
         if self.limits is None:
             return False
         sides = extent(region, self.grid)
@@ -93,6 +105,10 @@ class _Node:
     @property
     def size(self) -> int:
         return self.region.size
+
+    @property
+    def adaptive(self) -> bool:
+        return self.tree.adaptive
 
     def split(self) -> tuple[_Node, ...]:
         game = self.tree.games.get(self.region)
@@ -151,11 +167,36 @@ def _search(
     return SEARCHES[made_by](**options)
 
 
+def _is_auto(partition: Mapping[str, Any]) -> bool:
+    inner = partition.get("partition")
+    if inner is not None:
+        return _is_auto(inner)
+    return "auto" in (partition.get("min_size"), partition.get("min_area"))
+
+
+def _renamed(partition: Mapping[str, Any], size: str) -> Any:
+    """Return a partition's description with another size, whatever it calls it."""
+    if "partition" in partition:
+        return {**partition, "partition": _renamed(partition["partition"], size)}
+    return {**partition, "min_area" if "min_area" in partition else "min_size": size}
+
+
+def _larger(partition: Mapping[str, Any], area: int) -> Any:
+    """Return a partition's description with a larger `min_area`."""
+    if "partition" in partition:
+        return {**partition, "partition": _larger(partition["partition"], area)}
+    old = partition.get("min_area", 1)
+    if old != "auto" and area < old:
+        message = f"min_area={area} is finer than the {old} of this run; explain again"
+        raise ArgumentError(message)
+    return {**partition, "min_area": area}
+
+
 def _coarser(partition: Mapping[str, Any], sides: int | tuple[int, ...], axes: int) -> Any:
     """Return a partition's description with a larger `min_size`."""
     if "partition" in partition:
         return {**partition, "partition": _coarser(partition["partition"], sides, axes)}
-    if "min_size" in partition:
+    if partition.get("min_size", "auto") != "auto":
         old = partition["min_size"]
         was = checks.per_axis("min_size", tuple(old) if isinstance(old, list) else old, axes)
         now = checks.per_axis("min_size", sides, axes)

@@ -63,6 +63,7 @@ class Box:
     start: tuple[int, ...]
     stop: tuple[int, ...]
     rule: Rule | None = field(default=None, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
 
     @property
     def index(self) -> Index:
@@ -101,6 +102,7 @@ class Rolled:
     shape: tuple[int, ...]
     grid: tuple[int, ...]
     rule: Rule | None = field(default=None, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
 
     @property
     def index(self) -> Index:
@@ -119,24 +121,29 @@ class Rolled:
 
     def split(self) -> tuple[Region, ...]:
         """Return the parts that the block's rule gives."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Region, ...]:
         return () if self.rule is None else self.rule(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pixels:
-    """Any set of pixels, by their sorted positions in the flattened grid."""
+    """Any set of pixels, by their positions in the flattened grid, in any order.
+
+    `flat` may be a view of a larger array: nothing else is kept for each pixel, since a tree over a
+    large image holds many large regions at a time.
+    """
 
     flat: NDArray[np.intp]
     grid: tuple[int, ...]
     rule: Rule | None = None
+    adaptive: bool = False
 
     @property
     def index(self) -> Index:
         """One integer array for each axis."""
-        return self._positions
-
-    @cached_property
-    def _positions(self) -> Index:
         return np.unravel_index(self.flat, self.grid)
 
     @property
@@ -146,22 +153,26 @@ class Pixels:
 
     def split(self) -> tuple[Region, ...]:
         """Return the parts that the set's rule gives."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Region, ...]:
         return () if self.rule is None else self.rule(self)
 
     @cached_property
     def _digest(self) -> str:
-        return hashlib.sha256(self.flat.tobytes()).hexdigest()[:16]
+        return hashlib.sha256(np.sort(self.flat).tobytes()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pixels):
             return NotImplemented
-        return self.grid == other.grid and np.array_equal(self.flat, other.flat)
+        return (self.grid, self.size, self._digest) == (other.grid, other.size, other._digest)
 
     def __hash__(self) -> int:
         return hash((self._digest, self.grid))
 
     def __repr__(self) -> str:
-        return f"Pixels({self.size} of {self.grid}, {self._digest})"
+        return f"Pixels({self.size} of {self.grid}, {self._digest[:16]})"
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,7 @@ class _RolledParts:
 
 
 def _first_pixel(region: Box | Rolled | Pixels) -> tuple[int, ...]:
-    return (int(region.flat[0]),) if isinstance(region, Pixels) else region.start
+    return (int(region.flat.min()),) if isinstance(region, Pixels) else region.start
 
 
 def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Box | Rolled | Pixels:
@@ -190,13 +201,13 @@ def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Bo
 
     The answer is a plain box wherever the pixels form one, so that shifted partitions share it.
     """
-    rule = _RolledParts(region, offset, grid)
+    rule, adaptive = _RolledParts(region, offset, grid), is_adaptive(region)
     if not isinstance(region, (Box, Rolled)):
         moved = tuple(
             (np.asarray(axis) + o) % n
             for axis, o, n in zip(_coordinates(region, grid), offset, grid, strict=True)
         )
-        return Pixels(np.sort(np.ravel_multi_index(moved, grid)), grid, rule)
+        return Pixels(np.ravel_multi_index(moved, grid), grid, rule, adaptive)
     start = tuple(
         # A block as long as its axis covers it wherever it starts.
         0 if side == n else (a + o) % n
@@ -204,8 +215,16 @@ def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Bo
     )
     stop = tuple(a + side for a, side in zip(start, region.shape, strict=True))
     if all(b <= n for b, n in zip(stop, grid, strict=True)):
-        return Box(start, stop, rule)
-    return Rolled(start, region.shape, grid, rule)
+        return Box(start, stop, rule, adaptive)
+    return Rolled(start, region.shape, grid, rule, adaptive)
+
+
+def is_adaptive(region: Region) -> bool:
+    """Tell whether a region is to be split only while a part of it is enough alone.
+
+    Regions of other makes need not say; they are split down to their own leaves.
+    """
+    return bool(getattr(region, "adaptive", False))
 
 
 def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:

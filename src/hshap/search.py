@@ -20,6 +20,7 @@ import numpy as np
 from hshap import checks
 from hshap.errors import ArgumentError
 from hshap.recipes import recipe
+from hshap.regions import is_adaptive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +48,11 @@ class Game:
         """What the whole region adds to the bare baseline."""
         return float(self.values[-1] - self.values[0])
 
+    @property
+    def alone(self) -> NDArray[np.float64]:
+        """What each part adds to the bare baseline by itself."""
+        return self.values[1 << np.arange(len(self.children))] - self.values[0]
+
 
 @dataclass(frozen=True)
 class Found:
@@ -55,6 +61,9 @@ class Found:
     leaves: tuple[Region, ...]
     unfinished: tuple[Region, ...] = ()
 
+
+ENOUGH = 0.5
+"""A part is enough if it adds this share of what its whole region adds; see `min_size="auto"`."""
 
 CLOSE = 0.5
 """Under a budget, regions at least this share as relevant as the best go with it."""
@@ -71,7 +80,9 @@ class DepthFirst:
     Without a budget the order of visits cannot change the outcome, so up to `width` regions go at
     once. With one, the most relevant regions go first, those about as relevant as the best
     together, and what is not yet split when the budget ends stays as it is. `keep_whole` keeps a
-    relevant region none of whose parts is relevant alone, which the paper drops.
+    relevant region none of whose parts is relevant alone, which the paper drops. Regions of a
+    partition with `min_size="auto"` are leaves where no part is enough alone, that is, adds half of
+    what the region adds.
 
     >>> DepthFirst(tolerance=0.05, max_evaluations=500).tolerance
     0.05
@@ -98,6 +109,9 @@ class DepthFirst:
         while asked := budget.spend(frontier, self.width):
             games = yield [region for _, region in asked]
             for (phi_whole, _), game in zip(asked, games, strict=True):
+                if _ends_here(game) and _own(phi_whole, game) > self.tolerance:
+                    leaves.append(game.region)
+                    continue
                 relevant = [
                     (phi, part)
                     for phi, part in zip(game.coefficients, game.children, strict=True)
@@ -160,6 +174,9 @@ class BreadthFirst:
         cut = np.percentile(pooled, self.percentile)
         level: list[_Entry] = []
         for phi_whole, game in played:
+            if _ends_here(game) and _own(phi_whole, game) > 0:
+                leaves.append(game.region)
+                continue
             for phi, part in zip(game.coefficients, game.children, strict=True):
                 if phi >= cut and phi > 0:
                     if part.split():
@@ -175,6 +192,11 @@ class BreadthFirst:
 
 _Entry = tuple[float, int, "Region"]
 """Minus the coefficient, a number that decides ties, and the region: the smallest goes first."""
+
+
+def _ends_here(game: Game) -> bool:
+    """Tell whether a region that sizes itself is a leaf: its parts stopped being enough."""
+    return is_adaptive(game.region) and float(game.alone.max()) < ENOUGH * game.total
 
 
 def _own(phi: float, game: Game) -> float:

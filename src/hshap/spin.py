@@ -1,4 +1,4 @@
-"""Cycle spinning: several explanations of one image over shifted partitions, averaged."""
+"""Cycle spinning: several explanations of one image over different partitions, averaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spin:
-    """The explanations of one image over shifted partitions, and their mean maps.
+    """The explanations of one image over several partitions, and their mean maps.
 
     `evaluations` counts each model input once, however many members rest on it.
     """
@@ -38,6 +38,15 @@ class Spin:
     def attribution(self) -> NDArray[np.float64]:
         """Return the mean of the members' maps."""
         return self._mean(lambda member: member.attribution())
+
+    def agreement(self) -> NDArray[np.float64]:
+        """Return the share of members that found each pixel relevant."""
+        return self._mean(lambda member: (member.saliency() > 0).astype(np.float64))
+
+    def stability(self) -> NDArray[np.float64]:
+        """Return the standard deviation of the members' attributions: 0 where all say the same."""
+        mean = self.attribution()
+        return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
 
     def plot(self, image: Any = None) -> Any:
         """Return a matplotlib figure of the mean coefficients over the image."""

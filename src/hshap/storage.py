@@ -1,7 +1,7 @@
 """Explanations in one file: compressed arrays and a JSON header, never pickle.
 
 Version 1 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
-Boxes are stored by their corners, rolled blocks too; any other region as its pixels.
+Boxes are stored by their corners, rolled blocks too; any other region as its runs of pixels.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 import zlib
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,17 +138,17 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any
         else:
             kinds.append(PIXELS)
             corners.append((grid, grid))
-            free.append(np.flatnonzero(mask((region,), grid)))
+            free.append(_runs(mask((region,), grid)))
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
         "region_corners": np.array(corners, dtype=np.int64),
         "region_sizes": np.array([len(flat) for flat in free], dtype=np.int64),
-        "region_pixels": np.concatenate([np.zeros(0, dtype=np.int64), *free]),
+        "region_runs": np.concatenate([np.zeros(0, dtype=np.int64), *free]),
     }
 
 
 def _unpack(arrays: dict[str, NDArray[Any]], grid: tuple[int, ...]) -> list[Region]:
-    free = iter(_cut(arrays["region_pixels"], arrays["region_sizes"]))
+    free = iter(_cut(arrays["region_runs"], arrays["region_sizes"]))
     regions: list[Region] = []
     for kind, (first, second) in zip(
         arrays["region_kind"], arrays["region_corners"].tolist(), strict=True
@@ -157,8 +158,24 @@ def _unpack(arrays: dict[str, NDArray[Any]], grid: tuple[int, ...]) -> list[Regi
         elif kind == ROLLED:
             regions.append(Rolled(tuple(first), tuple(second), grid))
         else:
-            regions.append(Pixels(next(free), grid))
+            regions.append(Pixels(_pixels(next(free), grid), grid))
     return regions
+
+
+def _runs(inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return where runs of pixels in the flattened grid begin and end, in turn.
+
+    Regions of one tree hold each other: stored pixel by pixel, they would fill the file.
+    """
+    edges = np.diff(inside.ravel().view(np.int8), prepend=0, append=0)
+    return np.flatnonzero(edges)
+
+
+def _pixels(runs: NDArray[np.int64], grid: tuple[int, ...]) -> NDArray[np.intp]:
+    edges = np.zeros(prod(grid) + 1, dtype=np.int8)
+    edges[runs[::2]] += 1
+    edges[runs[1::2]] -= 1
+    return np.flatnonzero(np.cumsum(edges[:-1]))
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[np.float64]:

@@ -1,0 +1,125 @@
+"""An audit of the assumption: how far a model is from the paper's rule on one image.
+
+The paper assumes that a region scores as its best part does (positive if and only if some part is:
+the OR rule). The games that were played say how far that is from the truth; no model is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.regions import Region
+    from hshap.search import Game
+
+FAR = 0.3
+"""From this gap on, an explanation says that it should not be trusted by itself."""
+
+NOISE = 1e-5
+"""Falls below this share of the image's score are rounding, not a model that is not monotone."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How far the model is from the OR rule, and what is known of the area that was dropped.
+
+    `gaps` has a number for each game, in their order: the largest difference between what some
+    parts score together and what the best of them scores alone, as a share of what the image adds
+    to the baseline. `gap` is their mean over games, each by what its region adds: 0 if the rule
+    holds, about 1 if parts say nothing alone. `failures` is the share of games in which showing
+    more lowered the score. `bound` is the most that any one dropped part, or anything in it, adds
+    alone if the model is monotone; where `failures` is above 0, it is seen not to be.
+    """
+
+    gap: float
+    gaps: tuple[float, ...]
+    failures: float
+    bound: float
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"{_rule(self.gap)} {_dropped(self.bound, self.failures)}"
+
+
+def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
+    """Read the audit off the games that were played."""
+    whole = abs(games[0].total)
+    unit = whole or 1.0
+    gaps = [or_gap(game) / unit for game in games]
+    weights = np.array([abs(game.total) for game in games])
+    falls = [monotone_gap(game) > NOISE * unit for game in games]
+    return Audit(
+        gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
+        gaps=tuple(gaps),
+        failures=float(np.mean(falls)),
+        bound=max((bound for _, bound in dropped(games, leaves)), default=0.0),
+    )
+
+
+def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
+    """Return the parts that were dropped, and the most that each adds alone in a monotone game.
+
+    Of `gamma` players in a monotone game, one that adds `a` to nobody has a coefficient of at least
+    `a / gamma`: it comes first in that share of all orders.
+    """
+    found = set(leaves)
+    kept = found | {game.region for game in games}
+    return [
+        (part, len(game.children) * max(phi, 0.0))
+        for game in games
+        if game.region not in found
+        for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
+        if part not in kept
+    ]
+
+
+def or_gap(game: Game) -> float:
+    """Return how far any parts together are from the best of them alone."""
+    values, players = game.values, len(game.children)
+    best = np.full(len(values), -np.inf)
+    for player in range(players):
+        has = _members(player, players)
+        best[has] = np.maximum(best[has], values[1 << player])
+    return float(np.abs(values[1:] - best[1:]).max())
+
+
+def monotone_gap(game: Game) -> float:
+    """Return the most that the score falls when one more part is shown; 0 if it never does."""
+    players = len(game.children)
+    falls = [
+        game.values[~_members(player, players)] - game.values[_members(player, players)]
+        for player in range(players)
+    ]
+    return max(float(np.max(falls)), 0.0)
+
+
+def _members(player: int, players: int) -> NDArray[np.bool_]:
+    """Tell for each coalition whether it holds the player."""
+    return (np.arange(2**players) >> player & 1).astype(bool)
+
+
+def _rule(gap: float) -> str:
+    if gap < FAR / 3:
+        return f"Parts speak for themselves (OR gap {gap:.2f}): the paper's assumption holds here."
+    if gap < FAR:
+        return f"Parts mostly speak for themselves (OR gap {gap:.2f}): near the paper's assumption."
+    return (
+        f"Parts act together (OR gap {gap:.2f}): the paper's assumption fails here, and what is "
+        "highlighted may be too little, too much or elsewhere."
+    )
+
+
+def _dropped(bound: float, failures: float) -> str:
+    if failures:
+        return (
+            f"In {failures:.0%} of the games showing more lowered the score, so there is no bound "
+            "on what was dropped."
+        )
+    return f"If the model is monotone, nothing that was dropped adds more than {bound:.3g} alone."

@@ -1,0 +1,188 @@
+"""How far a model is from the paper's rule, and what is known of what was dropped."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import any_marked, marked
+
+from hshap import (
+    Bisection,
+    BreadthFirst,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Explanation,
+    Game,
+    Superpixels,
+)
+from hshap.audit import FAR, monotone_gap, or_gap
+
+
+def game_of(values):
+    players = int(np.log2(len(values)))
+    nothing = np.zeros(players)
+    return Game("all", tuple(range(players)), np.array(values, float), nothing, nothing)
+
+
+def by_sets(players):
+    return chain.from_iterable(combinations(range(players), r) for r in range(1, players + 1))
+
+
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_the_or_gap_is_by_definition(players, random):
+    values = [random.random() for _ in range(2**players)]
+    gap = max(
+        abs(values[sum(1 << i for i in kept)] - max(values[1 << i] for i in kept))
+        for kept in by_sets(players)
+    )
+    assert or_gap(game_of(values)) == pytest.approx(gap)
+
+
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_the_monotone_gap_is_by_definition(players, random):
+    values = [random.random() for _ in range(2**players)]
+    falls = [
+        values[c] - values[c | 1 << i]
+        for c in range(2**players)
+        for i in range(players)
+        if not c >> i & 1
+    ]
+    assert monotone_gap(game_of(values)) == pytest.approx(max(0.0, *falls))
+
+
+def explain(image, model, partition=None, search=None):
+    explainer = Explainer(
+        model,
+        baseline=Constant(0.0),
+        partition=partition or Bisection(1),
+        search=search or DepthFirst(),
+    )
+    return explainer.explain(image, target=0)
+
+
+def needs_two(batch):
+    """Score 1 only if two pixels are marked: neither is enough alone."""
+    return ((batch[:, 0] > 0.5).reshape(len(batch), -1).sum(axis=1) >= 2).astype(float)
+
+
+def test_an_or_model_has_no_gap():
+    audit = explain(marked((8, 8), [3, 40]), any_marked).audit
+    assert audit.gap == 0.0
+    assert set(audit.gaps) == {0.0}
+    assert audit.failures == 0.0
+    assert "speak for themselves" in str(audit)
+
+
+def test_a_model_that_needs_two_at_once_is_told():
+    found = explain(marked((8, 8), [3, 40]), needs_two)
+    assert found.audit.gap == 1.0
+    assert "act together" in str(found.audit)
+    assert "do not trust it alone" in repr(found)
+    assert "do not trust" not in repr(explain(marked((8, 8), [3]), any_marked))
+    assert 0 < FAR < 1
+
+
+def test_each_game_has_its_own_number():
+    # Two marks side by side at the end: parts say nothing alone only where these are parted.
+    found = explain(marked((8,), [6, 7]), needs_two)
+    by_size = {
+        game.region.size: gap for game, gap in zip(found.games, found.audit.gaps, strict=True)
+    }
+    assert by_size == {8: 0.0, 4: 0.0, 2: 1.0}
+
+
+def test_a_model_that_falls_when_more_is_shown_is_told():
+    def first_but_not_last(batch):
+        return batch[:, 0, 0] - 0.5 * batch[:, 0, -1]
+
+    found = explain(np.ones((1, 8)), first_but_not_last)
+    assert found.audit.failures > 0
+    assert "there is no bound" in str(found.audit)
+
+
+def test_nothing_at_all_has_no_gap():
+    audit = explain(np.zeros((1, 8)), any_marked).audit
+    assert (audit.gap, audit.failures, audit.bound) == (0.0, 0.0, 0.0)
+
+
+def monotone_model(rng, pixels):
+    """Draw a monotone set function: each set is worth at least what the sets in it are."""
+    worth = rng.exponential(size=2**pixels) * (rng.random(2**pixels) < 0.3)
+    worth[0] = rng.random() * (rng.random() < 0.5)
+    for i in range(pixels):
+        with_i = np.arange(2**pixels) >> i & 1 == 1
+        worth[with_i] = np.maximum(worth[with_i], worth[~with_i])
+    return worth
+
+
+def model_of(worth):
+    def model(batch):
+        bits = (batch[:, 0] > 0.5).reshape(len(batch), -1)
+        return worth[bits @ (1 << np.arange(bits.shape[1]))]
+
+    return model
+
+
+def subsets(flat):
+    return (
+        sum(1 << int(i) for i in kept)
+        for kept in chain.from_iterable(combinations(flat, r) for r in range(len(flat) + 1))
+    )
+
+
+SEARCHES = [DepthFirst(0.0), DepthFirst(0.1), DepthFirst(0.3), BreadthFirst(70)]
+
+
+@pytest.mark.parametrize("seed", range(1000))
+def test_nothing_in_what_was_dropped_adds_more_than_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    grid = [(8,), (2, 4), (9,), (3, 3)][seed % 4]
+    pixels = int(np.prod(grid))
+    worth = monotone_model(rng, pixels)
+    labels = rng.integers(0, 5, grid)
+    partitions = [Bisection(1), Dyadic(1), Superpixels.from_labels(labels), Bisection(2)]
+    partition, search = partitions[seed // 4 % 4], SEARCHES[seed // 16 % 4]
+    found = explain(np.ones((1, *grid)), model_of(worth), partition, search)
+    assert found.audit.failures == 0.0
+    bounds = found.bounds()
+    played = {game.region for game in found.games}
+    checked = 0
+    for game in found.games:
+        for part in game.children:
+            if part in played or part in found.leaves:
+                continue
+            flat = np.flatnonzero(_inside(part, grid))
+            bound = float(bounds[part.index].ravel()[0])
+            most = max(worth[kept] for kept in subsets(flat)) - worth[0]
+            assert most <= bound + 1e-9
+            assert bound <= found.audit.bound
+            checked += 1
+    if isinstance(search, DepthFirst):
+        players = max(len(game.children) for game in found.games)
+        assert found.audit.bound <= players * search.tolerance + 1e-9
+    everything = np.isnan(bounds).sum() + sum(
+        part.size
+        for game in found.games
+        for part in game.children
+        if part not in played and part not in found.leaves
+    )
+    assert everything == pixels
+    assert checked or np.isnan(bounds).all()
+
+
+def _inside(region, grid):
+    out = np.zeros(grid, dtype=bool)
+    out[region.index] = True
+    return out
+
+
+def test_the_audit_survives_a_file(tmp_path):
+    found = explain(marked((8, 8), [3, 40]), needs_two)
+    found.save(tmp_path / "e.npz")
+    assert Explanation.load(tmp_path / "e.npz").audit == found.audit

@@ -1,0 +1,174 @@
+"""Sizes that need no guess, the curve over sizes, and cycle spinning over trees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import any_marked, marked
+
+from hshap import (
+    ArgumentError,
+    Bisection,
+    BreadthFirst,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Shifted,
+    Superpixels,
+    cycle_spin,
+)
+
+AUTO = [Bisection("auto"), Dyadic("auto"), Shifted(Bisection("auto"), 0)]
+
+
+def explain(image, model, partition, search=None):
+    explainer = Explainer(
+        model, baseline=Constant(0.0), partition=partition, search=search or DepthFirst()
+    )
+    return explainer.explain(image, target=0)
+
+
+def sees_block(batch):
+    """Score 1 if some 4 x 4 block of the grid's own quarters is bright as a whole."""
+    blocks = batch[:, 0].reshape(len(batch), 4, 4, 4, 4).mean(axis=(2, 4))
+    return (blocks > 0.9).any(axis=(1, 2)).astype(float)
+
+
+@pytest.mark.parametrize("partition", AUTO)
+@pytest.mark.parametrize("search", [DepthFirst(), DepthFirst(0.1), BreadthFirst(0)])
+def test_the_descent_stops_at_the_size_of_the_concept(partition, search):
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    image[0, 12:, 0:4] = 1.0
+    found = explain(image, sees_block, partition, search)
+    assert np.array_equal(found.saliency() > 0, image[0] > 0)
+    assert {leaf.size for leaf in found.leaves} == {16}
+
+
+@given(st.sets(st.integers(0, 63), min_size=1, max_size=8))
+def test_single_pixels_are_found_as_at_size_one(points):
+    image = marked((8, 8), points)
+    auto, fixed = (explain(image, any_marked, Bisection(size)) for size in ("auto", 1))
+    assert set(auto.leaves) == set(fixed.leaves)
+    assert auto.evaluations == fixed.evaluations
+
+
+def test_it_costs_no_more_than_the_finest_size():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    auto, fine = (explain(image, sees_block, Bisection(size)) for size in ("auto", 1))
+    assert auto.evaluations <= fine.evaluations
+    assert not fine.leaves  # the paper's map breaks down below the concept's size
+
+
+def test_a_finer_run_can_be_read_with_its_own_sizes():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    fine, auto = (explain(image, sees_block, Bisection(size)) for size in (1, "auto"))
+    read = fine.at(min_size="auto")
+    assert read.leaves == auto.leaves
+    assert read.settings["partition"]["min_size"] == "auto"
+    assert auto.at(min_size=8).leaves == explain(image, sees_block, Bisection(8)).leaves
+
+
+def test_an_auto_run_read_again_is_the_same(tmp_path):
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    for partition in (Bisection("auto"), Superpixels("auto"), Shifted(Dyadic("auto"), 3)):
+        found = explain(image, sees_block, partition)
+        assert found.at().leaves == found.leaves
+        found.save(tmp_path / "e.npz")
+        again = type(found).load(tmp_path / "e.npz")
+        assert again.at(tolerance=0.0).leaves == found.leaves
+
+
+def test_trees_take_auto_too():
+    image = np.zeros((1, 40, 40))
+    image[0, 10:16, 20:26] = 1.0
+
+    def bright(batch):
+        return (batch[:, 0].sum(axis=(1, 2)) > 30).astype(float)
+
+    found = explain(image, bright, Superpixels("auto"))
+    assert np.array_equal(found.saliency() > 0, image[0] > 0)
+
+
+def test_areas_can_be_read_more_coarsely():
+    image = np.random.default_rng(0).random((1, 24, 24))
+
+    def mean(batch):
+        return batch.mean(axis=(1, 2, 3))
+
+    fine = explain(image, mean, Superpixels(min_area=4, max_area=4))
+    read = fine.at(min_area=60)
+    # Leaves are all that fits, and what is above fits not.
+    assert all(leaf.size <= 60 or leaf in fine.leaves for leaf in read.leaves)
+    assert all(game.region.size > 60 for game in read.games)
+    with pytest.raises(ArgumentError, match="min_area=2 is finer than the 4 of this run"):
+        fine.at(min_area=2)
+
+
+def test_the_curve_over_sizes_is_what_reading_at_each_gives():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    found = explain(image, sees_block, Bisection(2))
+    curve = found.sizes()
+    assert [point.min_size for point in curve] == [1, 4, 8, 16]
+    for size, area, mass in curve[1:]:
+        read = found.at(min_size=size)
+        assert area == pytest.approx((read.saliency() > 0).mean())
+        assert mass == pytest.approx(read.attribution().sum())
+    # Nothing is left below the concept's size, all of it above.
+    assert [point.mass for point in curve] == [0.0, 1.0, 1.0, 1.0]
+    assert [point.area for point in curve] == [0.0, 1 / 16, 1 / 4, 1.0]
+
+
+def test_sizes_other_than_auto_are_no_words():
+    with pytest.raises(ArgumentError, match="min_size must be a whole number, got 'small'"):
+        Bisection("small")
+
+
+class TestSpin:
+    image = np.random.default_rng(0).random((1, 24, 24))
+
+    def explainer(self):
+        return Explainer(
+            lambda batch: batch[:, 0, 5:9, 5:9].mean(axis=(1, 2)),
+            baseline=Constant(0.0),
+            partition=Bisection(3),
+        )
+
+    def test_over_trees_of_several_seeds(self):
+        trees = [Superpixels(min_area=9, seed=seed) for seed in range(3)]
+        spin = cycle_spin(self.explainer(), self.image, 0, partitions=trees)
+        maps = [
+            Explainer(self.explainer().model, Constant(0.0), tree).explain(self.image, 0)
+            for tree in trees
+        ]
+        mean = np.mean([m.attribution() for m in maps], axis=0)
+        assert np.allclose(spin.attribution(), mean)
+        assert np.allclose(spin.stability(), np.std([m.attribution() for m in maps], axis=0))
+        found = np.mean([m.saliency() > 0 for m in maps], axis=0)
+        assert np.allclose(spin.agreement(), found)
+        assert [m.settings["partition"]["seed"] for m in spin.members] == [0, 1, 2]
+
+    def test_the_same_partition_twice_costs_once_and_agrees_with_itself(self):
+        one, two = (
+            cycle_spin(self.explainer(), self.image, 0, partitions=[Superpixels(9)] * times)
+            for times in (1, 2)
+        )
+        assert one.evaluations == two.evaluations
+        assert not two.stability().any()
+
+    def test_either_shifts_or_partitions(self):
+        with pytest.raises(ArgumentError, match="both is given"):
+            cycle_spin(self.explainer(), self.image, 0, shifts=[0], partitions=[Bisection(3)])
+        with pytest.raises(ArgumentError, match="neither is given"):
+            cycle_spin(self.explainer(), self.image, 0)
+        with pytest.raises(ArgumentError, match="partitions is empty"):
+            cycle_spin(self.explainer(), self.image, 0, partitions=[])
+        with pytest.raises(ArgumentError, match="partitions holds 3"):
+            cycle_spin(self.explainer(), self.image, 0, partitions=[3])

@@ -1,0 +1,267 @@
+"""Partitions that follow the image."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from oracle import any_marked, nodes
+from scipy.cluster.hierarchy import linkage
+
+from hshap import ArgumentError, Constant, Explainer, MissingExtraError, Shifted, Superpixels
+from hshap.regions import mask
+
+GRIDS = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
+
+
+@st.composite
+def images(draw):
+    grid = draw(GRIDS)
+    channels = draw(st.integers(1, 4))
+    dtype = draw(st.sampled_from([np.float32, np.float64, np.uint8, np.uint16, np.int16]))
+    values = st.integers(0, 5) if draw(st.booleans()) else st.integers(0, 120)
+    return draw(npst.arrays(dtype, (channels, *grid), elements=values.map(dtype)))
+
+
+PARTITIONS = st.builds(
+    Superpixels,
+    min_area=st.integers(1, 12) | st.just("auto"),
+    max_area=st.integers(1, 40),
+    parts=st.integers(2, 4),
+    position=st.sampled_from([0.0, 1.0, 30.0]),
+    seed=st.none() | st.integers(0, 3),
+)
+
+
+@given(images(), PARTITIONS)
+@settings(deadline=None)
+def test_the_parts_of_every_region_are_disjoint_and_cover_it(image, partition):
+    grid = image.shape[1:]
+    root = partition(image)
+    assert mask((root,), grid).all()
+    for region in nodes(root):
+        parts = region.split()
+        assert len(parts) in {0, *range(2, partition.parts + 1)}
+        if parts:
+            times = sum(mask((part,), grid).astype(int) for part in parts)
+            assert np.array_equal(times, mask((region,), grid))
+            assert all(part.size for part in parts)
+
+
+@given(images(), PARTITIONS)
+@settings(deadline=None)
+def test_small_regions_are_leaves_and_leaves_are_small_or_flat(image, partition):
+    least = 1 if partition.min_area == "auto" else partition.min_area
+    segments = partition.tree(image).labels.ravel()
+    for region in nodes(partition(image)):
+        if region.size <= least:
+            assert not region.split()
+        elif not region.split():
+            assert region.size <= partition.max_area
+            assert len(np.unique(segments[region.flat])) == 1
+
+
+@given(images(), PARTITIONS)
+@settings(deadline=None, max_examples=30)
+def test_the_same_image_gives_the_same_tree_and_it_survives_pickle(image, partition):
+    root, again = partition(image), partition(image.copy())
+    assert [*nodes(root)] == [*nodes(again)]
+    thawed = pickle.loads(pickle.dumps((partition, root)))  # noqa: S301
+    assert thawed[0] == partition
+    assert [*nodes(thawed[1])] == [*nodes(root)]
+
+
+def scene(noise=0.0):
+    """Two squares and a disc, each of its own colour, far from one another."""
+    image = np.full((3, 40, 50), 0.9)
+    shapes = np.zeros((40, 50), dtype=int)
+    shapes[5:13, 6:14], shapes[25:33, 8:16] = 1, 2
+    rows, columns = np.ogrid[:40, :50]
+    shapes[(rows - 15) ** 2 + (columns - 36) ** 2 < 30] = 3
+    for shape, colour in enumerate([(0.9, 0.1, 0.1), (0.1, 0.7, 0.2), (0.2, 0.2, 0.9)], start=1):
+        image[:, shapes == shape] = np.array(colour)[:, None]
+    return image + np.random.default_rng(0).normal(0, noise, image.shape), shapes
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03, 0.06])
+def test_every_object_is_a_region_of_the_tree(noise):
+    image, shapes = scene(noise)
+    regions = [mask((region,), shapes.shape) for region in nodes(Superpixels(20)(image))]
+    for shape in (1, 2, 3):
+        best = max((r & (shapes == shape)).sum() / (r | (shapes == shape)).sum() for r in regions)
+        assert best > 0.97, (shape, best)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_an_object_is_found_whole_and_cheaply(parts):
+    image, shapes = scene(noise=0.03)
+
+    def sees_red(batch):
+        red = (batch[:, 0] > 0.6) & (batch[:, 1] < 0.4) & (batch[:, 2] < 0.4)
+        return (red.sum(axis=(1, 2)) > 50).astype(float)
+
+    partition = Superpixels(min_area=20, parts=parts)
+    explainer = Explainer(sees_red, baseline=Constant(0.5), partition=partition)
+    found = explainer.explain(image, target=0)
+    assert np.array_equal(found.saliency() > 0, shapes == 1)
+    assert found.evaluations < 60
+
+
+def test_any_range_of_values_gives_the_same_tree():
+    image, _ = scene(noise=0.03)
+    bytes_ = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    trees = [
+        Superpixels()(i) for i in (bytes_, bytes_ / 255 * 1e-3, bytes_.astype(np.uint16) * 256)
+    ]
+    assert [*nodes(trees[0])] == [*nodes(trees[1])] == [*nodes(trees[2])]
+
+
+@pytest.mark.parametrize("grid", [(1, 40), (40, 1), (1, 1), (7,), (1, 1, 9), (6, 5, 4)])
+def test_grids_of_any_form(grid):
+    image = np.random.default_rng(0).random((2, *grid))
+    leaves = [region for region in nodes(Superpixels(min_area=2)(image)) if not region.split()]
+    assert np.array_equal(sum(mask((leaf,), grid) for leaf in leaves), np.ones(grid, dtype=int))
+
+
+def test_a_constant_image_is_halved_by_place():
+    root = Superpixels(min_area=4, max_area=16)(np.ones((1, 16, 16)))
+    sizes = sorted(region.size for region in nodes(root) if not region.split())
+    assert sizes == [16] * 16
+
+
+def test_seeds_give_other_trees_and_the_same_one_the_same():
+    image = np.random.default_rng(0).random((3, 30, 30))
+    first, again, other = (Superpixels(seed=seed)(image) for seed in (1, 1, 2))
+    assert [*nodes(first)] == [*nodes(again)]
+    assert [*nodes(first)] != [*nodes(other)]
+
+
+def test_the_image_is_not_modified():
+    image, _ = scene()
+    before = image.copy()
+    Superpixels(seed=3)(image)
+    assert np.array_equal(image, before)
+
+
+def test_shifted_trees_cover_the_image_too():
+    image, shapes = scene()
+    root = Shifted(Superpixels(min_area=20), 7)(image)
+    regions = [mask((region,), shapes.shape) for region in nodes(root)]
+    assert any(np.array_equal(region, shapes == 3) for region in regions)
+
+
+class TestFromLabels:
+    def test_labels_with_gaps_and_below_zero_are_segments_and_stay_whole(self):
+        labels = np.repeat([[-3, -3, 0, 17, 17, 17]], 50, axis=0)
+        root = Superpixels.from_labels(labels)(np.zeros((1, 50, 6)))
+        leaves = {region for region in nodes(root) if not region.split()}
+        assert sorted(leaf.size for leaf in leaves) == [50, 100, 150]
+
+    def test_one_label_for_each_pixel(self):
+        labels = np.arange(12).reshape(3, 4)
+        root = Superpixels.from_labels(labels)(np.random.default_rng(0).random((1, 3, 4)))
+        assert sum(not region.split() for region in nodes(root)) == 12
+
+    def test_labels_in_pieces_far_apart_are_one_segment(self):
+        labels = np.zeros((4, 9), dtype=int)
+        labels[:, [0, 8]] = 1
+        first, second = Superpixels.from_labels(labels)(np.zeros((1, 4, 9))).split()
+        assert sorted((first.size, second.size)) == [8, 28]
+
+    def test_one_label_is_one_leaf(self):
+        root = Superpixels.from_labels(np.zeros((3, 3), dtype=int))(np.zeros((1, 3, 3)))
+        assert root.split() == ()
+
+    def test_small_groups_stay_together(self):
+        labels = np.arange(16).reshape(4, 4)
+        root = Superpixels.from_labels(labels, min_area=4)(np.zeros((1, 4, 4)))
+        assert all(r.split() == () for r in nodes(root) if r.size <= 4)
+        assert any(1 < r.size <= 4 for r in nodes(root))
+
+    def test_another_shape_is_refused(self):
+        with pytest.raises(ArgumentError, match=r"labels has shape \(3, 3\).*\(4, 4\)"):
+            Superpixels.from_labels(np.zeros((3, 3), dtype=int))(np.zeros((1, 4, 4)))
+
+    def test_fractions_are_refused(self):
+        with pytest.raises(ArgumentError, match=r"labels must be whole numbers.*astype\(int\)"):
+            Superpixels.from_labels(np.zeros((3, 3)))
+
+
+class TestFromLinkage:
+    def test_the_tree_is_the_one_given(self):
+        labels = np.repeat([[10, 20, 30, 40]], 2, axis=0)
+        partition = Superpixels.from_linkage(labels, [[0, 3], [1, 2], [4, 5]])
+        outer, inner = partition(np.zeros((1, 2, 4))).split()
+        assert mask((outer,), (2, 4))[0].tolist() == [True, False, False, True]
+        assert [part.size for part in inner.split()] == [2, 2]
+
+    def test_scipys_linkage_is_taken_as_it_is(self):
+        labels = np.arange(6).reshape(2, 3)
+        merges = linkage(np.array([[0.0], [0.1], [5.0], [5.2], [9.0], [9.3]]))
+        root = Superpixels.from_linkage(labels, merges)(np.zeros((1, 2, 3)))
+        pixels = {tuple(sorted(region.flat.tolist())) for region in nodes(root)}
+        assert {(0, 1), (2, 3), (4, 5)} <= pixels
+
+    @pytest.mark.parametrize(
+        ("merges", "says"),
+        [
+            ([[0, 1]], r"shape \(1, 2\), but 3 segments take 2"),
+            ([[0, 1], [2, 4]], "only nodes made before"),
+            ([[0, 1], [1, 2]], "once"),
+            ([[0, 3], [1, 2]], "only nodes made before"),
+            ([0, 1], r"pass an array \(2, 2\)"),
+        ],
+    )
+    def test_merges_that_make_no_tree_are_refused(self, merges, says):
+        labels = np.array([[0, 1, 2]])
+        with pytest.raises(ArgumentError, match=says):
+            Superpixels.from_linkage(labels, merges)
+
+    def test_merges_without_labels_are_refused(self):
+        with pytest.raises(ArgumentError, match="merges is given without labels"):
+            Superpixels(merges=[[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"min_area": 0}, "min_area must be at least 1"),
+        ({"min_area": "small"}, "min_area must be a whole number"),
+        ({"max_area": 0}, "max_area must be at least 1"),
+        ({"parts": 5}, "parts must be at most 4, got 5; pass 2, 3 or 4"),
+        ({"parts": 1}, "parts must be at least 2"),
+        ({"position": -1}, "position must be a finite number"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+    ],
+)
+def test_mistakes_are_answered(options, says):
+    with pytest.raises(ArgumentError, match=says):
+        Superpixels(**options)
+
+
+def test_values_that_are_not_finite_are_refused():
+    with pytest.raises(ArgumentError, match="not finite"):
+        Superpixels()(np.full((1, 3, 3), np.nan))
+
+
+def test_without_higra_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "higra", None)
+    with pytest.raises(MissingExtraError, match=r"hshap\[trees\]"):
+        Superpixels()(np.random.default_rng(0).random((1, 4, 4)))
+
+
+def test_saved_trees_come_back(tmp_path):
+    image = np.zeros((1, 20, 20))
+    image[0, 3:9, 4:10] = 1.0
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Superpixels(9))
+    found = explainer.explain(image, target=0)
+    found.save(tmp_path / "e.npz")
+    again = type(found).load(tmp_path / "e.npz")
+    assert again.leaves == found.leaves
+    assert [game.region for game in again.games] == [game.region for game in found.games]
+    assert np.array_equal(again.saliency(), found.saliency())
