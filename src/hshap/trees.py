@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.intp]
 
+CLEAR = 3.0
+"""A step this many times the usual one between neighbours is no noise."""
+
 BARE = {"return_altitudes": False, "compute_mst": False}
 
 
@@ -144,7 +147,8 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     """Label the zones of pixels (pixels, features) that no edge between two larger areas parts.
 
     Neighbours are joined, the most similar first; a join counts as an edge only if both sides hold
-    `min_area` pixels by then, so specks and noise go with what surrounds them.
+    `min_area` pixels by then, so specks and noise go with what surrounds them. Where it is a clear
+    step, a third of that is enough: what fills the gap between two objects goes with neither.
     """
     if len(values) == 1:
         return np.zeros(grid, dtype=np.intp)
@@ -156,7 +160,10 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     tree = higra.bpt_canonical((a, b, len(values)), sorted_edge_indices=order, **BARE)
     smaller = higra.attribute_area(tree)[_joins(tree)].min(axis=1)
     step_of_join = tree.mst_edge_map
-    within = step_of_join[(smaller < min_area) | (steps[step_of_join] == 0)]
+    height = steps[step_of_join]
+    clear = height > CLEAR**2 * np.median(steps)
+    edge = (height > 0) & (smaller >= np.where(clear, max(1, min_area // 3), min_area))
+    within = step_of_join[~edge]
     return _components(a[within], b[within], len(values)).reshape(grid)
 
 
@@ -196,6 +203,7 @@ def _neighbours(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def _distances(values: NDArray[Any], a: Ints, b: Ints) -> NDArray[Any]:
+    """Return the squared distance between the values of each pair."""
     # One feature after another: no array of all of them for every pair.
     total = np.zeros(len(a), dtype=values.dtype)
     for feature in values.T:
