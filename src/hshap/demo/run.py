@@ -17,6 +17,7 @@ from hshap.explainer import Explainer
 from hshap.metrics import f1
 from hshap.partitions import Bisection, Dyadic
 from hshap.search import DepthFirst
+from hshap.superpixels import Superpixels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
     from hshap.explanation import Explanation
 
-PARTITIONS = {"quadtree": Dyadic(min_size=8), "bisection": Bisection(min_size=8)}
+PARTITIONS = {
+    "quadtree": Dyadic(min_size=8),
+    "bisection": Bisection(min_size=8),
+    "superpixels": Superpixels(),
+}
 SEARCH = DepthFirst(tolerance=0.05)
 
 
@@ -38,6 +43,7 @@ def run_demo(out: Path) -> Path:
     """Explain the bundled images, print a table and write pictures; return the overview's path."""
     console = require("rich.console", extra="cli", what="hshap demo").Console()
     require("matplotlib", extra="plot", what="hshap demo")
+    require("higra", extra="trees", what="hshap demo")
     _make_folder(out)
     samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
@@ -97,7 +103,7 @@ def _overview(
 ) -> Any:
     from matplotlib.figure import Figure  # noqa: PLC0415, an optional dependency
 
-    figure = Figure(figsize=(11, 1.9 * len(images)), layout="constrained")
+    figure = Figure(figsize=(13.5, 1.9 * len(images)), layout="constrained")
     titles = ["image", "truth", *(f"h-Shap, {name}" for name in found)]
     for number, row in enumerate(figure.subplots(len(images), len(titles))):
         picture = np.moveaxis(images[number], 0, -1)
