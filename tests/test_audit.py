@@ -103,12 +103,13 @@ def test_a_model_that_falls_when_more_is_shown_is_told():
 
     found = explain(np.ones((1, 8)), first_but_not_last)
     assert found.audit.failures > 0
-    assert "there is no bound" in str(found.audit)
+    assert found.audit.fall == 1.0  # the last part takes away as much as the image adds
+    assert "is not proven" in str(found.audit)
 
 
 def test_nothing_at_all_has_no_gap():
     audit = explain(np.zeros((1, 8)), any_marked).audit
-    assert (audit.gap, audit.failures, audit.bound) == (0.0, 0.0, 0.0)
+    assert (audit.gap, audit.failures, audit.fall, audit.bound) == (0.0, 0.0, 0.0, 0.0)
 
 
 def monotone_model(rng, pixels):

@@ -34,18 +34,20 @@ class Audit:
     parts score together and what the best of them scores alone, as a share of what the image adds
     to the baseline. `gap` is their mean over games, each by what its region adds: 0 if the rule
     holds, about 1 if parts say nothing alone. `failures` is the share of games in which showing
-    more lowered the score. `bound` is the most that any one dropped part, or anything in it, adds
-    alone if the model is monotone; where `failures` is above 0, it is seen not to be.
+    more lowered the score, and `fall` the most that it did, as such a share too. `bound` is the
+    most that any one dropped part, or anything in it, adds alone if the model is monotone; where
+    `failures` is above 0, it is seen not to be.
     """
 
     gap: float
     gaps: tuple[float, ...]
     failures: float
+    fall: float
     bound: float
 
     def __str__(self) -> str:
         """Say it in words."""
-        return f"{_rule(self.gap)} {_dropped(self.bound, self.failures)}"
+        return f"{_rule(self.gap)} {_dropped(self)}"
 
 
 def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
@@ -54,11 +56,12 @@ def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
     unit = whole or 1.0
     gaps = [or_gap(game) / unit for game in games]
     weights = np.array([abs(game.total) for game in games])
-    falls = [monotone_gap(game) > NOISE * unit for game in games]
+    falls = np.array([monotone_gap(game) for game in games]) / unit
     return Audit(
         gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
         gaps=tuple(gaps),
-        failures=float(np.mean(falls)),
+        failures=float((falls > NOISE).mean()),
+        fall=float(falls.max()),
         bound=max((bound for _, bound in dropped(games, leaves)), default=0.0),
     )
 
@@ -116,10 +119,12 @@ def _rule(gap: float) -> str:
     )
 
 
-def _dropped(bound: float, failures: float) -> str:
-    if failures:
+def _dropped(found: Audit) -> str:
+    bound = f"{found.bound:.2g}"
+    if found.failures:
         return (
-            f"In {failures:.0%} of the games showing more lowered the score, so there is no bound "
-            "on what was dropped."
+            f"In {found.failures:.0%} of the games showing more lowered the score, by up to "
+            f"{found.fall:.1%} of it: that nothing dropped adds more than {bound} alone is not "
+            "proven."
         )
-    return f"If the model is monotone, nothing that was dropped adds more than {bound:.3g} alone."
+    return f"If the model is monotone, nothing that was dropped adds more than {bound} alone."
