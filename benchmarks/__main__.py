@@ -91,6 +91,22 @@ def sanity(workers: Workers = 2) -> None:
 
 
 @app.command()
+def trees() -> None:
+    """Compare trees with the quadtree and peers on crosses under noise and over a texture."""
+    from benchmarks import trees as comparison
+
+    comparison.run()
+
+
+@app.command()
+def audit() -> None:
+    """Damage networks on purpose, and see whether the audit tells their explanations."""
+    from benchmarks import audit as damage
+
+    damage.run()
+
+
+@app.command()
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None,
     compute: Annotated[bool, typer.Option("--compute", help="make their own data first")] = False,  # noqa: FBT002

@@ -89,7 +89,7 @@ def _explained(case: Case) -> Iterator[dict[str, Any]]:
     while done < EACH and tried < 20 * EACH:
         tried += 1
         crosses = int(rng.choice([1, 2, 6]))
-        image, truth, _ = _drawn(rng, crosses, discs=int(case.both))
+        image, truth = _drawn(rng, crosses, discs=int(case.both))
         if training.margin(model, image[None])[0] <= 0:
             continue
         done += 1
@@ -108,21 +108,20 @@ def _explained(case: Case) -> Iterator[dict[str, Any]]:
 
 def _drawn(
     rng: np.random.Generator, crosses: int, discs: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], bool]:
-    """Draw an image, its truth (crosses, and discs if asked for), and whether it holds a disc."""
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Draw an image with so many crosses, discs and some other shapes, and where these two are."""
     canvas = np.full((3, synthetic.HEIGHT, synthetic.WIDTH), synthetic.BACKGROUND)
     truth = np.zeros(canvas.shape[1:], dtype=bool)
     total = synthetic.draw_total(rng, crosses + discs)
     places = synthetic.place(rng, total)
-    others = [kind for kind in synthetic.OTHERS if kind != PARTNER] if discs is not None else []
+    others = [kind for kind in synthetic.OTHERS if kind != PARTNER]
     kinds = ["cross"] * crosses + [PARTNER] * discs
     kinds += [str(rng.choice(others)) for _ in range(total - len(kinds))]
     for kind, at in zip(kinds, places, strict=True):
         synthetic.paint(canvas, kind, at, synthetic.colour(rng))
-        if kind == "cross" or (kind == PARTNER and discs):
+        if kind in {"cross", PARTNER}:
             synthetic.paint(truth[None], kind, at, np.ones(1))
-    image = synthetic.to_float(synthetic.to_bytes(canvas))
-    return image, truth, discs > 0
+    return synthetic.to_float(synthetic.to_bytes(canvas)), truth
 
 
 def _pairs(count: int, seed: int) -> synthetic.Dataset:
@@ -134,8 +133,8 @@ def _pairs(count: int, seed: int) -> synthetic.Dataset:
     for index, label in enumerate(labels):
         crosses, discs = rng.integers(1, 4), rng.integers(1, 4)
         lacking = 0 if label else rng.integers(1, 4)  # a cross, a disc, or both
-        sample = _drawn(rng, int(crosses * (lacking not in {1, 3})), int(discs * (lacking < 2)))
-        pixels[index] = synthetic.to_bytes(sample[0])
+        image, _ = _drawn(rng, int(crosses * (lacking not in {1, 3})), int(discs * (lacking < 2)))
+        pixels[index] = synthetic.to_bytes(image)
     return synthetic.Dataset(pixels, truths, labels.astype(np.int64))
 
 

@@ -75,7 +75,7 @@ class Synthetic:
         return Subject(model, model.conv_2, bundled()["mean"], background, size=10, seed=SEED)
 
     def positives(self, split: str, *, quick: bool) -> Iterator[Example]:
-        each = {"validation": VALIDATION, "test": self.each}[split]
+        each = VALIDATION if split == "validation" else self.each
         model = load()
         for crosses in (1, synthetic.MAX_CROSSES):
             drawn = self._drawn(split, crosses)
@@ -84,7 +84,7 @@ class Synthetic:
 
     def _drawn(self, split: str, crosses: int) -> Iterator[Example]:
         # Seeds that no training, validation or test set of train_synthetic.py was drawn from.
-        stream = {"validation": 1, "test": 2}[split]
+        stream = {"validation": 1, "test": 2, "choice": 3}[split]
         rng = np.random.default_rng([SEED, stream, crosses])
         index = 0
         while True:

@@ -85,6 +85,15 @@ def test_an_auto_run_read_again_is_the_same(tmp_path):
         assert again.at(tolerance=0.0).leaves == found.leaves
 
 
+def test_an_auto_run_stays_one_however_often_it_is_read():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    found = explain(image, sees_block, Bisection("auto"))
+    twice = found.at(min_size=2).at(tolerance=0.0)
+    assert twice.leaves == found.leaves
+    assert twice.complete
+
+
 def test_trees_take_auto_too():
     image = np.zeros((1, 40, 40))
     image[0, 10:16, 20:26] = 1.0

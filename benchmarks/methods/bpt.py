@@ -40,7 +40,10 @@ def _explain(subject: Subject, image: Image, budget: int) -> Map:
     return explainer.explain_instance(max_evals=budget - ENDS, batch_size=BATCH)[0]
 
 
-METHODS = tuple(
-    Method(f"shap-bpt {budget}", "shap-bpt", partial(_explain, budget=budget), package="shap-bpt")
-    for budget in BUDGETS
-)
+def at(budget: int) -> Method:
+    """Return ShapBPT with that many evaluations."""
+    explain = partial(_explain, budget=budget)
+    return Method(f"shap-bpt {budget}", "shap-bpt", explain, package="shap-bpt")
+
+
+METHODS = tuple(map(at, BUDGETS))

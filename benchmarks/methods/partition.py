@@ -64,16 +64,16 @@ def _prepared(shape: tuple[int, int, int]) -> tuple[Any, Any, list[nn.Module]]:
     return shap.PartitionExplainer(score, masker), masker, current
 
 
+def at(budget: int) -> Method:
+    """Return PartitionExplainer with that many evaluations, called as the paper's authors did."""
+    return Method(f"{FAMILY} {budget}", FAMILY, partial(_explain, budget=budget), package="shap")
+
+
+def default_at(budget: int) -> Method:
+    """Return PartitionExplainer with that many evaluations and its own defaults."""
+    explain = partial(_explain, budget=budget, context=None)
+    return Method(f"{FAMILY} {budget} default", FAMILY, explain, package="shap")
+
+
 FAMILY = "PartitionExplainer"
-METHODS = (
-    *(
-        Method(f"{FAMILY} {budget}", FAMILY, partial(_explain, budget=budget), package="shap")
-        for budget in BUDGETS
-    ),
-    Method(
-        f"{FAMILY} 500 default",
-        FAMILY,
-        partial(_explain, budget=500, context=None),
-        package="shap",
-    ),
-)
+METHODS = (*map(at, BUDGETS), default_at(500))

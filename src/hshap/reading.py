@@ -168,10 +168,12 @@ def _search(
 
 
 def _is_auto(partition: Mapping[str, Any]) -> bool:
+    """Tell whether regions size themselves, also in a run that was read more coarsely since."""
     inner = partition.get("partition")
     if inner is not None:
         return _is_auto(inner)
-    return "auto" in (partition.get("min_size"), partition.get("min_area"))
+    sizes = (partition.get("min_size"), partition.get("min_area"))
+    return "auto" in sizes or bool(partition.get("adaptive"))
 
 
 def _renamed(partition: Mapping[str, Any], size: str) -> Any:
@@ -189,7 +191,7 @@ def _larger(partition: Mapping[str, Any], area: int) -> Any:
     if old != "auto" and area < old:
         message = f"min_area={area} is finer than the {old} of this run; explain again"
         raise ArgumentError(message)
-    return {**partition, "min_area": area}
+    return _sized(partition, "min_area", area)
 
 
 def _coarser(partition: Mapping[str, Any], sides: int | tuple[int, ...], axes: int) -> Any:
@@ -203,4 +205,9 @@ def _coarser(partition: Mapping[str, Any], sides: int | tuple[int, ...], axes: i
         if any(new < least for new, least in zip(now, was, strict=True)):
             message = f"min_size={sides} is finer than the {old} of this run; explain again"
             raise ArgumentError(message)
-    return {**partition, "min_size": describe(sides)}
+    return _sized(partition, "min_size", describe(sides))
+
+
+def _sized(partition: Mapping[str, Any], name: str, size: Any) -> Any:
+    adaptive = {"adaptive": True} if _is_auto(partition) else {}
+    return {**partition, **adaptive, name: size}
