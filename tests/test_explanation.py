@@ -392,6 +392,17 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     assert figure.axes[1].get_ylabel() == "coefficient"
 
 
+def test_outlines_run_between_the_pixels_of_different_regions():
+    pytest.importorskip("matplotlib")
+    found = explain(marked((8, 8), [9]), model=any_marked)
+    _, leaf = found.plot().axes[0].collections
+    around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
+    around |= {frozenset({(x, 0.5), (x, 1.5)}) for x in (0.5, 1.5)}
+    assert {frozenset(map(tuple, line.tolist())) for line in leaf.get_segments()} == around
+    visited = found.plot().axes[0].collections[0].get_segments()
+    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited]
+
+
 def test_a_plot_takes_another_map_and_refuses_another_shape(rng):
     pytest.importorskip("matplotlib")
     image = rng.random((1, 8, 8))

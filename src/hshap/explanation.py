@@ -197,12 +197,12 @@ class Explanation:
         if shown.shape != self.grid:
             message = f"heat has shape {shown.shape}; pass a map of shape {self.grid}"
             raise ArgumentError(message)
-        visited = [box for game in self.games for box in blocks(game.region, self.grid)]
-        found = [box for leaf in self.leaves for box in blocks(leaf, self.grid)]
+        parts = [part for game in self.games for part in game.children]
         return draw(
             image,
             shown,
-            trees=(visited, found) if outlines else ([], []),
+            visited=self._numbered(parts) if outlines else None,
+            found=self._numbered(self.leaves) if outlines else None,
             title=as_text(self) if title is None else title,
         )
 
@@ -220,6 +220,13 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    def _numbered(self, regions: Sequence[Region]) -> NDArray[np.intp]:
+        """Return the number of the last region that holds each pixel, from 1 on; 0 if none does."""
+        out = np.zeros(self.grid, dtype=np.intp)
+        for number, region in enumerate(regions, start=1):
+            out[region.index] = number
+        return out
 
     def _paint(self, value: Callable[[Region], float]) -> NDArray[np.float64]:
         out = np.zeros(self.grid)

@@ -1,4 +1,4 @@
-"""Pictures of a map over its image. Takes arrays and boxes, and returns a matplotlib figure."""
+"""Pictures of a map over its image. Takes arrays, and returns a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from hshap.display import flat
 from hshap.errors import ArgumentError, require
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from hshap.regions import Bounds
+    Labels = NDArray[np.intp]
 
 OPACITY = 0.65
 
@@ -24,12 +22,14 @@ def draw(
     image: Any,
     heat: NDArray[Any],
     *,
-    trees: tuple[Sequence[Bounds], Sequence[Bounds]] = ((), ()),
+    visited: Labels | None = None,
+    found: Labels | None = None,
     title: str = "",
 ) -> Any:
-    """Return a figure of a map over its image, with the boxes that were visited and found.
+    """Return a figure of a map over its image, with the outlines of what was visited and found.
 
-    A signal is drawn as lines, a picture as itself, a volume through its strongest plane.
+    Both number the regions of the grid; 0 is none. A signal is drawn as lines, a picture as itself,
+    a volume through its strongest plane, without outlines.
     """
     require("matplotlib", extra="plot", what="explanation.plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
@@ -47,27 +47,30 @@ def draw(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     if heat.ndim == 1:
-        _draw_signal(axes, shown, heat, trees[1])
+        _draw_signal(axes, shown, heat, found)
     else:
-        figure.colorbar(
-            _draw_picture(axes, shown, heat, trees), ax=axes, shrink=0.8, label=_label(heat)
-        )
+        mapped = _draw_picture(axes, shown, heat)
+        figure.colorbar(mapped, ax=axes, shrink=0.8, label=_label(heat))
+    if heat.ndim == 2:
+        _outline(axes, visited, color="0.55", linewidth=0.4)
+        _outline(axes, found, color="tab:red", linewidth=1.0)
     axes.set_title(title, fontsize="small", wrap=True)
     return figure
 
 
-def _draw_signal(axes: Any, image: Any, heat: NDArray[Any], found: Sequence[Bounds]) -> None:
+def _draw_signal(axes: Any, image: Any, heat: NDArray[Any], found: Labels | None) -> None:
     for channel in () if image is None else image:
         axes.plot(channel, color="0.4", linewidth=0.8)
-    for start, stop in found:
-        axes.axvspan(start[0], stop[0], color="tab:red", alpha=0.15, linewidth=0)
+    if found is not None:
+        for _, start, stop in _runs(found[None] > 0):
+            axes.axvspan(start, stop, color="tab:red", alpha=0.15, linewidth=0)
     right = axes.twinx() if image is not None else axes
     right.step(np.arange(len(heat)), heat, where="post", color="tab:red", linewidth=1.2)
     right.set_ylabel(_label(heat), color="tab:red")
     axes.set_xlim(0, len(heat))
 
 
-def _draw_picture(axes: Any, image: Any, heat: NDArray[Any], trees: Any) -> Any:
+def _draw_picture(axes: Any, image: Any, heat: NDArray[Any]) -> Any:
     plane, picture = _plane(image, heat)
     if picture is not None:
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -77,9 +80,6 @@ def _draw_picture(axes: Any, image: Any, heat: NDArray[Any], trees: Any) -> Any:
     mapped = axes.imshow(
         plane, cmap="coolwarm", vmin=-limit, vmax=limit, alpha=opacity, interpolation="nearest"
     )
-    if heat.ndim == 2:
-        _outline(axes, trees[0], color="0.55", linewidth=0.4)
-        _outline(axes, trees[1], color="tab:red", linewidth=1.0)
     axes.set_xticks([])
     axes.set_yticks([])
     return mapped
@@ -105,12 +105,27 @@ def _plane(image: Any, heat: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] |
     return heat, picture.astype(np.float64)
 
 
-def _outline(axes: Any, boxes: Sequence[Bounds], **style: Any) -> None:
-    from matplotlib.patches import Rectangle  # noqa: PLC0415, an optional dependency
+def _outline(axes: Any, labels: Labels | None, **style: Any) -> None:
+    """Draw the lines between pixels of different regions, as one object however many there are."""
+    if labels is None:
+        return
+    from matplotlib.collections import LineCollection  # noqa: PLC0415, an optional dependency
 
-    for (top, left), (bottom, right) in dict.fromkeys(boxes):
-        corner = (left - 0.5, top - 0.5)
-        axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, **style))
+    framed = np.pad(labels, 1)
+    across = _runs(framed[:-1, 1:-1] != framed[1:, 1:-1])
+    down = _runs((framed[1:-1, :-1] != framed[1:-1, 1:]).T)
+    lines = [[(a, row), (b, row)] for row, a, b in across]
+    lines += [[(column, a), (column, b)] for column, a, b in down]
+    # Pixels have their centres at whole numbers, and so their borders halfway between.
+    segments: Any = np.reshape(lines, (-1, 2, 2)) - 0.5
+    axes.add_collection(LineCollection(segments, **style))
+
+
+def _runs(lines: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return (line, first, one past the last) of every run of True."""
+    edges = np.diff(np.pad(lines, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    starts, stops = np.argwhere(edges > 0), np.argwhere(edges < 0)
+    return np.column_stack([starts, stops[:, 1]])
 
 
 def _figure_size(shape: tuple[int, ...]) -> tuple[float, float]:
