@@ -52,7 +52,7 @@ def _spin(subject: Subject, image: Image) -> Map:
     return hshap.cycle_spin(explainer, image, target=probability, shifts=shifts).attribution()
 
 
-def _tree(subject: Subject, seed: int | None = None) -> hshap.Superpixels:
+def tree_of(subject: Subject, seed: int | None = None) -> hshap.Superpixels:
     """Return trees for things of the known size: leaves of a quarter of it, flat areas of four."""
     area = subject.size**2
     return hshap.Superpixels(max(1, area // 4), max_area=4 * area, seed=seed)
@@ -60,22 +60,25 @@ def _tree(subject: Subject, seed: int | None = None) -> hshap.Superpixels:
 
 def _follow(subject: Subject, image: Image) -> Map:
     """Explain on a tree that follows the image, and share the score out."""
-    explainer = _explainer(subject, _tree(subject), CLEAR)
+    explainer = _explainer(subject, tree_of(subject), CLEAR)
     return explainer.explain(image, target=probability).attribution()
 
 
 def _spin_both(subject: Subject, image: Image, budget: int) -> Map:
-    """Average over grids and trees in turn, about 50 evaluations each: one, two, four or eight."""
+    return spin_at(subject, image, budget).attribution()
+
+
+def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
+    """Explain over grids and trees in turn, about 50 evaluations each: one, two, four or eight."""
     members = min(8, max(1, budget // 50))
     search = hshap.DepthFirst(0.0, max_evaluations=budget // members)
     explainer = _explainer(subject, hshap.Bisection(subject.size), search)
     shifts = _shifts(members, 2 * subject.size)
     partitions = [
-        _tree(subject, seed=number) if number % 2 else hshap.Shifted(explainer.partition, shift)
+        tree_of(subject, seed=number) if number % 2 else hshap.Shifted(explainer.partition, shift)
         for number, shift in enumerate(shifts)
     ]
-    spin = hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
-    return spin.attribution()
+    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
 
 
 def _shifts(count: int, period: int) -> list[tuple[int, int]]:
