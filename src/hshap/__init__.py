@@ -23,6 +23,7 @@ from hshap.errors import (
 from hshap.evaluators import Batched
 from hshap.explainer import Explainer, cycle_spin
 from hshap.explanation import Explanation, Finding, Reading
+from hshap.incremental import Incremental
 from hshap.partitions import Bisection, Dyadic, Shifted
 from hshap.regions import Box, Pixels, Region, Rolled
 from hshap.samplers import Similar
@@ -52,6 +53,7 @@ __all__ = [
     "Found",
     "Game",
     "HshapError",
+    "Incremental",
     "Mean",
     "MissingExtraError",
     "ModelError",

@@ -48,6 +48,11 @@ class StandIns:
         self._arrays = self._draw(())
         self.draws = len(self._arrays)
 
+    @property
+    def is_still(self) -> bool:
+        """Whether the stand-ins are the same whatever is kept."""
+        return isinstance(self._fill, Still)
+
     def __call__(self, kept: Coalition, draw: int) -> Array:
         if kept != self._kept and not isinstance(self._fill, Still):
             self._arrays, self._kept = self._draw(kept), kept
@@ -123,6 +128,11 @@ class Canvas:
     def grid(self) -> tuple[int, ...]:
         """Lengths of the spatial axes."""
         return self.shape[1:]
+
+    @property
+    def is_still(self) -> bool:
+        """Whether what stands in is the same whatever is kept."""
+        return self.stand_ins.is_still
 
     @property
     def draws(self) -> int:

@@ -94,10 +94,14 @@ class BatchedSession:
         self._runner = run
         self._batch_size = batch_size
         self._most: dict[tuple[int, ...], int] = {}  # what memory turned out to allow
-        self._inputs: _Inputs | None = None
+        self._inputs: Inputs | None = None
 
     def put(self, array: NDArray[Any]) -> Array:
         return self._runner.put(array)
+
+    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return room for inputs where the model wants them."""
+        return self._runner.inputs(count, shape, dtype)
 
     def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
@@ -138,7 +142,7 @@ class BatchedSession:
             usual = min(self.capacity(shape, image.dtype.itemsize), LARGEST_BATCH)
             count = max(len(rows), usual)
             made = self._runner.inputs(count, shape, image.dtype)
-            self._inputs = _Inputs(made, shape, image.dtype, count)
+            self._inputs = Inputs(made, shape, image.dtype, count)
         for place, row in enumerate(rows):
             self._inputs.paint(place, row)
         scores, untouched = self._runner.run(self._inputs.array, len(rows))
@@ -147,7 +151,7 @@ class BatchedSession:
         return scores
 
 
-class _Inputs:
+class Inputs:
     """A batch of inputs; each remembers what was painted on it, so that only that is undone."""
 
     def __init__(self, array: Array, shape: tuple[int, ...], dtype: Any, count: int) -> None:

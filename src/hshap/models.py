@@ -94,7 +94,7 @@ class CallableRunner:
         batch = inputs[:count]
         batch.flags.writeable = False
         before = _sample(batch)
-        scores = _as_scores(self._model(batch), count)
+        scores = as_scores(self._model(batch), count)
         # torch.from_numpy does not care that the batch is read-only.
         return scores, np.array_equal(before, _sample(batch))
 
@@ -137,7 +137,7 @@ class OnnxRunner:
         # A session with a fixed batch is given all of it; what lies behind `count` is ignored.
         batch = inputs if self.largest_batch else inputs[:count]
         (scores,) = self._session.run(None, {self._name: batch})
-        return _as_scores(scores, len(batch))[:count], True
+        return as_scores(scores, len(batch))[:count], True
 
 
 class TorchRunner:
@@ -196,7 +196,7 @@ class TorchRunner:
             scores = self._module(batch)
         counted = batch._version == before  # noqa: SLF001
         seen = sampled is None or np.array_equal(sampled, _sample(inputs[:count]))
-        return _as_scores(scores, count), counted and seen
+        return as_scores(scores, count), counted and seen
 
 
 def _sample(batch: NDArray[Any]) -> NDArray[Any]:
@@ -224,7 +224,7 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _as_scores(raw: Any, count: int) -> NDArray[np.float64]:
+def as_scores(raw: Any, count: int) -> NDArray[np.float64]:
     """Return scores `(count, classes)`, or say why the model's output cannot be used."""
     if isinstance(raw, (tuple, list, dict)) and not _is_numeric(raw):
         message = (

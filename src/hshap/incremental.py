@@ -1,0 +1,265 @@
+"""Incremental: score as the model does, computing only what differs from what is known.
+
+All that is hidden equals the baseline, so every activation beyond the reach of what is shown equals
+the baseline's, which is computed once. Where little is hidden, the whole image takes its place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap import checks
+from hshap.errors import ArgumentError, require
+from hshap.evaluators import Batched, Inputs
+from hshap.models import as_scores
+from hshap.recipes import recipe
+from hshap.regions import blocks, mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.canvas import Array, Row
+    from hshap.evaluators import BatchedSession
+    from hshap.network import Network
+
+ROWS = 64  # that are scored together, if their rectangles are small
+PIXELS = 2**20  # of all rectangles together: activations should stay in the cache
+ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
+WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
+MEMORY = 2 * 2**30
+
+
+@recipe
+class Incremental:
+    """Give the numbers of `Batched`, but compute only what differs from the baseline.
+
+    `model` is a torch module in eval mode, best one made of convolutions: what sees all places at
+    once runs on whole tensors, and everything after it. The baseline's activations, and the
+    image's where little is hidden, are kept, up to `max_memory` bytes; where that is not enough,
+    and where it would be slower, inputs are run as a whole. `report` tells layer by layer.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU()).eval()
+    >>> print(Incremental(net).report((1, 64, 64)))
+    layer   operation   how     work for a quarter of the side
+    _0      Conv2d      patch   0.08
+    _1      ReLU        patch   0.08
+    """
+
+    model: Any
+    batch_size: int | None = None
+    max_memory: int = MEMORY
+
+    def __post_init__(self) -> None:
+        torch = require("torch", extra="torch", what="Incremental")
+        if not isinstance(self.model, torch.nn.Module):
+            message = (
+                f"model is {checks.shown(self.model)}, but Incremental takes torch modules; "
+                "use Batched for others"
+            )
+            raise ArgumentError(message)
+        most = checks.integer("max_memory", self.max_memory, minimum=0)
+        object.__setattr__(self, "max_memory", most)
+        Batched(self.model, self.batch_size)  # checks both
+
+    def open_session(self) -> IncrementalSession:
+        """Start a run."""
+        dense = Batched(self.model, self.batch_size).open_session()
+        return IncrementalSession(self._network(), dense, self.max_memory)
+
+    def report(self, shape: Sequence[int]) -> str:
+        """Say how each layer runs on images of a shape, and how much of its work is left.
+
+        The example shows a rectangle of a quarter of each side, in the middle.
+        """
+        from hshap.network import reported  # noqa: PLC0415, torch is an optional dependency
+
+        return reported(self._network(), tuple(shape))
+
+    def _network(self) -> Network:
+        from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
+
+        return Network(self.model)
+
+
+@dataclass(frozen=True, eq=False)
+class _Anchor:
+    """An input whose activations are known."""
+
+    input: Array  # kept, so that nothing else can have its identity
+    activations: dict[str, Any]
+    output: NDArray[np.float64]
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        kept = (a for a in self.activations.values() if a.device.type != "meta")
+        return sum(a.numel() * a.element_size() for a in kept)
+
+
+class IncrementalSession:
+    """Sorts rows by what they differ from and in which rectangle, and runs each sort at once."""
+
+    def __init__(self, network: Network, dense: BatchedSession, max_memory: int) -> None:
+        self._network, self._dense, self._max_memory = network, dense, max_memory
+        self._anchors: dict[int, _Anchor] = {}
+        self._slow: set[Any] = set()
+        self._measured: set[Any] = set()
+        self._canvas: Inputs | None = None
+        self.reason = network.reason
+
+    def put(self, array: NDArray[Any]) -> Array:
+        return self._dense.put(array)
+
+    def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
+        return self._dense.capacity(shape, itemsize) if self.reason else ROWS
+
+    def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        found: dict[int, NDArray[np.float64]] = {}
+        groups: defaultdict[Any, list[int]] = defaultdict(list)
+        starts: dict[int, tuple[int, ...]] = {}
+        for number, row in enumerate(rows):
+            anchor, start, size = self._differs(row)
+            if anchor is not None and not prod(size):
+                found[number] = anchor.output
+            else:
+                groups[None if anchor is None else (anchor, size)].append(number)
+                starts[number] = start
+        for key, numbers in groups.items():
+            scores = self._scores(key, [rows[n] for n in numbers], [starts[n] for n in numbers])
+            found.update(zip(numbers, scores, strict=True))
+        return np.stack([found[number] for number in range(len(rows))])
+
+    def _scores(
+        self, key: Any, rows: Sequence[Row], starts: Sequence[tuple[int, ...]]
+    ) -> Iterable[NDArray[np.float64]]:
+        if key is None or key in self._slow:
+            return self._dense_scores(rows)
+        anchor, size = key
+        few = max(1, min(len(rows), PIXELS // prod(size)))
+        parts: list[NDArray[np.float64]] = []
+        for first in range(0, len(rows), few):
+            some = slice(first, first + few)
+            begun = time.perf_counter()
+            parts.append(self._patched(anchor, rows[some], starts[some], size))
+            pace = (time.perf_counter() - begun) / len(parts[-1])
+            # The second time, since the first also sets things up.
+            if key in self._measured and pace > anchor.seconds:
+                self._slow.add(key)
+            self._measured.add(key)
+        return np.concatenate(parts)
+
+    def _patched(
+        self,
+        anchor: _Anchor,
+        rows: Sequence[Row],
+        starts: Sequence[tuple[int, ...]],
+        size: tuple[int, ...],
+    ) -> NDArray[np.float64]:
+        import torch  # noqa: PLC0415, an optional dependency
+
+        from hshap.patches import Patch  # noqa: PLC0415
+
+        with torch.inference_mode():
+            whole = self._tensor(anchor.input)
+            data = whole.new_empty((len(rows), whole.shape[1], *size))
+            for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
+                spans = (slice(a, a + n) for a, n in zip(start, size, strict=True))
+                data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
+            outputs = self._network.run(Patch(data, tuple(starts), whole), anchor.activations)
+        return as_scores(outputs, len(rows))
+
+    def _painted(self, row: Row) -> Array:
+        image, shape = row.canvas.image, row.canvas.shape
+        if self._canvas is None or not self._canvas.fit(shape, image.dtype, 1):
+            self._canvas = Inputs(self._dense.inputs(1, shape, image.dtype), shape, image.dtype, 1)
+        self._canvas.paint(0, row)
+        return self._canvas.array[0]
+
+    def _dense_scores(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        canvas = rows[0].canvas
+        few = self._dense.capacity(canvas.shape, canvas.image.dtype.itemsize)
+        parts = [self._dense.score(rows[n : n + few]) for n in range(0, len(rows), few)]
+        return np.concatenate(parts)
+
+    def _differs(self, row: Row) -> tuple[_Anchor | None, tuple[int, ...], tuple[int, ...]]:
+        """Return the best anchor, and the rectangle in which the row differs from it."""
+        grid = row.canvas.grid
+        nowhere = None, (), ()
+        if self.reason:
+            return nowhere
+        shown = _around([bounds for region in row.kept for bounds in blocks(region, grid)], grid)
+        under = row.canvas.stand_ins(row.kept, row.draw)
+        if prod(shown[1]) <= prod(grid) / 2:
+            return (self._anchor(under), *shown) if row.canvas.is_still else nowhere
+        away = _around(_bounds(~mask(row.kept, grid)), grid)
+        if prod(away[1]) < prod(shown[1]):
+            anchor, rectangle = self._anchor(row.canvas.image), away
+        else:
+            anchor, rectangle = (self._anchor(under) if row.canvas.is_still else None), shown
+        if anchor is None or prod(rectangle[1]) > WORTH * prod(grid):
+            return nowhere
+        return anchor, *rectangle
+
+    def _anchor(self, whole: Array) -> _Anchor | None:
+        found = self._anchors.pop(id(whole), None)
+        if found is None:
+            if self.reason:
+                return None
+            found = self._made(whole)
+            if found.bytes > self._max_memory:
+                self.reason = (
+                    f"activations of {found.bytes / 2**20:.0f} MiB are more than max_memory allows"
+                )
+                return None
+        spent = found.bytes + sum(anchor.bytes for anchor in self._anchors.values())
+        # What was not asked for longest goes first: the baseline is asked for by every image.
+        while spent > self._max_memory:
+            spent -= self._anchors.pop(next(iter(self._anchors))).bytes
+        self._anchors[id(whole)] = found
+        return found
+
+    def _made(self, whole: Array) -> _Anchor:
+        import torch  # noqa: PLC0415, an optional dependency
+
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            activations, output = self._network.anchors(self._tensor(whole))
+        return _Anchor(whole, activations, as_scores(output, 1)[0], time.perf_counter() - begun)
+
+    def _tensor(self, whole: Array) -> Any:
+        import torch  # noqa: PLC0415, an optional dependency
+
+        return (torch.from_numpy(np.array(whole)) if isinstance(whole, np.ndarray) else whole)[None]
+
+
+def _bounds(inside: NDArray[np.bool_]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the box around what is True, if anything is."""
+    places = np.nonzero(inside)
+    if not places[0].size:
+        return []
+    return [(tuple(int(a.min()) for a in places), tuple(int(a.max()) + 1 for a in places))]
+
+
+def _around(
+    bounds: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], grid: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return start and size of the rectangle around all, its sides rounded up."""
+    if not bounds:
+        return (0,) * len(grid), (0,) * len(grid)
+    low = [min(axis) for axis in zip(*(start for start, _ in bounds), strict=True)]
+    high = [max(axis) for axis in zip(*(stop for _, stop in bounds), strict=True)]
+    size = tuple(
+        int(min(n, -(-(b - a) // ROUNDED) * ROUNDED))
+        for a, b, n in zip(low, high, grid, strict=True)
+    )
+    start = tuple(int(min(a, n - m)) for a, m, n in zip(low, size, grid, strict=True))
+    return start, size

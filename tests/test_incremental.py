@@ -1,0 +1,292 @@
+"""Computing only what differs gives the numbers of computing everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+from torch import nn
+
+from hshap import (
+    ArgumentError,
+    Batched,
+    Bisection,
+    Blur,
+    Conditional,
+    Constant,
+    Dyadic,
+    Explainer,
+    Fixed,
+    Incremental,
+    References,
+    Shifted,
+    Superpixels,
+)
+from hshap.incremental import IncrementalSession
+from hshap.network import Network
+from hshap.patches import Patch
+
+
+class Residual(nn.Module):
+    """A block as in ResNet, with a shortcut that is a convolution too."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.short = nn.Conv2d(inputs, outputs, 1, stride)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        out = self.second(self.relu(self.norm(self.first(x))))
+        out += self.short(x)
+        return self.relu(out)
+
+
+class Squeeze(nn.Module):
+    """Squeeze and excitation: every place depends on all."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.fc(self.pool(x)))
+
+
+class Forked(nn.Module):
+    """Two ways that meet: concatenated, added, scaled."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Conv2d(3, 4, 5, padding=2)
+        self.narrow = nn.Conv2d(3, 4, 1)
+        self.last = nn.Conv2d(8, 4, 3, dilation=2, padding=2, groups=2)
+
+    def forward(self, x):
+        a, b = self.wide(x), torch.relu(self.narrow(x))
+        out = self.last(torch.cat([a, b], dim=1)) + 0.5 * a - b
+        return nn.functional.max_pool2d(out, 2).mean(dim=(2, 3))
+
+
+class Normalised(nn.Module):
+    """Brings its inputs to a common scale first."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.rand(3, 1, 1))
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv((x - self.mean) / 0.3).amax(dim=(2, 3))
+
+
+def head(channels):
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 3)]
+
+
+def networks():
+    torch.manual_seed(0)
+    made = {
+        "plain": nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3, 2, 1), *head(5)),
+        "strides": nn.Sequential(
+            nn.Conv2d(3, 4, 7, (2, 3), 3), nn.GELU(), nn.Conv2d(4, 5, (1, 4), 3), *head(5)
+        ),
+        "same": nn.Sequential(nn.Conv2d(3, 4, 4, padding="same"), nn.SiLU(), *head(4)),
+        "valid": nn.Sequential(nn.Conv2d(3, 4, 3, padding="valid", dilation=3), *head(4)),
+        "reflect": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), *head(4)),
+        "circular": nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), *head(4)
+        ),
+        "max pool": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.MaxPool2d(3, 2, 1), nn.Conv2d(4, 4, 3), *head(4)
+        ),
+        "ceil": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.MaxPool2d(3, 2, ceil_mode=True), nn.Conv2d(4, 4, 2), *head(4)
+        ),
+        "mean pool": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.AvgPool2d(2, padding=1), nn.Conv2d(4, 4, 3), *head(4)
+        ),
+        "mean pool, edges": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.AvgPool2d(3, 2, 1, count_include_pad=False), *head(4)
+        ),
+        "residual": nn.Sequential(Residual(3, 4, 1), Residual(4, 6, 2), nn.Dropout(), *head(6)),
+        "upsampled": nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2), nn.Upsample(scale_factor=2), nn.Conv2d(4, 4, 3), *head(4)
+        ),
+        "bilinear": nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2), nn.Upsample(scale_factor=2, mode="bilinear"), *head(4)
+        ),
+        "squeezed": nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), Squeeze(4), nn.Conv2d(4, 4, 3), *head(4)
+        ),
+        "group norm": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 3), *head(4)
+        ),
+        "forked": nn.Sequential(Forked(), nn.Linear(4, 3)),
+        "normalised": Normalised(),
+        "grouped max": nn.Sequential(
+            nn.Conv2d(3, 6, 3, groups=3), nn.AdaptiveMaxPool2d(1), nn.Flatten()
+        ),
+        "flat": nn.Sequential(nn.Flatten(), nn.Linear(3 * 20 * 26, 3)),
+    }
+    for network in made.values():
+        for part in network.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                nn.init.normal_(part.running_mean)
+                nn.init.uniform_(part.running_var, 0.5, 2.0)
+    return {name: network.eval() for name, network in made.items()}
+
+
+NETWORKS = networks()
+SHAPE = (3, 20, 26)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@given(st.data())
+@settings(deadline=None, max_examples=200)
+def test_patches_give_what_whole_inputs_give(data):
+    name = data.draw(st.sampled_from(sorted(NETWORKS)))
+    model = NETWORKS[name]
+    rng = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
+    size = tuple(data.draw(st.integers(1, n)) for n in SHAPE[1:])
+    rows = data.draw(st.integers(1, 4))
+    starts = tuple(
+        tuple(data.draw(st.integers(0, n - m)) for n, m in zip(SHAPE[1:], size, strict=True))
+        for _ in range(rows)
+    )
+    anchor = torch.rand(1, *SHAPE, generator=rng)
+    patch = Patch(torch.rand(rows, 3, *size, generator=rng), starts, anchor)
+    whole = patch.whole()
+    network = Network(model)
+    with torch.inference_mode():
+        expected = model(whole.clone())
+        if network.reason:
+            assert name == "flat"
+            return
+        activations, output = network.anchors(anchor.clone())
+        assert torch.equal(output, model(anchor))
+        found = network.run(patch, activations)
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5), name
+        # What is known of the anchor is left as it was.
+        assert torch.allclose(network.run(patch, activations), found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_signals_and_volumes(axes):
+    conv, pool, norm, mean = (
+        getattr(nn, f"{kind}{axes}d")
+        for kind in ("Conv", "MaxPool", "BatchNorm", "AdaptiveAvgPool")
+    )
+    model = nn.Sequential(
+        conv(2, 4, 3, 2, 1), norm(4), pool(2), conv(4, 4, 3, padding=1), mean(1), nn.Flatten()
+    ).eval()
+    grid = {1: (60,), 3: (14, 12, 17)}[axes]
+    same_as_batched(model, (2, *grid), Bisection(4), Constant(0.3))
+
+
+def same_as_batched(model, shape, partition, baseline, **options):
+    image = np.random.default_rng(0).random(shape, dtype=np.float32)
+    made = [
+        Explainer(evaluator, baseline=baseline, partition=partition).explain(image, target=1)
+        for evaluator in (Batched(model), Incremental(model, **options))
+    ]
+    dense, quick = made
+    assert [g.region for g in dense.games] == [g.region for g in quick.games]
+    for one, other in zip(dense.games, quick.games, strict=True):
+        scale = np.abs(one.values).max()
+        assert np.allclose(one.values, other.values, rtol=1e-5, atol=1e-5 * scale)
+    return quick
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [Bisection(5), Dyadic(6), Shifted(Dyadic(6), (3, 8)), Superpixels(min_area=40, max_area=80)],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["residual", "forked", "squeezed"])
+def test_explanations_are_those_of_the_dense_evaluator(name, partition):
+    reference = np.random.default_rng(1).random(SHAPE, dtype=np.float32)
+    same_as_batched(NETWORKS[name], SHAPE, partition, Fixed(reference))
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        Constant(0.2),
+        Blur(2.0),
+        References(np.random.default_rng(2).random((3, *SHAPE), dtype=np.float32)),
+        Conditional(
+            lambda image, known, draws, rng: np.stack([np.where(known, image, 0.1)] * draws),
+            draws=2,
+        ),
+    ],
+    ids=lambda baseline: type(baseline).__name__,
+)
+def test_any_baseline_works(baseline):
+    same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), baseline)
+
+
+def test_memory_is_bounded():
+    model = NETWORKS["residual"]
+    session = Incremental(model, max_memory=1000).open_session()
+    image = np.zeros(SHAPE, np.float32)
+    explainer = Explainer(Incremental(model, max_memory=1000), Constant(0.1), Bisection(6))
+    assert isinstance(session, IncrementalSession)
+    assert explainer.explain(image, target=0).evaluations
+    same_as_batched(model, SHAPE, Bisection(6), Constant(0.1), max_memory=1000)
+    same_as_batched(model, SHAPE, Bisection(6), Constant(0.1), max_memory=10**6)
+
+
+def test_many_images_share_what_is_kept_of_the_baseline():
+    rng = np.random.default_rng(0)
+    images = [rng.random(SHAPE, dtype=np.float32) for _ in range(5)]
+    model = NETWORKS["residual"]
+    found = [
+        {
+            e.position: e
+            for e in Explainer(made, Constant(0.2), Bisection(6)).explain_many(
+                (i, 1) for i in images
+            )
+        }
+        for made in (Batched(model), Incremental(model, max_memory=200_000))
+    ]
+    for position in range(5):
+        dense, quick = (each[position] for each in found)
+        assert np.allclose(dense.attribution(), quick.attribution(), atol=1e-6)
+
+
+def test_the_report_tells_layer_by_layer():
+    told = Incremental(NETWORKS["squeezed"]).report((3, 64, 64))
+    lines = {line.split()[0]: line.split()[2] for line in told.splitlines()[1:]}
+    assert lines["_0"] == "patch"
+    assert lines["mul"] == "whole"
+    assert told.splitlines()[-1].split()[2] == "whole"
+    assert "run as a whole" in Incremental(NETWORKS["flat"]).report(SHAPE)
+
+
+def test_what_cannot_be_traced_runs_as_a_whole():
+    class Choosing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, x):
+            return self.conv(x).amax(dim=(2, 3)) if x.sum() > 0 else x.mean(dim=(2, 3))[:, :2]
+
+    model = Choosing().eval()
+    assert "cannot be traced" in Incremental(model).report(SHAPE)
+    same_as_batched(model, SHAPE, Bisection(6), Constant(0.2))
+
+
+def test_other_models_are_refused():
+    with pytest.raises(ArgumentError, match="Incremental takes torch modules; use Batched"):
+        Incremental(lambda batch: batch)
+    with pytest.raises(ArgumentError, match="max_memory must be at least 0"):
+        Incremental(NETWORKS["plain"], max_memory=-1)
+    with pytest.raises(ArgumentError, match="training mode"):
+        Incremental(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout()).train())
