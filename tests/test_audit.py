@@ -103,8 +103,42 @@ def test_a_model_that_falls_when_more_is_shown_is_told():
 
     found = explain(np.ones((1, 8)), first_but_not_last)
     assert found.audit.failures > 0
-    assert found.audit.fall == 1.0  # the last part takes away as much as the image adds
+    assert found.audit.fall == 0.5  # of what the first part alone adds
     assert "is not proven" in str(found.audit)
+
+
+def test_parts_that_cancel_out_are_told():
+    def either(batch):
+        first, last = (batch[:, 0, place] > 0.5 for place in (0, -1))
+        return (first ^ last).astype(float)
+
+    found = explain(np.ones((1, 8)), either)
+    assert found.games[0].total == 0
+    assert found.audit.gap == 1.0
+
+
+def test_rounding_is_no_failure_but_more_is():
+    for fall, failures in ((1e-6, 0.0), (1e-3, 1.0)):
+        model = lambda batch, fall=fall: batch[:, 0, 0] - fall * batch[:, 0, -1]
+        found = explain(np.ones((1, 2)), model)
+        assert found.audit.failures == failures
+        assert found.audit.fall == pytest.approx(fall)
+
+
+def test_a_root_that_plays_alone_can_be_dropped():
+    found = explain(
+        np.full((1, 8), 0.3), lambda b: b.mean(axis=(1, 2)), Bisection(8), DepthFirst(0.5)
+    )
+    assert not found.leaves
+    assert found.audit.bound == pytest.approx(0.3)
+    assert np.allclose(found.bounds(), 0.3)
+
+
+def test_gaps_do_not_depend_on_the_unit_of_the_score():
+    image = marked((8, 8), [3, 4, 40])
+    one, ten = (explain(image, lambda b, k=k: k * needs_two(b)).audit for k in (1.0, 10.0))
+    assert one.gaps == ten.gaps
+    assert one.gap == ten.gap
 
 
 def test_nothing_at_all_has_no_gap():

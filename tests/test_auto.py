@@ -70,7 +70,7 @@ def test_a_finer_run_can_be_read_with_its_own_sizes():
     fine, auto = (explain(image, sees_block, Bisection(size)) for size in (1, "auto"))
     read = fine.at(min_size="auto")
     assert read.leaves == auto.leaves
-    assert read.settings["partition"]["min_size"] == "auto"
+    assert read.settings["partition"]["adaptive"]
     assert auto.at(min_size=8).leaves == explain(image, sees_block, Bisection(8)).leaves
 
 
@@ -125,18 +125,78 @@ def test_the_curve_over_sizes_is_what_reading_at_each_gives():
     image[0, 4:8, 8:12] = 1.0
     found = explain(image, sees_block, Bisection(2))
     curve = found.sizes()
-    assert [point.min_size for point in curve] == [1, 4, 8, 16]
-    for size, area, mass in curve[1:]:
-        read = found.at(min_size=size)
-        assert area == pytest.approx((read.saliency() > 0).mean())
+    assert [point.min_area for point in curve] == [4, 8, 16, 32, 64, 128, 256]
+    for size, share, mass in curve:
+        read = found.at(min_area=size)
+        assert share == pytest.approx((read.saliency() > 0).mean())
         assert mass == pytest.approx(read.attribution().sum())
-    # Nothing is left below the concept's size, all of it above.
-    assert [point.mass for point in curve] == [0.0, 1.0, 1.0, 1.0]
-    assert [point.area for point in curve] == [0.0, 1 / 16, 1 / 4, 1.0]
+    assert found.at(min_area=curve[0].min_area).leaves == found.leaves
+    # A half of the concept still gets its half of the score, a quarter of it nothing.
+    assert [point.mass for point in curve] == [0.0, *[1.0] * 6]
+    assert [point.found for point in curve] == [
+        0.0,
+        *(16 / 256, 16 / 256, 1 / 8, 1 / 4, 1 / 2, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "partition", [Bisection((2, 10)), Dyadic((2, 12)), Bisection(4), Superpixels(25), AUTO[0]]
+)
+def test_there_is_a_curve_whatever_the_partition_and_also_of_nothing(partition):
+    empty = explain(np.zeros((1, 4, 9)), any_marked, partition).sizes()
+    assert [point[1:] for point in empty] == [(0.0, 0.0)] * len(empty)
+    full = explain(np.ones((1, 12, 19)), lambda b: b.mean(axis=(1, 2, 3)), partition)
+    areas = [point.min_area for point in full.sizes()]
+    assert areas == sorted(areas)
+    assert full.at(min_area=areas[0]).leaves == full.leaves
+
+
+def test_a_curve_of_many_sizes_has_64_points_at_most():
+    rng = np.random.default_rng(0)
+    fine = Superpixels(min_area=2, max_area=2)
+    found = explain(rng.random((1, 60, 60)), lambda b: b.mean(axis=(1, 2, 3)), fine)
+    assert len({game.region.size for game in found.games}) > 70
+    assert len(found.sizes()) <= 65
+
+
+def test_reading_cannot_go_below_the_run_after_auto_either():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    auto = explain(image, sees_block, Bisection(8)).at(min_size="auto")
+    with pytest.raises(ArgumentError, match="min_size=2 is finer than the 8 of this run"):
+        auto.at(min_size=2)
+
+
+def test_partitions_of_others_may_size_themselves_too(tmp_path):
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    found = explain(image, sees_block, Bisection("auto").__call__)
+    assert found.at().leaves == found.leaves
+    found.save(tmp_path / "e.npz")
+    assert type(found).load(tmp_path / "e.npz").at().leaves == found.leaves
+
+
+@pytest.mark.parametrize(("share", "whole"), [(0.28, True), (0.32, False)])
+def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
+    def model(batch):
+        left, right = batch[..., :2].mean(axis=(1, 2, 3)), batch[..., 2:].mean(axis=(1, 2, 3))
+        return share * np.maximum(left, right) + (1 - share) * left * right
+
+    found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
+    assert (found.leaves[0].size == 8) == whole
+
+
+def test_what_was_not_split_further_was_not_dropped():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    found = explain(image, sees_block, Bisection("auto"))
+    assert np.array_equal(np.isnan(found.bounds()), image[0] > 0)
 
 
 def test_sizes_other_than_auto_are_no_words():
-    with pytest.raises(ArgumentError, match="min_size must be a whole number, got 'small'"):
+    with pytest.raises(
+        ArgumentError, match=r"min_size must be a whole number or .auto., got 'small'"
+    ):
         Bisection("small")
 
 
@@ -171,6 +231,21 @@ class TestSpin:
         )
         assert one.evaluations == two.evaluations
         assert not two.stability().any()
+
+    def test_partitions_cannot_write_to_the_image(self):
+        def blank(shown):
+            shown[...] = 0
+            return Bisection(3)(shown)
+
+        with pytest.raises(ValueError, match="read-only"):
+            cycle_spin(self.explainer(), self.image, 0, partitions=[blank])
+
+    def test_the_explainers_own_partition_is_not_needed(self):
+        labels = np.zeros((3, 3), dtype=int)  # of another image
+        explainer = Explainer(
+            lambda batch: batch.mean(axis=(1, 2, 3)), Constant(0.0), Superpixels.from_labels(labels)
+        )
+        assert cycle_spin(explainer, self.image, 0, partitions=[Bisection(6)]).members[0].leaves
 
     def test_either_shifts_or_partitions(self):
         with pytest.raises(ArgumentError, match="both is given"):

@@ -202,6 +202,18 @@ def test_what_does_not_matter_is_not_kept_whole_either(search):
     assert explain(image, search(0.0, keep_whole=True), model=harmful).leaves == ()
 
 
+def test_a_budget_goes_to_what_is_large_before_what_is_small():
+    # One mark to the left, three to the right: the right half holds more of the score.
+    image = marked((64,), [3, 40, 50, 60])
+    total = lambda batch: batch.sum(axis=(1, 2))
+    found = explain(image, DepthFirst(max_evaluations=8, width=1), Bisection(1), model=total)
+    split = [(game.region.start[0], game.region.stop[0]) for game in found.games]
+    assert split[:2] == [(0, 64), (32, 64)]
+    # Then a quarter with two marks goes before the half with one, although its share of the whole
+    # is but twice as large: 2 on 16 pixels against 1 on 32.
+    assert split[2] == (48, 64)
+
+
 @pytest.mark.parametrize("width", [1, 64])
 def test_a_budget_is_not_spent_on_what_hardly_matters(width):
     image = np.full((1, 64, 64), 0.01)

@@ -215,6 +215,8 @@ class TestFromLinkage:
             ([[0, 1], [1, 2]], "once"),
             ([[0, 3], [1, 2]], "only nodes made before"),
             ([0, 1], r"pass an array \(2, 2\)"),
+            (5, r"pass an array \(2, 2\)"),
+            ([[0.5, 1], [2, 3]], "merges must hold whole numbers"),
         ],
     )
     def test_merges_that_make_no_tree_are_refused(self, merges, says):
@@ -231,7 +233,7 @@ class TestFromLinkage:
     ("options", "says"),
     [
         ({"min_area": 0}, "min_area must be at least 1"),
-        ({"min_area": "small"}, "min_area must be a whole number"),
+        ({"min_area": "small"}, "min_area must be a whole number or .auto., got 'small'"),
         ({"max_area": 0}, "max_area must be at least 1"),
         ({"parts": 5}, "parts must be at most 4, got 5; pass 2, 3 or 4"),
         ({"parts": 1}, "parts must be at least 2"),
@@ -242,6 +244,82 @@ class TestFromLinkage:
 def test_mistakes_are_answered(options, says):
     with pytest.raises(ArgumentError, match=says):
         Superpixels(**options)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_flat_areas_are_not_cut_below_what_was_asked_for(parts):
+    root = Superpixels(parts=parts, max_area=400)(np.ones((1, 20, 21)))
+    assert sorted(part.size for part in root.split()) == [200, 220]
+
+
+def test_what_fills_a_gap_between_two_objects_goes_with_neither():
+    # A notch of 12 dark pixels in a light square, on a grey ground: less than min_area, but clear.
+    image = np.full((1, 30, 30), 0.5)
+    image[0, 8:20, 8:20] = 1.0
+    image[0, 12:16, 12:15] = 0.0
+    labels = Superpixels(min_area=25).tree(image).labels
+    assert len(np.unique(labels)) == 3
+    # Under noise, specks of that size are none.
+    noisy = np.random.default_rng(0).normal(0.5, 0.1, (1, 30, 30))
+    areas = np.bincount(Superpixels(min_area=25).tree(noisy).labels.ravel())
+    assert areas.min() >= 25
+
+
+def test_place_counts_the_more_the_larger_regions_are():
+    # Four squares alike in two corners each: by looks alone, equal ones need not join first.
+    rng = np.random.default_rng(0)
+    image = np.where(rng.random((1, 40, 40)) < 0.5, 0.3, 0.7)
+    near, far = (Superpixels(position=position).tree(image) for position in (30.0, 0.0))
+    spread = [
+        np.ptp(np.unravel_index(t.pixels(t.root - 3), (40, 40)), axis=1).max() for t in (near, far)
+    ]
+    assert spread[0] <= spread[1]
+    assert not np.array_equal(near.merges, far.merges)
+
+
+def test_recipes_compare_with_and_without_labels():
+    labels = np.array([[0, 1, 1]])
+    own, given = Superpixels(min_area=1), Superpixels.from_labels(labels)
+    tree = Superpixels.from_linkage(labels, [[0, 1]])
+    assert own != given
+    assert given != own
+    assert given != tree
+    assert given == Superpixels.from_labels(labels.copy())
+
+
+def test_deep_trees_survive_pickle():
+    labels = np.arange(1500)[None]
+    chain = [[0, 1], *([1500 + k, k + 2] for k in range(1498))]
+    explainer = Explainer(
+        lambda batch: batch.sum(axis=(1, 2, 3)),
+        baseline=Constant(0.0),
+        partition=Superpixels.from_linkage(labels, chain),
+    )
+    found = explainer.explain(np.ones((1, 1, 1500)), target=0)
+    assert len(found.leaves) == 1500
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301
+    assert again.leaves == found.leaves
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300, 1.7e308])
+def test_values_of_any_size(scale):
+    image = np.full((1, 12, 12), -scale)
+    image[0, 3:9, 3:9] = scale
+    sizes = sorted(part.size for part in Superpixels(min_area=9)(image).split())
+    assert sizes == [36, 108]
+
+
+@pytest.mark.parametrize("image", [np.ones(5), np.ones((1, 0, 4)), np.ones((0, 4, 4))])
+def test_images_without_pixels_or_axes_are_refused(image):
+    with pytest.raises(ArgumentError, match=r"image has shape .*pass \(channels, \*grid\)"):
+        Superpixels()(image)
+
+
+def test_nothing_is_not_a_segmentation():
+    with pytest.raises(ArgumentError, match="labels is None"):
+        Superpixels.from_labels(None)
+    with pytest.raises(ArgumentError, match="merges is None"):
+        Superpixels.from_linkage(np.array([[0, 1]]), None)
 
 
 def test_values_that_are_not_finite_are_refused():

@@ -23,7 +23,7 @@ FAR = 0.3
 """From this gap on, an explanation says that it should not be trusted by itself."""
 
 NOISE = 1e-5
-"""Falls below this share of the image's score are rounding, not a model that is not monotone."""
+"""Falls below this share of the score are rounding, not a model that is not monotone."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Audit:
     """How far the model is from the OR rule, and what is known of the area that was dropped.
 
     `gaps` has a number for each game, in their order: the largest difference between what some
-    parts score together and what the best of them scores alone, as a share of what the image adds
-    to the baseline. `gap` is their mean over games, each by what its region adds: 0 if the rule
-    holds, about 1 if parts say nothing alone. `failures` is the share of games in which showing
-    more lowered the score, and `fall` the most that it did, as such a share too. `bound` is the
-    most that any one dropped part, or anything in it, adds alone if the model is monotone; where
-    `failures` is above 0, it is seen not to be.
+    parts score together and what the best of them scores alone, as a share of the most that any
+    parts of the image move the score. `gap` is their mean over games, each by how far its parts
+    move the score: 0 if the rule holds, about 1 if parts say nothing alone. `failures` is the share
+    of games in which showing more lowered the score, and `fall` the most that it did, as such a
+    share too. `bound` is the most that any one dropped part, or anything in it, adds alone if the
+    model is monotone; where `failures` is above 0, it is seen not to be.
     """
 
     gap: float
@@ -52,10 +52,11 @@ class Audit:
 
 def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
     """Read the audit off the games that were played."""
-    whole = abs(games[0].total)
-    unit = whole or 1.0
+    # Not by what all parts add together: where some raise the score and others lower it, that is
+    # little, and says nothing of how they act.
+    weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
+    unit = float(weights.max()) or 1.0
     gaps = [or_gap(game) / unit for game in games]
-    weights = np.array([abs(game.total) for game in games])
     falls = np.array([monotone_gap(game) for game in games]) / unit
     return Audit(
         gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
@@ -73,13 +74,14 @@ def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Regio
     `a / gamma`: it comes first in that share of all orders.
     """
     found = set(leaves)
-    kept = found | {game.region for game in games}
+    # A root that plays alone is its own part.
+    played = {game.region for game in games if game.children != (game.region,)}
     return [
         (part, len(game.children) * max(phi, 0.0))
         for game in games
         if game.region not in found
         for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
-        if part not in kept
+        if part not in found and part not in played
     ]
 
 
@@ -124,7 +126,7 @@ def _dropped(found: Audit) -> str:
     if found.failures:
         return (
             f"In {found.failures:.0%} of the games showing more lowered the score, by up to "
-            f"{found.fall:.1%} of it: that nothing dropped adds more than {bound} alone is not "
+            f"{found.fall:.1%} of it: that no single dropped part adds more than {bound} is not "
             "proven."
         )
-    return f"If the model is monotone, nothing that was dropped adds more than {bound} alone."
+    return f"If the model is monotone, no single dropped part adds more than {bound}."

@@ -122,7 +122,8 @@ class Explainer:
 
     def _jobs(self, easel: _Easel, position: int, pair: Any) -> list[Job]:
         image, target = pair
-        canvas = easel.canvas(image, as_targets(target), position)
+        pixels = easel.pixels(image)
+        canvas = easel.canvas(pixels, _root(self.partition, pixels), as_targets(target), position)
         return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
 
 
@@ -139,8 +140,8 @@ def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
 
     `shifts` moves the explainer's own: a shift is one number of pixels for all spatial axes, or one
     for each. `partitions` are taken instead of it, such as `Superpixels` of several seeds and
-    sizes. Each counts once, the same one twice if it is given twice; what coincides is evaluated
-    once.
+    sizes. Each counts once, the same one twice if it is given twice; what shows the same regions is
+    evaluated once.
 
     >>> import hshap
     >>> import numpy as np
@@ -159,9 +160,11 @@ def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
         )
         raise ArgumentError(message)
     session = explainer.model.open_session()
-    canvas = _Easel(explainer, session).canvas(image, as_targets(target), 0)
-    pixels = as_image("image", image)
-    jobs = [Job(canvas, 0, explainer.search, _root(made, pixels)) for made in members_of]
+    easel = _Easel(explainer, session)
+    pixels = easel.pixels(image)
+    roots = [_root(made, pixels) for made in members_of]
+    canvas = easel.canvas(pixels, roots[0], as_targets(target), 0)
+    jobs = [Job(canvas, 0, explainer.search, root) for root in roots]
     settings = _settings(explainer)
     for _ in run([jobs], session, progress):
         pass  # results are read below, in the order of the shifts
@@ -215,15 +218,19 @@ class _Easel:
     """Makes the canvases of one run."""
 
     def __init__(self, explainer: Explainer, session: Session) -> None:
-        self._partition, self._put = explainer.partition, session.put
+        self._put = session.put
         self._backdrop = Backdrop(explainer.baseline, session.put)
 
-    def canvas(self, image: Any, targets: tuple[Target, ...], position: int) -> Canvas:
+    def pixels(self, image: Any) -> Any:
+        """Return the image as partitions, baselines and samplers see it: it stays as it is."""
         pixels = as_image("image", image).view()
-        # Baselines, partitions and samplers of others see it too: it stays as it is.
         pixels.flags.writeable = False
+        return pixels
+
+    def canvas(
+        self, pixels: Any, root: Region, targets: tuple[Target, ...], position: int
+    ) -> Canvas:
         stand_ins = self._backdrop.behind(pixels)
-        root = _root(self._partition, pixels)
         return Canvas(pixels, stand_ins, root, targets, put=self._put, position=position)
 
 

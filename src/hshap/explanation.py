@@ -18,7 +18,7 @@ from hshap.display import as_html, as_text
 from hshap.errors import ArgumentError
 from hshap.plot import draw
 from hshap.reading import reread
-from hshap.regions import Region, blocks, extent, touching
+from hshap.regions import Region, blocks, touching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap.search import Game
+
+
+MOST_SIZES = 64
 
 
 class Finding(NamedTuple):
@@ -38,13 +41,13 @@ class Finding(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What is found where leaves may have sides up to `min_size`.
+    """What is found where regions of up to `min_area` pixels are leaves.
 
-    `area` is the found share of the image, `mass` the sum of `attribution()`.
+    `found` is the share of the image that is, `mass` the sum of `attribution()`.
     """
 
-    min_size: int
-    area: float
+    min_area: int
+    found: float
     mass: float
 
 
@@ -146,21 +149,25 @@ class Explanation:
         A region becomes a leaf as soon as no axis is longer than `min_size`, or as it has at most
         `min_area` pixels. This equals a new run at that size wherever every axis is split alike,
         and always for `Bisection` with one `min_size` for all axes. `min_size="auto"` ends where no
-        part is enough alone.
+        part is enough alone; a run that did so stays one at any size.
         """
         return reread(
             self, min_size=min_size, min_area=min_area, tolerance=tolerance, percentile=percentile
         )
 
     def sizes(self) -> tuple[Reading, ...]:
-        """Return what is found at every size that regions of this run have, the finest first.
+        """Return what is found at the sizes that regions of this run have, the finest first.
 
-        A size is the longest side, in pixels, that a leaf may have. No model call is made.
+        The first is the run as it is; each equals `at(min_area=...)`. No model call is made. At
+        most 64 sizes are taken, evenly.
         """
-        split = {max(extent(game.region, self.grid)) for game in self.games}
-        own = max((max(extent(leaf, self.grid)) for leaf in self.leaves), default=1)
-        coarser = [(side, self.at(min_size=side)) for side in sorted(split) if side > own]
-        return tuple(_reading(side, read) for side, read in [(own, self), *coarser])
+        every = [part.size for game in self.games for part in (game.region, *game.children)]
+        least = self.settings.get("partition", {}).get("min_area")
+        own = max(min(every), least if isinstance(least, int) else 1)
+        coarser = np.unique([game.region.size for game in self.games if game.region.size > own])
+        few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))
+        chosen = [own, *coarser[few].tolist()] if len(coarser) else [own]
+        return tuple(_reading(area, self.at(min_area=area)) for area in chosen)
 
     @cached_property
     def audit(self) -> Audit:
@@ -259,9 +266,9 @@ class Explanation:
         return shares
 
 
-def _reading(side: int, read: Explanation) -> Reading:
-    area = sum(leaf.size for leaf in read.leaves) / prod(read.grid)
-    return Reading(side, area, read.games[0].total - read.residual)
+def _reading(area: int, read: Explanation) -> Reading:
+    found = sum(leaf.size for leaf in read.leaves) / prod(read.grid)
+    return Reading(area, found, read.games[0].total - read.residual)
 
 
 def _around(pieces: list[tuple[Any, float]]) -> Finding:

@@ -138,11 +138,14 @@ def _root(image: NDArray[Any], min_size: Any, rule: Callable[[Box], Any]) -> Box
 
 
 def _least(min_size: Any) -> int | tuple[int, ...] | Literal["auto"]:
-    return (
-        AUTO
-        if isinstance(min_size, str) and min_size == AUTO
-        else checks.sides("min_size", min_size)
+    if not isinstance(min_size, str):
+        return checks.sides("min_size", min_size)
+    if min_size == AUTO:
+        return AUTO
+    message = (
+        f'min_size must be a whole number or "auto", got {min_size!r}; pass 1 or more, or "auto"'
     )
+    raise ArgumentError(message)
 
 
 def _limits(min_size: Any, box: Box) -> tuple[int, ...]:

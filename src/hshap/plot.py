@@ -75,8 +75,9 @@ def _draw_picture(axes: Any, image: Any, heat: NDArray[Any]) -> Any:
     if picture is not None:
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     # Where the map is 0, the image is seen as it is.
-    opacity = np.where(plane == 0, 0.0 if picture is not None else 1.0, OPACITY)
-    limit = float(np.abs(heat).max()) or 1.0
+    nothing = (plane == 0) | np.isnan(plane)
+    opacity = np.where(nothing, 0.0 if picture is not None else 1.0, OPACITY)
+    limit = float(np.nan_to_num(np.abs(heat)).max()) or 1.0
     mapped = axes.imshow(
         plane, cmap="coolwarm", vmin=-limit, vmax=limit, alpha=opacity, interpolation="nearest"
     )

@@ -13,7 +13,7 @@ import numpy as np
 from hshap import checks
 from hshap.errors import ArgumentError
 from hshap.recipes import describe
-from hshap.regions import Index, Region, extent
+from hshap.regions import Index, Region, extent, is_adaptive
 from hshap.search import BreadthFirst, DepthFirst, Found, Game
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ def reread(
     """Return what the same search finds in the recorded games at coarser or stricter settings."""
     search = _search(explanation.settings, tolerance=tolerance, percentile=percentile)
     partition = explanation.settings.get("partition", {})
-    adaptive, limits, area = _is_auto(partition), None, 0
+    adaptive = is_adaptive(explanation.games[0].region) or _is_auto(partition)
+    limits, area = None, 0
     if isinstance(min_size, str) and min_size == "auto":
         adaptive, min_size = True, None
-        partition = _renamed(partition, "auto")
+        partition = _marked(partition)
     if min_size is not None:
         sides = checks.sides("min_size", min_size)
         limits = checks.per_axis("min_size", sides, len(explanation.grid))
@@ -176,18 +177,18 @@ def _is_auto(partition: Mapping[str, Any]) -> bool:
     return "auto" in sizes or bool(partition.get("adaptive"))
 
 
-def _renamed(partition: Mapping[str, Any], size: str) -> Any:
-    """Return a partition's description with another size, whatever it calls it."""
+def _marked(partition: Mapping[str, Any]) -> Any:
+    """Return a partition's description with the note that its regions size themselves."""
     if "partition" in partition:
-        return {**partition, "partition": _renamed(partition["partition"], size)}
-    return {**partition, "min_area" if "min_area" in partition else "min_size": size}
+        return {**partition, "partition": _marked(partition["partition"])}
+    return {**partition, "adaptive": True}
 
 
 def _larger(partition: Mapping[str, Any], area: int) -> Any:
     """Return a partition's description with a larger `min_area`."""
     if "partition" in partition:
         return {**partition, "partition": _larger(partition["partition"], area)}
-    old = partition.get("min_area", 1)
+    old = partition.get("min_area", "auto")
     if old != "auto" and area < old:
         message = f"min_area={area} is finer than the {old} of this run; explain again"
         raise ArgumentError(message)

@@ -88,7 +88,7 @@ def _equal(self: Any, other: Any) -> bool:
     mine, theirs = _values(self), _values(other)
     return all(
         np.array_equal(mine[name], theirs[name])
-        if isinstance(mine[name], np.ndarray)
+        if isinstance(mine[name], np.ndarray) or isinstance(theirs[name], np.ndarray)
         else bool(mine[name] == theirs[name])
         for name in mine
     )

@@ -52,8 +52,28 @@ Rule = Callable[[Any], tuple[Region, ...]]
 """Gives a region's parts."""
 
 
+class _Splitting:
+    """Remembers its parts: a search asks whether a region can be split before its game is played.
+
+    Copies forget them: a deep tree, region in region, would be more than pickle can follow.
+    """
+
+    rule: Rule | None
+
+    def split(self) -> tuple[Region, ...]:
+        """Return the parts that the region's rule gives; without a rule it is a leaf."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Region, ...]:
+        return () if self.rule is None else self.rule(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_parts"}
+
+
 @dataclass(frozen=True)
-class Box:
+class Box(_Splitting):
     """A block of pixels from `start` up to, not including, `stop`.
 
     >>> Box((0, 0), (2, 3)).size
@@ -84,18 +104,9 @@ class Box:
         """Number of pixels."""
         return prod(self.shape)
 
-    def split(self) -> tuple[Region, ...]:
-        """Return the parts that the box's rule gives; a box without a rule is a leaf."""
-        return self._parts
-
-    @cached_property
-    def _parts(self) -> tuple[Region, ...]:
-        # Remembered: a search asks whether a box can be split before its game is played.
-        return () if self.rule is None else self.rule(self)
-
 
 @dataclass(frozen=True)
-class Rolled:
+class Rolled(_Splitting):
     """A block that runs over the border of the grid and goes on at the other side."""
 
     start: tuple[int, ...]
@@ -119,17 +130,9 @@ class Rolled:
         """Number of pixels."""
         return prod(self.shape)
 
-    def split(self) -> tuple[Region, ...]:
-        """Return the parts that the block's rule gives."""
-        return self._parts
-
-    @cached_property
-    def _parts(self) -> tuple[Region, ...]:
-        return () if self.rule is None else self.rule(self)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pixels:
+class Pixels(_Splitting):
     """Any set of pixels, by their positions in the flattened grid, in any order.
 
     `flat` may be a view of a larger array: nothing else is kept for each pixel, since a tree over a
@@ -150,14 +153,6 @@ class Pixels:
     def size(self) -> int:
         """Number of pixels."""
         return len(self.flat)
-
-    def split(self) -> tuple[Region, ...]:
-        """Return the parts that the set's rule gives."""
-        return self._parts
-
-    @cached_property
-    def _parts(self) -> tuple[Region, ...]:
-        return () if self.rule is None else self.rule(self)
 
     @cached_property
     def _digest(self) -> str:
@@ -251,7 +246,7 @@ def blocks(region: Region, grid: tuple[int, ...]) -> list[Bounds]:
         spans = zip(region.start, region.shape, grid, strict=True)
         corners = product(*(_wrapped_spans(a, a + n, side) for a, n, side in spans))
         return [(tuple(a for a, _ in c), tuple(b for _, b in c)) for c in corners]
-    axes = _coordinates(region, grid)
+    axes = region.index if isinstance(region, Pixels) else _coordinates(region, grid)
     return [(tuple(int(a.min()) for a in axes), tuple(int(a.max()) + 1 for a in axes))]
 
 

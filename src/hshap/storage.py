@@ -1,6 +1,6 @@
 """Explanations in one file: compressed arrays and a JSON header, never pickle.
 
-Version 1 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
+Version 2 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
 Boxes are stored by their corners, rolled blocks too; any other region as its runs of pixels.
 """
 
@@ -12,14 +12,13 @@ import tempfile
 import zipfile
 import zlib
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hshap.errors import FormatError
-from hshap.regions import Box, Pixels, Region, Rolled, mask
+from hshap.regions import Box, Pixels, Region, Rolled, is_adaptive, mask
 from hshap.search import Game
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from hshap.explanation import Explanation
 
 FORMAT = "hshap explanation"
-VERSION = 1
+VERSION = 2
 BOX, ROLLED, PIXELS = range(3)
 # What NumPy and zipfile raise for files that are something else, or damaged.
 UNREADABLE = (
@@ -70,6 +69,7 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     arrays |= _pack(list(regions), explanation.grid)
     header = {"format": FORMAT, "version": VERSION, "grid": list(explanation.grid)}
     header |= {name: getattr(explanation, name) for name in PLAIN}
+    header["adaptive"] = is_adaptive(games[0].region)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     _replace(Path(path), arrays)
 
@@ -102,7 +102,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _fields(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     grid = tuple(header["grid"])
-    regions = _unpack(arrays, grid)
+    regions = _unpack(arrays, grid, adaptive=header["adaptive"])
     by_number = regions.__getitem__
     players = arrays["game_players"]
     children = _cut(arrays["game_children"], players)
@@ -138,7 +138,10 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any
         else:
             kinds.append(PIXELS)
             corners.append((grid, grid))
-            free.append(_runs(mask((region,), grid)))
+            flat = (
+                region.flat if isinstance(region, Pixels) else np.flatnonzero(mask((region,), grid))
+            )
+            free.append(_runs(np.sort(flat)))
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
         "region_corners": np.array(corners, dtype=np.int64),
@@ -147,35 +150,39 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any
     }
 
 
-def _unpack(arrays: dict[str, NDArray[Any]], grid: tuple[int, ...]) -> list[Region]:
+def _unpack(
+    arrays: dict[str, NDArray[Any]], grid: tuple[int, ...], *, adaptive: bool
+) -> list[Region]:
     free = iter(_cut(arrays["region_runs"], arrays["region_sizes"]))
     regions: list[Region] = []
     for kind, (first, second) in zip(
         arrays["region_kind"], arrays["region_corners"].tolist(), strict=True
     ):
         if kind == BOX:
-            regions.append(Box(tuple(first), tuple(second)))
+            regions.append(Box(tuple(first), tuple(second), adaptive=adaptive))
         elif kind == ROLLED:
-            regions.append(Rolled(tuple(first), tuple(second), grid))
+            regions.append(Rolled(tuple(first), tuple(second), grid, adaptive=adaptive))
         else:
-            regions.append(Pixels(_pixels(next(free), grid), grid))
+            regions.append(Pixels(_pixels(next(free)), grid, adaptive=adaptive))
     return regions
 
 
-def _runs(inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return where runs of pixels in the flattened grid begin and end, in turn.
+def _runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return where runs of sorted pixels begin and end, in turn.
 
     Regions of one tree hold each other: stored pixel by pixel, they would fill the file.
     """
-    edges = np.diff(inside.ravel().view(np.int8), prepend=0, append=0)
-    return np.flatnonzero(edges)
+    after = np.flatnonzero(np.diff(flat) > 1)
+    starts = flat[np.concatenate([[0], after + 1])]
+    stops = flat[np.concatenate([after, [len(flat) - 1]])] + 1
+    return np.stack([starts, stops], axis=1).ravel()
 
 
-def _pixels(runs: NDArray[np.int64], grid: tuple[int, ...]) -> NDArray[np.intp]:
-    edges = np.zeros(prod(grid) + 1, dtype=np.int8)
-    edges[runs[::2]] += 1
-    edges[runs[1::2]] -= 1
-    return np.flatnonzero(np.cumsum(edges[:-1]))
+def _pixels(runs: NDArray[np.int64]) -> NDArray[np.intp]:
+    starts, lengths = runs[::2], np.diff(runs)[::2]
+    ends = np.cumsum(lengths)
+    # Each pixel's number, moved by how far its run's start is ahead of its place in the list.
+    return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[np.float64]:

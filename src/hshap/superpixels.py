@@ -23,6 +23,7 @@ MIN_AREA = 25
 MAX_AREA = 400
 POSITION = 3.0
 MOST_PARTS = 4
+DISTURBANCE = 0.02  # of the image's range, by a seed
 
 
 @recipe
@@ -55,7 +56,13 @@ class Superpixels:
     merges: Any = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.min_area, str) and self.min_area == AUTO):
+        if isinstance(self.min_area, str) and self.min_area != AUTO:
+            message = (
+                f'min_area must be a whole number or "auto", got {self.min_area!r}; '
+                'pass 1 or more, or "auto"'
+            )
+            raise ArgumentError(message)
+        if self.min_area != AUTO:
             least = checks.integer("min_area", self.min_area, minimum=1)
             object.__setattr__(self, "min_area", least)
         most = checks.integer("max_area", self.max_area, minimum=1)
@@ -93,6 +100,7 @@ class Superpixels:
         >>> [part.size for part in Superpixels.from_labels(halves)(np.zeros((3, 4, 4))).split()]
         [8, 8]
         """
+        _refuse_none("labels", labels)
         return cls(min_area=min_area, parts=parts, position=position, labels=labels)
 
     @classmethod
@@ -115,6 +123,8 @@ class Superpixels:
         >>> [part.size for part in partition(np.zeros((1, 2, 3))).split()]
         [2, 4]
         """
+        _refuse_none("labels", labels)
+        _refuse_none("merges", merges)
         return cls(min_area=min_area, parts=parts, labels=labels, merges=merges)
 
     def __call__(self, image: Any) -> Region:
@@ -132,7 +142,13 @@ class Superpixels:
 
     def tree(self, image: Any) -> MergeTree:
         """Return the segments of an image and how they merge."""
+        # Whole numbers will do here: only models insist on fractions.
         pixels = to_numpy("image", image)
+        if pixels.ndim < 2 or not pixels.size:
+            message = (
+                f"image has shape {pixels.shape}; pass (channels, *grid), with a pixel at least"
+            )
+            raise ArgumentError(message)
         grid = pixels.shape[1:]
         if self.labels is not None and self.labels.shape != grid:
             message = (
@@ -148,6 +164,12 @@ class Superpixels:
         return MergeTree(labels, link(labels, looks, self.position))
 
 
+def _refuse_none(name: str, value: Any) -> None:
+    if value is None:
+        message = f"{name} is None; pass an array, or use Superpixels() to let it segment"
+        raise ArgumentError(message)
+
+
 def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
     """Return the channels of each pixel `(pixels, channels)`, scaled so that any range will do."""
     values = image.reshape(len(image), -1).T.astype(np.float64)
@@ -155,11 +177,14 @@ def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
         message = "image holds values that are not finite; replace them before it is segmented"
         raise ArgumentError(message)
     low, high = float(values.min()), float(values.max())
-    scaled = (values - low) / ((high - low or 1.0) * len(image) ** 0.5)
+    if math.isinf(high - low):  # halves of huge values still have a range
+        values, low, high = values / 2, low / 2, high / 2
+    if high == low:
+        return np.zeros(values.shape, dtype=np.float32)
+    scaled = (values - low) / (high - low)
     if seed is not None:
-        rng = np.random.default_rng(seed)
-        scaled += rng.normal(0.0, 0.02, scaled.shape)
-    return scaled.astype(np.float32)
+        scaled += np.random.default_rng(seed).normal(0.0, DISTURBANCE, scaled.shape)
+    return (scaled / len(image) ** 0.5).astype(np.float32)
 
 
 def _numbered(labels: Any) -> NDArray[np.intp]:
@@ -180,9 +205,12 @@ def _checked(merges: Any, labels: NDArray[np.intp] | None) -> NDArray[np.intp]:
         raise ArgumentError(message)
     segments = int(labels.max()) + 1
     found = to_numpy("merges", merges)
-    if not len(found):
-        found = np.zeros((0, 2))
     rows = segments - 1
+    if not found.size and not rows:
+        found = np.zeros((0, 2))
+    if found.dtype.kind not in "iuf" or (found.ndim == 2 and (found[:, :2] % 1).any()):
+        message = f"merges must hold whole numbers of nodes, got {found.dtype}; pass such an array"
+        raise ArgumentError(message)
     if found.ndim != 2 or found.shape[0] != rows or found.shape[1] < 2:
         message = (
             f"merges has shape {found.shape}, but {segments} segments take {rows} merges; "

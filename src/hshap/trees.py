@@ -91,22 +91,24 @@ class Segment:
 
     def __call__(self, region: Pixels) -> tuple[Region, ...]:
         """Return the parts of the node's region."""
-        return _pieces(region, self.min_area, self.parts)
+        return _pieces(region, self.parts)
 
     def two(self, region: Pixels) -> tuple[Pixels, ...]:
-        """Return the two nodes that were merged, or two halves of a segment."""
+        """Return the two nodes that were merged, or two halves of a segment; none if a leaf."""
+        if region.size <= self.min_area:
+            return ()
         parts = self.tree.parts(self.node)
         if parts:
             return tuple(replace(self, node=part).region() for part in parts)
-        return Halves(self.max_area, self.parts).two(region) if region.size > self.max_area else ()
+        return Halves(self.max_area, self.parts).two(region)
 
 
 @dataclass(frozen=True)
 class Halves:
     """The rule of pixels that nothing parts but their place: halve them along their longest axis.
 
-    Both halves hold as many pixels, give or take a line: no cut leaves a sliver. A region of at
-    most `max_area` pixels is a leaf.
+    The cut is where both halves hold about as many pixels. A region of at most `max_area` pixels is
+    a leaf.
     """
 
     max_area: float
@@ -114,10 +116,12 @@ class Halves:
 
     def __call__(self, region: Pixels) -> tuple[Region, ...]:
         """Return the parts of the region."""
-        return _pieces(region, self.max_area, self.parts)
+        return _pieces(region, self.parts)
 
     def two(self, region: Pixels) -> tuple[Pixels, ...]:
-        """Return the two halves."""
+        """Return the two halves; none if a leaf."""
+        if region.size <= self.max_area:
+            return ()
         axes = [np.asarray(axis) for axis in region.index]
         longest = max(axes, key=lambda axis: int(axis.max() - axis.min()))
         low, high = int(longest.min()), int(longest.max())
@@ -129,14 +133,14 @@ class Halves:
         )
 
 
-def _pieces(region: Pixels, min_area: float, parts: int) -> tuple[Region, ...]:
+def _pieces(region: Pixels, parts: int) -> tuple[Region, ...]:
     """Split in two, and the largest piece that can be in two again, until there are `parts`."""
     pieces, whole = [region], list[Pixels]()
     while pieces and len(pieces) + len(whole) < parts:
         largest = max(range(len(pieces)), key=lambda i: pieces[i].size)
         piece = pieces.pop(largest)
         rule: Any = piece.rule
-        two = rule.two(piece) if piece.size > min_area else ()
+        two = rule.two(piece)
         pieces[largest:largest] = two
         whole += () if two else (piece,)
     found = (*pieces, *whole)
