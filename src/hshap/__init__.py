@@ -2,6 +2,7 @@
 
 from hshap import metrics, theory
 from hshap.audit import Audit
+from hshap.bags import Bags
 from hshap.baselines import (
     Blur,
     Conditional,
@@ -36,6 +37,7 @@ from hshap.version import __version__
 __all__ = [
     "ArgumentError",
     "Audit",
+    "Bags",
     "Batched",
     "Bisection",
     "Blur",

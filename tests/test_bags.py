@@ -1,0 +1,117 @@
+"""Bags of tiles give the numbers of the model that sees all tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hshap import (
+    ArgumentError,
+    Bags,
+    Bisection,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Fixed,
+    References,
+    Superpixels,
+)
+
+RNG = np.random.default_rng(0)
+SHAPE = (6, 9, 14)
+WEIGHTS = RNG.normal(size=(6, 3))
+
+
+def tiles_of(batch):
+    return np.moveaxis(batch.reshape(*batch.shape[:2], -1), 1, 2)
+
+
+def mean_model(batch):
+    return np.tanh(tiles_of(batch).mean(axis=1) @ WEIGHTS)
+
+
+def attention_model(batch):
+    tiles = tiles_of(batch)
+    weights = np.exp(tiles[..., :1])
+    return (weights * tiles).sum(axis=1) / weights.sum(axis=1) @ WEIGHTS
+
+
+def max_model(batch):
+    return (tiles_of(batch) @ WEIGHTS).max(axis=1)
+
+
+BAGS = {
+    "mean": (
+        mean_model,
+        Bags(
+            lambda tiles: np.concatenate([tiles, np.ones((len(tiles), 1))], axis=1),
+            lambda bags: np.tanh(bags[:, :-1] / bags[:, -1:] @ WEIGHTS),
+        ),
+    ),
+    "attention": (
+        attention_model,
+        Bags(
+            lambda tiles: np.concatenate(
+                [np.exp(tiles[:, :1]) * tiles, np.exp(tiles[:, :1])], axis=1
+            ),
+            lambda bags: bags[:, :-1] / bags[:, -1:] @ WEIGHTS,
+        ),
+    ),
+    "max": (max_model, Bags(lambda tiles: tiles @ WEIGHTS, lambda bags: bags, pool="max")),
+}
+
+
+@pytest.mark.parametrize("name", BAGS)
+@pytest.mark.parametrize(
+    "baseline",
+    [Constant(0.1), Fixed(RNG.random(SHAPE)), References(RNG.random((3, *SHAPE)))],
+    ids=lambda baseline: type(baseline).__name__,
+)
+@pytest.mark.parametrize("partition", [Bisection(2), Dyadic(3), Superpixels(4)], ids=str)
+def test_bags_give_what_the_whole_model_gives(name, baseline, partition):
+    model, bags = BAGS[name]
+    image = RNG.random(SHAPE)
+    dense, quick = (
+        Explainer(made, baseline=baseline, partition=partition).explain(image, target=1)
+        for made in (model, bags)
+    )
+    assert [game.region for game in dense.games] == [game.region for game in quick.games]
+    for one, other in zip(dense.games, quick.games, strict=True):
+        assert np.allclose(one.values, other.values, atol=1e-12)
+
+
+def test_many_slides_of_several_sizes():
+    model, bags = BAGS["mean"]
+    images = [RNG.random((6, 8, 8)), RNG.random((6, 5, 12)), RNG.random((6, 8, 8))]
+    for made in Explainer(bags, Constant(0.0), Bisection(2)).explain_many((i, 0) for i in images):
+        dense = Explainer(model, Constant(0.0), Bisection(2)).explain(images[made.position], 0)
+        assert np.allclose(made.attribution(), dense.attribution())
+
+
+def test_slides_are_let_go_of(monkeypatch):
+    monkeypatch.setattr("hshap.bags.SLIDES", 3)
+    model, bags = BAGS["attention"]
+    images = [RNG.random((6, 4, 4)) for _ in range(30)]
+    for made in Explainer(bags, Constant(0.0), Bisection(1)).explain_many((i, 0) for i in images):
+        dense = Explainer(model, Constant(0.0), Bisection(1)).explain(images[made.position], 0)
+        assert np.allclose(made.attribution(), dense.attribution())
+
+
+def test_a_hundred_thousand_tiles():
+    image = RNG.random((16, 316, 317), dtype=np.float32) * 0.1
+    image[0, 200:203, 77:80] = 5.0
+    bags = Bags(lambda tiles: tiles[:, :1], lambda bags: bags, pool="max")
+    found = Explainer(bags, Constant(0.0), Bisection(4), DepthFirst(1.0)).explain(image, target=0)
+    assert 0 < (found.saliency() > 0).sum() <= 64
+    assert (found.saliency() > 0)[201, 78]
+
+
+def test_mistakes_are_answered():
+    with pytest.raises(ArgumentError, match="pool must be one of sum, max, got 'mean'"):
+        Bags(np.abs, np.abs, pool="mean")
+    with pytest.raises(ArgumentError, match="embed must be a function of arrays, got 3"):
+        Bags(3, np.abs)
+    wrong = Bags(lambda tiles: tiles[:3], lambda bags: bags)
+    with pytest.raises(ArgumentError, match=r"embed returned shape \(3, 6\) for 126 tiles"):
+        Explainer(wrong, Constant(0.0), Bisection(2)).explain(RNG.random(SHAPE), target=0)
