@@ -99,6 +99,14 @@ def trees() -> None:
 
 
 @app.command()
+def linkage() -> None:
+    """Compare trees linked by colour, texture and place."""
+    from benchmarks import linkage as comparison
+
+    comparison.run()
+
+
+@app.command()
 def audit() -> None:
     """Damage networks on purpose, and see whether the audit tells their explanations."""
     from benchmarks import audit as damage
