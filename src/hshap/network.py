@@ -29,6 +29,7 @@ class Step:
     args: tuple[Any, ...]
     options: dict[str, Any]
     rule: Rule | None
+    in_place: bool = False
 
 
 class Network:
@@ -51,9 +52,11 @@ class Network:
         constants: dict[fx.Node, Any] = {}
         for node in traced.graph.nodes:
             self._add(traced, node, spatial, constants)
-        self.watched = _watched(self.steps)
+        self.watched, self._overwritten = _watched(self.steps), _overwritten(self.steps)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
+        if _read_after(self.steps, self._overwritten):
+            self.reason = "it reads what it has overwritten in place"
 
     def _add(
         self,
@@ -76,7 +79,8 @@ class Network:
             act, rule = _operation(traced, node, spatial, constants)
             kind = _kind(traced, node)
             options = dict(node.kwargs)
-            self.steps.append(Step(node.name, kind, act, node.args, options, rule))
+            in_place = _works_in_place(node, act)
+            self.steps.append(Step(node.name, kind, act, node.args, options, rule, in_place))
             # A mean over all places leaves nothing to be local.
             spatial[node] = rule is not None and not _ends_space(rule)
 
@@ -85,14 +89,19 @@ class Network:
 
         Of the others only the shape is kept.
         """
-        values: dict[str, Any] = {self._input: image}
+        values: dict[str, Any] = {self._input: image.clone()}
         kept: Anchors = {self._input: image}
         for step in self.steps:
             value = step.act(*_filled(step.args, values), **_filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
-                kept[step.name] = value if step.name in self.watched else value.to("meta")
+                kept[step.name] = self._kept(step.name, value)
         return kept, _filled(self._output, values)
+
+    def _kept(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        if name not in self.watched:
+            return value.to("meta")
+        return value.clone() if name in self._overwritten else value
 
     def run(self, patch: Patch, anchors: Anchors) -> torch.Tensor:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
@@ -171,6 +180,34 @@ def _watched(steps: Sequence[Step]) -> set[str]:
         if step.rule is not None and _ends_space(step.rule):
             names.add(step.name)
     return names
+
+
+def _works_in_place(node: fx.Node, act: Any) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(act, "inplace", False))
+    name = str(getattr(node.target, "__name__", node.target))
+    named_so = name.endswith("_") and not name.endswith("__")
+    return named_so or name in {"iadd", "isub", "imul", "itruediv"} or "inplace" in node.kwargs
+
+
+def _overwritten(steps: Sequence[Step]) -> dict[str, int]:
+    """Return the names of activations that a step writes over, with the number of the step."""
+    found: dict[str, int] = {}
+    for number, step in enumerate(steps):
+        if step.in_place and step.args and isinstance(step.args[0], fx.Node):
+            found[step.args[0].name] = number
+    return found
+
+
+def _read_after(steps: Sequence[Step], overwritten: dict[str, int]) -> bool:
+    """Tell whether a step reads what an earlier one has overwritten."""
+    late: list[bool] = []
+    for number, step in enumerate(steps):
+        map_arg(
+            (step.args, step.options),
+            lambda node, number=number: late.append(overwritten.get(node.name, number) < number),
+        )
+    return any(late)
 
 
 def _fits(args: Any) -> bool:
