@@ -32,6 +32,7 @@ from hshap.search import BreadthFirst, DepthFirst, Found, Game
 from hshap.shapley import shapley
 from hshap.spin import Spin
 from hshap.superpixels import Superpixels
+from hshap.tokens import Tokens
 from hshap.version import __version__
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Spin",
     "Still",
     "Superpixels",
+    "Tokens",
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
