@@ -84,7 +84,7 @@ class Synthetic:
 
     def _drawn(self, split: str, crosses: int) -> Iterator[Example]:
         # Seeds that no training, validation or test set of train_synthetic.py was drawn from.
-        stream = {"validation": 1, "test": 2, "choice": 3}[split]
+        stream = {"validation": 1, "test": 2, "choice": 3, "fresh": 4}[split]
         rng = np.random.default_rng([SEED, stream, crosses])
         index = 0
         while True:

@@ -140,7 +140,15 @@ def test_the_curve_over_sizes_is_what_reading_at_each_gives():
 
 
 @pytest.mark.parametrize(
-    "partition", [Bisection((2, 10)), Dyadic((2, 12)), Bisection(4), Superpixels(25), AUTO[0]]
+    "partition",
+    [
+        Bisection((2, 10)),
+        Dyadic((2, 12)),
+        Bisection(4),
+        Superpixels(25),
+        Shifted(Superpixels(25), 1),
+        AUTO[0],
+    ],
 )
 def test_there_is_a_curve_whatever_the_partition_and_also_of_nothing(partition):
     empty = explain(np.zeros((1, 4, 9)), any_marked, partition).sizes()

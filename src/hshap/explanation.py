@@ -162,7 +162,10 @@ class Explanation:
         most 64 sizes are taken, evenly.
         """
         every = [part.size for game in self.games for part in (game.region, *game.children)]
-        least = self.settings.get("partition", {}).get("min_area")
+        inner = self.settings.get("partition", {})
+        while "partition" in inner:  # the one that another moves
+            inner = inner["partition"]
+        least = inner.get("min_area")
         own = max(min(every), least if isinstance(least, int) else 1)
         coarser = np.unique([game.region.size for game in self.games if game.region.size > own])
         few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))

@@ -7,7 +7,7 @@ batch have rectangles of one size at places of their own. Needs torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ Place = tuple[int, ...]
 class Patch:
     """Rectangles `(rows, channels, *size)` at `starts` of a tensor that else equals `anchor`.
 
-    `anchor` is `(1, channels, *grid)`, or only its shape is known (None) where nobody looks at it.
+    `anchor` is `(1, channels, *grid)`, or a meta tensor of its shape where nobody looks at it.
     """
 
     data: Tensor
@@ -58,10 +58,6 @@ class Patch:
         for row, start, data in zip(out, self.starts, self.data, strict=True):
             row[(slice(None), *map(_span, start, self.size))] = data
         return out
-
-    def cut(self, anchor: Tensor, change: Callable[[Tensor], Tensor]) -> Patch:
-        """Return a pointwise change of the patch, with the anchor's."""
-        return replace(self, data=change(self.data), anchor=anchor)
 
 
 def _span(start: int, length: int) -> slice:
