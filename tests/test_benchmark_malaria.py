@@ -19,7 +19,6 @@ from benchmarks.training.judge_smears import scores
 from benchmarks.training.smears import Scene, Smear, window
 
 RBC, TROPHOZOITE, RING = "red blood cell", "trophozoite", "ring"
-trained = pytest.mark.skipif(not training.BUNDLE.exists(), reason="no trained weights here")
 
 
 def entry(name, *objects, shape=(42, 61)):
@@ -226,7 +225,6 @@ def test_calibration_puts_zero_between_the_classes():
     assert (logits[2:] > 0).all()
 
 
-@trained
 def test_trained_network_is_ready_for_use():
     model = training.load()
     assert not model.training
@@ -239,14 +237,12 @@ def test_trained_network_is_ready_for_use():
     assert seen[0].shape[::2] == (2, 8)
 
 
-@trained
 def test_an_empty_field_is_clearly_negative():
     plain = torch.full((1, 3, 300, 400), 0.85)
     with torch.no_grad():
         assert (training.load()(plain) < -1).all()
 
 
-@trained
 def test_scores_of_the_real_images_are_those_on_record():
     try:
         given = Malaria().examples("test")

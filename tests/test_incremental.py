@@ -261,15 +261,19 @@ def test_any_baseline_works(baseline):
     same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), baseline)
 
 
-def test_memory_is_bounded():
-    model = NETWORKS["residual"]
-    session = Incremental(model, max_memory=1000).open_session()
-    image = np.zeros(SHAPE, np.float32)
-    explainer = Explainer(Incremental(model, max_memory=1000), Constant(0.1), Bisection(6))
-    assert isinstance(session, IncrementalSession)
-    assert explainer.explain(image, target=0).evaluations
-    same_as_batched(model, SHAPE, Bisection(6), Constant(0.1), max_memory=1000)
-    same_as_batched(model, SHAPE, Bisection(6), Constant(0.1), max_memory=10**6)
+@pytest.mark.parametrize("most", [1000, 100_000, 10**6])
+def test_memory_is_bounded(most, monkeypatch):
+    kept, whole = [], IncrementalSession._anchor
+
+    def watched(session, array):
+        found = whole(session, array)
+        kept.append(sum(anchor.bytes for anchor in session._anchors.values()))
+        return found
+
+    monkeypatch.setattr(IncrementalSession, "_anchor", watched)
+    same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.1), max_memory=most)
+    assert max(kept) <= most
+    assert bool(max(kept)) == (most > 1000)
 
 
 def test_many_images_share_what_is_kept_of_the_baseline():
