@@ -7,6 +7,7 @@ the baseline's, which is computed once. Where little is hidden, the whole image 
 from __future__ import annotations
 
 import time
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
@@ -34,6 +35,7 @@ ROWS = 64  # that are scored together, if their rectangles are small
 PIXELS = 2**20  # of all rectangles together: activations should stay in the cache
 ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
 WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
+QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
 MEMORY = 2 * 2**30
 
 
@@ -44,7 +46,9 @@ class Incremental:
     `model` is a torch module in eval mode, best one made of convolutions: what sees all places at
     once runs on whole tensors, and everything after it. The baseline's activations, and the
     image's where little is hidden, are kept, up to `max_memory` bytes; where that is not enough,
-    and where it would be slower, inputs are run as a whole. `report` tells layer by layer.
+    and where it would be slower, inputs are run as a whole; a warning says so where none can be run
+    in part. `report` tells layer by layer. Batch norms are folded into convolutions.
+    `channels_last` is for pictures: on many CPUs and GPUs it is the faster layout.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU()).eval()
@@ -57,6 +61,7 @@ class Incremental:
     model: Any
     batch_size: int | None = None
     max_memory: int = MEMORY
+    channels_last: bool = False
 
     def __post_init__(self) -> None:
         torch = require("torch", extra="torch", what="Incremental")
@@ -68,12 +73,14 @@ class Incremental:
             raise ArgumentError(message)
         most = checks.integer("max_memory", self.max_memory, minimum=0)
         object.__setattr__(self, "max_memory", most)
-        Batched(self.model, self.batch_size)  # checks both
+        self._dense()  # checks the others
 
     def open_session(self) -> IncrementalSession:
         """Start a run."""
-        dense = Batched(self.model, self.batch_size).open_session()
-        return IncrementalSession(self._network(), dense, self.max_memory)
+        dense = self._dense().open_session()
+        return IncrementalSession(
+            self._network(), dense, self.max_memory, channels_last=self.channels_last
+        )
 
     def report(self, shape: Sequence[int]) -> str:
         """Say how each layer runs on images of a shape, and how much of its work is left.
@@ -83,6 +90,9 @@ class Incremental:
         from hshap.network import reported  # noqa: PLC0415, torch is an optional dependency
 
         return reported(self._network(), tuple(shape))
+
+    def _dense(self) -> Batched:
+        return Batched(self.model, self.batch_size, channels_last=self.channels_last)
 
     def _network(self) -> Network:
         from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
@@ -95,26 +105,34 @@ class _Anchor:
     """An input whose activations are known."""
 
     input: Array  # kept, so that nothing else can have its identity
+    tensor: Any
     activations: dict[str, Any]
     output: NDArray[np.float64]
     seconds: float
 
     @property
     def bytes(self) -> int:
-        kept = (a for a in self.activations.values() if a.device.type != "meta")
-        return sum(a.numel() * a.element_size() for a in kept)
+        from hshap.network import size_of  # noqa: PLC0415, torch is an optional dependency
+
+        return sum(map(size_of, self.activations.values()))
 
 
 class IncrementalSession:
     """Sorts rows by what they differ from and in which rectangle, and runs each sort at once."""
 
-    def __init__(self, network: Network, dense: BatchedSession, max_memory: int) -> None:
+    def __init__(
+        self, network: Network, dense: BatchedSession, max_memory: int, *, channels_last: bool
+    ) -> None:
         self._network, self._dense, self._max_memory = network, dense, max_memory
+        self._channels_last = channels_last
         self._anchors: dict[int, _Anchor] = {}
         self._slow: set[Any] = set()
         self._measured: set[Any] = set()
+        self._paces: dict[tuple[int, ...], float] = {}  # seconds for one of many whole inputs
         self._canvas: Inputs | None = None
-        self.reason = network.reason
+        self.reason = ""
+        if network.reason:
+            self._give_up(network.reason)
 
     def put(self, array: NDArray[Any]) -> Array:
         return self._dense.put(array)
@@ -141,7 +159,7 @@ class IncrementalSession:
     def _scores(
         self, key: Any, rows: Sequence[Row], starts: Sequence[tuple[int, ...]]
     ) -> Iterable[NDArray[np.float64]]:
-        if key is None or key in self._slow:
+        if key is None or key in self._slow or self._unknown(key[0], rows):
             return self._dense_scores(rows)
         anchor, size = key
         few = max(1, min(len(rows), PIXELS // prod(size)))
@@ -152,10 +170,16 @@ class IncrementalSession:
             parts.append(self._patched(anchor, rows[some], starts[some], size))
             pace = (time.perf_counter() - begun) / len(parts[-1])
             # The second time, since the first also sets things up.
-            if key in self._measured and pace > anchor.seconds:
+            whole = self._paces.get(rows[0].canvas.shape) or anchor.seconds
+            if key in self._measured and pace > whole:
                 self._slow.add(key)
             self._measured.add(key)
         return np.concatenate(parts)
+
+    def _unknown(self, anchor: _Anchor, rows: Sequence[Row]) -> bool:
+        """Tell whether whole inputs should be run once, to learn how fast that is."""
+        shape = rows[0].canvas.shape
+        return anchor.seconds < QUICK and len(rows) > 1 and shape not in self._paces
 
     def _patched(
         self,
@@ -166,11 +190,11 @@ class IncrementalSession:
     ) -> NDArray[np.float64]:
         import torch  # noqa: PLC0415, an optional dependency
 
-        from hshap.patches import Patch  # noqa: PLC0415
+        from hshap.patches import Patch, room  # noqa: PLC0415
 
         with torch.inference_mode():
-            whole = self._tensor(anchor.input)
-            data = whole.new_empty((len(rows), whole.shape[1], *size))
+            whole = anchor.tensor
+            data = room(whole, (len(rows), whole.shape[1], *size))
             for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
                 spans = (slice(a, a + n) for a, n in zip(start, size, strict=True))
                 data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
@@ -187,7 +211,13 @@ class IncrementalSession:
     def _dense_scores(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         canvas = rows[0].canvas
         few = self._dense.capacity(canvas.shape, canvas.image.dtype.itemsize)
-        parts = [self._dense.score(rows[n : n + few]) for n in range(0, len(rows), few)]
+        parts: list[NDArray[np.float64]] = []
+        for first in range(0, len(rows), few):
+            begun = time.perf_counter()
+            parts.append(self._dense.score(rows[first : first + few]))
+            pace = (time.perf_counter() - begun) / len(parts[-1])
+            if len(parts[-1]) > 1:
+                self._paces[canvas.shape] = min(pace, self._paces.get(canvas.shape, pace))
         return np.concatenate(parts)
 
     def _differs(self, row: Row) -> tuple[_Anchor | None, tuple[int, ...], tuple[int, ...]]:
@@ -198,13 +228,18 @@ class IncrementalSession:
             return nowhere
         shown = _around([bounds for region in row.kept for bounds in blocks(region, grid)], grid)
         under = row.canvas.stand_ins(row.kept, row.draw)
+        if not row.canvas.is_still:
+            self._give_up("what the baseline shows depends on what is kept")
+            return nowhere
         if prod(shown[1]) <= prod(grid) / 2:
-            return (self._anchor(under), *shown) if row.canvas.is_still else nowhere
+            return self._anchor(under), *shown
         away = _around(_bounds(~mask(row.kept, grid)), grid)
+        if not prod(away[1]) and id(row.canvas.image) not in self._anchors:
+            return nowhere  # the image itself: its activations may never be needed
         if prod(away[1]) < prod(shown[1]):
             anchor, rectangle = self._anchor(row.canvas.image), away
         else:
-            anchor, rectangle = (self._anchor(under) if row.canvas.is_still else None), shown
+            anchor, rectangle = self._anchor(under), shown
         if anchor is None or prod(rectangle[1]) > WORTH * prod(grid):
             return nowhere
         return anchor, *rectangle
@@ -215,10 +250,8 @@ class IncrementalSession:
             if self.reason:
                 return None
             found = self._made(whole)
-            if found.bytes > self._max_memory:
-                self.reason = (
-                    f"activations of {found.bytes / 2**20:.0f} MiB are more than max_memory allows"
-                )
+            if found is None:
+                self._give_up(f"activations take more than max_memory={self._max_memory} bytes")
                 return None
         spent = found.bytes + sum(anchor.bytes for anchor in self._anchors.values())
         # What was not asked for longest goes first: the baseline is asked for by every image.
@@ -227,18 +260,35 @@ class IncrementalSession:
         self._anchors[id(whole)] = found
         return found
 
-    def _made(self, whole: Array) -> _Anchor:
+    def _give_up(self, reason: str) -> None:
+        """Run whole inputs from now on, and say why."""
+        if not self.reason:
+            message = f"Incremental runs every input as a whole: {reason}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        self.reason = reason
+
+    def _made(self, whole: Array) -> _Anchor | None:
         import torch  # noqa: PLC0415, an optional dependency
 
+        from hshap.network import TooLargeError  # noqa: PLC0415
+
         begun = time.perf_counter()
-        with torch.inference_mode():
-            activations, output = self._network.anchors(self._tensor(whole))
-        return _Anchor(whole, activations, as_scores(output, 1)[0], time.perf_counter() - begun)
+        tensor = self._tensor(whole)
+        try:
+            with torch.inference_mode():
+                activations, output = self._network.anchors(tensor, self._max_memory)
+        except TooLargeError:
+            return None
+        seconds = time.perf_counter() - begun
+        return _Anchor(whole, tensor, activations, as_scores(output, 1)[0], seconds)
 
     def _tensor(self, whole: Array) -> Any:
         import torch  # noqa: PLC0415, an optional dependency
 
-        return (torch.from_numpy(np.array(whole)) if isinstance(whole, np.ndarray) else whole)[None]
+        tensor = torch.from_numpy(np.array(whole)) if isinstance(whole, np.ndarray) else whole
+        last = self._channels_last and tensor.ndim == 3
+        layout = torch.channels_last if last else torch.contiguous_format
+        return tensor[None].contiguous(memory_format=layout)
 
 
 def _bounds(inside: NDArray[np.bool_]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -6,19 +6,33 @@ patch of the outcome. What has no rule here sees whole tensors. Needs torch.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn import functional as f
 
-from hshap.patches import Patch, Reach, joined
+from hshap.patches import Patch, Reach, enlarged, moved
 
-Rule = Callable[[Sequence[Any], torch.Tensor], Any]
-"""From the arguments, tensors among them as patches, and the outcome's anchor to the outcome."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """What an operation makes of patches.
+
+    `act` goes from the arguments, tensors among them as patches, and the outcome's anchor to the
+    outcome; None says that it cannot be done here. `looks_around` if it reads the anchors of its
+    arguments, `ends_space` if its outcome has no places any more.
+    """
+
+    act: Callable[[Sequence[Any], torch.Tensor], Any]
+    looks_around: bool = True
+    ends_space: bool = False
+
 
 POINTWISE = (
     nn.BatchNorm1d,
@@ -53,30 +67,6 @@ POINTWISE = (
     nn.Tanhshrink,
     nn.Threshold,
 )
-POINTWISE_FUNCTIONS = {
-    *(f.relu, f.relu6, f.leaky_relu, f.elu, f.gelu, f.silu, f.mish, f.hardswish, f.hardsigmoid),
-    *(f.hardtanh, f.softplus, f.sigmoid, f.tanh, f.dropout, f.dropout2d, f.dropout3d),
-    *(torch.relu, torch.sigmoid, torch.tanh, torch.abs, torch.exp, torch.neg, torch.clamp),
-}
-POINTWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "abs", "clamp", "contiguous", "neg"}
-TOGETHER = {
-    operator.add: torch.add,
-    operator.iadd: torch.add,
-    operator.sub: torch.sub,
-    operator.mul: torch.mul,
-    operator.imul: torch.mul,
-    operator.truediv: torch.div,
-    torch.add: torch.add,
-    torch.div: torch.div,
-    torch.sub: torch.sub,
-    torch.mul: torch.mul,
-    "add": torch.add,
-    "add_": torch.add,
-    "sub": torch.sub,
-    "div": torch.div,
-    "mul": torch.mul,
-    "mul_": torch.mul,
-}
 CONVOLUTIONS = {nn.Conv1d: f.conv1d, nn.Conv2d: f.conv2d, nn.Conv3d: f.conv3d}
 MAX_POOLS = {nn.MaxPool1d: f.max_pool1d, nn.MaxPool2d: f.max_pool2d, nn.MaxPool3d: f.max_pool3d}
 AVERAGE_POOLS = {
@@ -84,83 +74,78 @@ AVERAGE_POOLS = {
     nn.AvgPool2d: f.avg_pool2d,
     nn.AvgPool3d: f.avg_pool3d,
 }
+PADDINGS = (
+    *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
+    *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
+)
 MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 
 
 def module_rule(module: nn.Module) -> Rule | None:
     """Return the rule of a layer, if there is one."""
     makers: dict[Any, Callable[[Any], Rule | None]] = {
-        **dict.fromkeys(POINTWISE, _pointwise),
-        **dict.fromkeys(CONVOLUTIONS, _convolution),
+        **dict.fromkeys(POINTWISE, pointwise),
+        **dict.fromkeys(CONVOLUTIONS, convolution),
         **dict.fromkeys(MAX_POOLS, _max_pool),
         **dict.fromkeys(AVERAGE_POOLS, _average_pool),
         **dict.fromkeys(MEANS, _global_mean),
-        nn.Upsample: _upsampling,
+        **dict.fromkeys(PADDINGS, _padded),
+        nn.Upsample: lambda module: upsampling(module.mode, align=module.align_corners),
+        nn.UpsamplingNearest2d: lambda _: upsampling("nearest"),
     }
     # By the very type: a subclass may do anything.
     maker = makers.get(type(module))
     return None if maker is None else maker(module)
 
 
-def function_rule(
-    target: Any, args: Sequence[Any], options: Mapping[str, Any], spatial: Sequence[bool]
-) -> Rule | None:
-    """Return the rule of a function or method call; `spatial` says which arguments are patches."""
-    first_only = bool(spatial) and spatial[0] and not any(spatial[1:])
-    if target in TOGETHER and len(args) == 2 and not options:
-        return _together(TOGETHER[target]) if _elementwise(args, spatial) else None
-    if target in {torch.cat, torch.concat} and all(spatial):
-        return _concatenation if options.get("dim", 0) == 1 else None
-    if not first_only:
-        return None
-    if target in POINTWISE_FUNCTIONS:
-        return _pointwise(lambda data: target(data, *args[1:], **options))
-    if target in POINTWISE_METHODS:
-        return _pointwise(lambda data: getattr(data, target)(*args[1:], **options))
-    return _pooling_rule(target, args, options)
+def pointwise(act: Callable[[Any], Any]) -> Rule:
+    """Return the rule of what is done to each number by itself."""
 
-
-def _pooling_rule(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of pooling that is called as a function: that of the layer of its options."""
-    layers = {
-        f.max_pool1d: nn.MaxPool1d,
-        f.max_pool2d: nn.MaxPool2d,
-        f.max_pool3d: nn.MaxPool3d,
-        f.avg_pool1d: nn.AvgPool1d,
-        f.avg_pool2d: nn.AvgPool2d,
-        f.avg_pool3d: nn.AvgPool3d,
-        f.adaptive_avg_pool1d: nn.AdaptiveAvgPool1d,
-        f.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
-        f.adaptive_avg_pool3d: nn.AdaptiveAvgPool3d,
-    }
-    # The order of further options differs between functions and layers.
-    if target in layers and len(args) <= 4:
-        return module_rule(layers[target](*args[1:], **options))
-    return None
-
-
-def _pointwise(act: Callable[[Any], Any]) -> Rule:
     def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
         # A copy where the layer works in place: others may read the patch too.
         patch = args[0]
         data = patch.data.clone() if getattr(act, "inplace", False) else patch.data
         return Patch(act(data), patch.starts, anchor)
 
-    return rule
+    return Rule(rule, looks_around=False)
 
 
-def _convolution(module: Any) -> Rule:
+def convolution(module: Any) -> Rule:
+    """Return the rule of a layer that convolves."""
     act = CONVOLUTIONS[type(module)]
     reach = Reach(module.kernel_size, module.stride, _padding(module), module.dilation)
     if module.padding_mode != "zeros":
         around = module.padding_mode == "circular"
-        return lambda args, anchor: reach.cut(args[0], anchor, module, around=around)
+        return Rule(lambda args, anchor: reach.cut(args[0], anchor, module, around=around))
 
     def slid(window: torch.Tensor) -> torch.Tensor:
         options = {"stride": module.stride, "dilation": module.dilation, "groups": module.groups}
         return act(window, module.weight, module.bias, **options)
 
-    return lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0)
+    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0))
+
+
+def _padded(module: Any) -> Rule | None:
+    return padding(module.padding)
+
+
+def padding(
+    widths: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Rule | None:
+    """Return the rule of padding with a constant, which only moves what is there."""
+    del value
+    if mode != "constant" or min(widths) < 0:
+        return None
+    before = tuple(widths[::2])[::-1]
+
+    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
+        patch = args[0]
+        axes = len(patch.size)
+        if len(before) > axes:
+            return None
+        return moved(patch, (0,) * (axes - len(before)) + before, anchor)
+
+    return Rule(rule, looks_around=False)
 
 
 def _padding(module: Any) -> tuple[int, ...]:
@@ -179,7 +164,7 @@ def _max_pool(module: Any) -> Rule | None:
         return None
     axes = int(type(module).__name__[-2])
     kernel, stride, padding, dilation = (
-        _several(value, axes)
+        several(value, axes)
         for value in (module.kernel_size, module.stride, module.padding, module.dilation)
     )
     reach = Reach(kernel, stride, padding, dilation)
@@ -188,13 +173,13 @@ def _max_pool(module: Any) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride, 0, dilation)
 
-    return lambda args, anchor: reach.slide(args[0], anchor, slid, outside=-torch.inf)
+    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=-torch.inf))
 
 
 def _average_pool(module: Any) -> Rule | None:
     axes = int(type(module).__name__[-2])
     kernel, stride, padding = (
-        _several(value, axes) for value in (module.kernel_size, module.stride, module.padding)
+        several(value, axes) for value in (module.kernel_size, module.stride, module.padding)
     )
     divided = getattr(module, "divisor_override", None)
     if module.ceil_mode or divided or (any(padding) and not module.count_include_pad):
@@ -205,72 +190,42 @@ def _average_pool(module: Any) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride)
 
-    return lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0)
+    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0))
 
 
-def _mean(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor:
+def mean(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor:
     """Return the anchor's mean, moved by what the patches add to it."""
     patch = args[0]
     axes = tuple(range(2, patch.data.ndim))
     before = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
     old = before.window(patch.starts, patch.size)
-    moved = (patch.data.double() - old.double()).sum(axes, keepdim=True) / prod(patch.grid)
-    return (anchor.double() + moved).to(anchor.dtype)
+    by = (patch.data.double() - old.double()).sum(axes) / prod(patch.grid)
+    by = by.reshape(len(by), *anchor.shape[1:])
+    return (anchor.double() + by).to(anchor.dtype)
 
 
 def _global_mean(module: Any) -> Rule | None:
-    return _mean if set(_several(module.output_size, 1)) == {1} else None
+    single = set(several(module.output_size, 1)) == {1}
+    return Rule(mean, ends_space=True) if single else None
 
 
-def _upsampling(module: Any) -> Rule | None:
-    """Return the rule of repeating every pixel a whole number of times."""
-    factors = _several(module.scale_factor, 1)
-    if module.mode != "nearest" or any(n is None or n != int(n) for n in factors):
+def upsampling(mode: str, *, align: bool | None = None) -> Rule | None:
+    """Return the rule of making every pixel a whole number of pixels."""
+    linear = mode in {"linear", "bilinear", "trilinear"} and not align
+    if mode != "nearest" and not linear:
         return None
 
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
+    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
         patch = args[0]
-        times = tuple(map(int, _several(module.scale_factor, len(patch.size))))
-        data = patch.data
-        for axis, n in enumerate(times, start=2):
-            data = data.repeat_interleave(n, dim=axis)
-        starts = tuple(
-            tuple(a * n for a, n in zip(start, times, strict=True)) for start in patch.starts
-        )
-        return Patch(data, starts, anchor)
+        sides = list(zip(anchor.shape[2:], patch.grid, strict=True))
+        if any(new % old for new, old in sides):
+            return None
+        times = tuple(new // old for new, old in sides)
+        return enlarged(patch, times, anchor, mode)
 
-    return rule
+    return Rule(rule)
 
 
-def _together(act: Callable[[Any, Any], Any]) -> Rule:
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
-        patches = [arg for arg in args if isinstance(arg, Patch)]
-        same = iter(joined(patches))
-        placed = [next(same) if isinstance(arg, Patch) else arg for arg in args]
-        values = [arg.data if isinstance(arg, Patch) else arg for arg in placed]
-        starts = next(arg.starts for arg in placed if isinstance(arg, Patch))
-        return Patch(act(*values), starts, anchor)
-
-    return rule
-
-
-def _elementwise(args: Sequence[Any], spatial: Sequence[bool]) -> bool:
-    """Tell whether everything but patches is the same at every place."""
-    return all(known or _everywhere(arg) for arg, known in zip(args, spatial, strict=True))
-
-
-def _everywhere(value: Any) -> bool:
-    """Tell whether a value is a number, or one for each channel as in `(1, channels, 1, 1)`."""
-    if isinstance(value, torch.Tensor):
-        return value.ndim == 0 or (value.ndim > 2 and set(value.shape[-(value.ndim - 2) :]) == {1})
-    return isinstance(value, (int, float))
-
-
-def _concatenation(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
-    placed = joined(args)
-    data = torch.cat([patch.data for patch in placed], dim=1)
-    return Patch(data, placed[0].starts, anchor)
-
-
-def _several(value: Any, axes: int) -> tuple[Any, ...]:
+def several(value: Any, axes: int) -> tuple[Any, ...]:
+    """Return one value for each axis, whether one or several are given."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes

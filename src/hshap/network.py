@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.fx.node import map_arg
+from torch.nn import functional as f
 
-from hshap.layers import Rule, function_rule, module_rule
+from hshap.functions import SHAPES, function_rule
+from hshap.layers import Rule, module_rule, pointwise
 from hshap.patches import Patch
+from hshap.steps import (
+    Step,
+    folded,
+    overwritten,
+    read_after,
+    watched,
+    with_last_reads,
+    works_in_place,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 Anchors = dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One operation: `act` on whole tensors, `rule` on patches if there is one."""
-
-    name: str
-    kind: str
-    act: Callable[..., Any]
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-    rule: Rule | None
-    in_place: bool = False
+class TooLargeError(Exception):
+    """Activations take more memory than they may."""
 
 
 class Network:
@@ -43,8 +44,9 @@ class Network:
         self.module, self.reason = module, ""
         self.steps: list[Step] = []
         self._input, self._output = "", None
+        self._fresh: set[fx.Node] = set()  # whose patches are made anew, not an argument's
         try:
-            traced = fx.symbolic_trace(module)
+            traced = folded(fx.symbolic_trace(module))
         except Exception as error:  # noqa: BLE001, tracing runs the user's code, which may do anything
             self.reason = f"it cannot be traced ({type(error).__name__}: {error})"
             return
@@ -52,10 +54,11 @@ class Network:
         constants: dict[fx.Node, Any] = {}
         for node in traced.graph.nodes:
             self._add(traced, node, spatial, constants)
-        self.watched, self._overwritten = _watched(self.steps), _overwritten(self.steps)
+        self.steps = with_last_reads(self.steps, self._output)
+        self.watched, self._overwritten = watched(self.steps), overwritten(self.steps)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
-        if _read_after(self.steps, self._overwritten):
+        if read_after(self.steps, self._overwritten):
             self.reason = "it reads what it has overwritten in place"
 
     def _add(
@@ -77,25 +80,46 @@ class Network:
             self._output = node.args[0]
         else:
             act, rule = _operation(traced, node, spatial, constants)
+            rule = _in_place(act, node, rule, self._fresh)
+            if rule is not None and rule.looks_around:
+                self._fresh.add(node)
             kind = _kind(traced, node)
             options = dict(node.kwargs)
-            in_place = _works_in_place(node, act)
-            self.steps.append(Step(node.name, kind, act, node.args, options, rule, in_place))
+            step = Step(
+                node.name,
+                kind,
+                act,
+                node.args,
+                options,
+                rule,
+                in_place=works_in_place(node, act),
+                local=tuple(n.name for n in node.all_input_nodes if spatial.get(n)),
+                reads_shape=(str(node.args[1]) if kind == "getattr" else kind) in SHAPES,
+            )
+            self.steps.append(step)
             # A mean over all places leaves nothing to be local.
-            spatial[node] = rule is not None and not _ends_space(rule)
+            spatial[node] = rule is not None and not rule.ends_space
 
-    def anchors(self, image: torch.Tensor) -> tuple[Anchors, torch.Tensor]:
+    def anchors(
+        self, image: torch.Tensor, max_bytes: int | None = None
+    ) -> tuple[Anchors, torch.Tensor]:
         """Return the activations of one input `(1, *image)` that patches look at, and its output.
 
-        Of the others only the shape is kept.
+        Of the others only the shape is kept. More than `max_bytes` raise `TooLargeError`.
         """
         values: dict[str, Any] = {self._input: image.clone()}
         kept: Anchors = {self._input: image}
+        spent = 0
         for step in self.steps:
             value = step.act(*_filled(step.args, values), **_filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
-                kept[step.name] = self._kept(step.name, value)
+                kept[step.name] = known = self._kept(step.name, value)
+                spent += size_of(known)
+                if max_bytes is not None and spent > max_bytes:
+                    raise TooLargeError
+            for name in step.last:
+                del values[name]
         return kept, _filled(self._output, values)
 
     def _kept(self, name: str, value: torch.Tensor) -> torch.Tensor:
@@ -105,28 +129,48 @@ class Network:
 
     def run(self, patch: Patch, anchors: Anchors) -> torch.Tensor:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
-        return _whole(_filled(self._output, self._values(patch, anchors)))
+        return _whole(_filled(self._output, self._values(patch, anchors, forget=True)))
 
     def shares(self, patch: Patch, anchors: Anchors) -> list[tuple[str, str, str, float]]:
         """Return for each step its name, its kind, how it runs, and the share of its outcome."""
-        values = self._values(patch, anchors)
+        values = self._values(patch, anchors, forget=False)
         return [
             (step.name, step.kind, *_share(values[step.name]))
             for step in self.steps
             if step.kind != "constant"
         ]
 
-    def _values(self, patch: Patch, anchors: Anchors) -> dict[str, Any]:
+    def _values(self, patch: Patch, anchors: Anchors, *, forget: bool) -> dict[str, Any]:
         values: dict[str, Any] = {self._input: patch}
         for step in self.steps:
             args = _filled(step.args, values)
-            if step.rule is not None and _fits(args):
-                flat = args[0] if isinstance(args[0], (list, tuple)) else args
-                values[step.name] = step.rule(flat, anchors[step.name])
-            else:
-                whole = _mapped(args, _whole), _mapped(_filled(step.options, values), _whole)
-                values[step.name] = step.act(*whole[0], **whole[1])
+            value = _patched(step, args, anchors) if _in_patches(step, values) else None
+            if value is None:
+                seen = _shape_only if step.reads_shape else _whole
+                whole = _mapped(args, seen), _mapped(_filled(step.options, values), seen)
+                value = step.act(*whole[0], **whole[1])
+            values[step.name] = value
+            for name in step.last if forget else ():
+                del values[name]
         return values
+
+
+def _in_patches(step: Step, values: dict[str, Any]) -> bool:
+    """Tell whether all that should be is: some rules find that they cannot only when they run."""
+    return all(isinstance(values[name], Patch) for name in step.local)
+
+
+def _patched(step: Step, args: Any, anchors: Anchors) -> Any:
+    """Return what a step makes of patches, if it can."""
+    if step.rule is None or not _fits(args):
+        return None
+    flat = args[0] if isinstance(args[0], (list, tuple)) else args
+    return step.rule.act(flat, anchors[step.name])
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Return how many bytes of memory a tensor takes."""
+    return 0 if tensor.device.type == "meta" else tensor.numel() * tensor.element_size()
 
 
 def _share(value: Any) -> tuple[str, float]:
@@ -149,7 +193,10 @@ def _operation(
     target: Any = node.target
     flat = node.args[0] if node.args and isinstance(node.args[0], (list, tuple)) else node.args
     local = [isinstance(arg, fx.Node) and spatial.get(arg, False) for arg in flat]
-    plain = not any(isinstance(value, fx.Node) for value in node.kwargs.values())
+    # An enlargement's size may be read from another tensor.
+    plain = target is f.interpolate or not any(
+        isinstance(value, fx.Node) for value in node.kwargs.values()
+    )
     options = dict(node.kwargs)
     if target in {torch.cat, torch.concat} and len(node.args) > 1:
         options["dim"] = node.args[1]
@@ -161,53 +208,19 @@ def _operation(
     return target, rule
 
 
+def _in_place(act: Any, node: fx.Node, rule: Rule | None, fresh: set[fx.Node]) -> Rule | None:
+    """Let a ReLU overwrite patches that were made for it alone: they need no second room."""
+    first: Any = node.args[0] if node.args else None
+    is_relu = type(act) is nn.ReLU or act in {f.relu, torch.relu}
+    if rule is None or not is_relu or first not in fresh or len(first.users) > 1:
+        return rule
+    return pointwise(torch.relu_)
+
+
 def _kind(traced: Any, node: fx.Node) -> str:
     if node.op == "call_module":
         return type(traced.get_submodule(str(node.target))).__name__
     return str(getattr(node.target, "__name__", node.target))
-
-
-def _ends_space(rule: Rule) -> bool:
-    return getattr(rule, "__name__", "") == "_mean"
-
-
-def _watched(steps: Sequence[Step]) -> set[str]:
-    """Return the names of activations whose anchors are looked at: all but those of pointwise."""
-    names: set[str] = set()
-    for step in steps:
-        if step.rule is None or step.rule.__qualname__ != "_pointwise.<locals>.rule":
-            map_arg((step.args, step.options), lambda node: names.add(node.name))
-        if step.rule is not None and _ends_space(step.rule):
-            names.add(step.name)
-    return names
-
-
-def _works_in_place(node: fx.Node, act: Any) -> bool:
-    if node.op == "call_module":
-        return bool(getattr(act, "inplace", False))
-    name = str(getattr(node.target, "__name__", node.target))
-    named_so = name.endswith("_") and not name.endswith("__")
-    return named_so or name in {"iadd", "isub", "imul", "itruediv"} or "inplace" in node.kwargs
-
-
-def _overwritten(steps: Sequence[Step]) -> dict[str, int]:
-    """Return the names of activations that a step writes over, with the number of the step."""
-    found: dict[str, int] = {}
-    for number, step in enumerate(steps):
-        if step.in_place and step.args and isinstance(step.args[0], fx.Node):
-            found[step.args[0].name] = number
-    return found
-
-
-def _read_after(steps: Sequence[Step], overwritten: dict[str, int]) -> bool:
-    """Tell whether a step reads what an earlier one has overwritten."""
-    late: list[bool] = []
-    for number, step in enumerate(steps):
-        map_arg(
-            (step.args, step.options),
-            lambda node, number=number: late.append(overwritten.get(node.name, number) < number),
-        )
-    return any(late)
 
 
 def _fits(args: Any) -> bool:
@@ -231,6 +244,13 @@ def _mapped(value: Any, act: Callable[[Any], Any]) -> Any:
 
 def _whole(value: Any) -> Any:
     return value.whole() if isinstance(value, Patch) else value
+
+
+def _shape_only(value: Any) -> Any:
+    """Return a tensor of the right shape that takes no memory."""
+    if not isinstance(value, Patch):
+        return value
+    return value.anchor.to("meta").expand(len(value.starts), *value.anchor.shape[1:])
 
 
 def _attribute(root: Any, path: str) -> Any:

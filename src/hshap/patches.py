@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.nn import functional as f
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -41,7 +44,7 @@ class Patch:
 
     def window(self, starts: Sequence[Place], size: Place, outside: float = 0.0) -> Tensor:
         """Return other rectangles of the same tensor; `outside` stands beyond its borders."""
-        out = self.data.new_empty((len(starts), self.data.shape[1], *size))
+        out = room(self.data, (len(starts), self.data.shape[1], *size))
         for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
             whole = _overlap(start, size, (0,) * len(size), self.grid)
             inner = _overlap(start, size, own, self.size)
@@ -58,6 +61,13 @@ class Patch:
         for row, start, data in zip(out, self.starts, self.data, strict=True):
             row[(slice(None), *map(_span, start, self.size))] = data
         return out
+
+
+def room(like: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return an empty tensor whose pixels lie in memory as another's do."""
+    last = like.ndim == 4 and like.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
 def _span(start: int, length: int) -> slice:
@@ -170,10 +180,52 @@ def _of_one_size(
 
 
 def _stacked(like: Tensor, rows: Sequence[Tensor]) -> Tensor:
-    out = like.new_empty((len(rows), *rows[0].shape))
+    out = room(like, (len(rows), *rows[0].shape))
     for place, row in zip(out, rows, strict=True):
         place.copy_(row)
     return out
+
+
+def moved(patch: Patch, by: Place, anchor: Tensor) -> Patch:
+    """Return the same rectangles at other places of another tensor."""
+    starts = tuple(tuple(a + n for a, n in zip(start, by, strict=True)) for start in patch.starts)
+    return Patch(patch.data, starts, anchor)
+
+
+def enlarged(patch: Patch, times: Place, anchor: Tensor, mode: str) -> Patch:
+    """Return what repeating pixels so many times, or going from one to the next, makes of a patch.
+
+    Linear modes look at one pixel to each side. Two are given to them, and what they make of the
+    outer one is cut off: except at a border, where they see what they would see in the whole.
+    """
+    margin = 0 if mode == "nearest" else 1
+    inner = _grown(patch, margin)
+    starts, size = _grown(patch, 2 * margin)
+    made = f.interpolate(patch.window(starts, size), scale_factor=times, mode=mode)
+    places = tuple(tuple(a * n for a, n in zip(s, times, strict=True)) for s in inner[0])
+    sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
+    if not margin:
+        return Patch(made, places, anchor)
+    rows = [
+        row[
+            (
+                slice(None),
+                *(_span(a - b * n, m) for a, b, n, m in zip(*cut, times, sides, strict=True)),
+            )
+        ]
+        for row, *cut in zip(made, places, starts, strict=True)
+    ]
+    return Patch(_stacked(made, rows), places, anchor)
+
+
+def _grown(patch: Patch, margin: int) -> tuple[tuple[Place, ...], Place]:
+    """Return rectangles with so many more pixels around, as far as there are any, of one size."""
+    size = tuple(min(n, m + 2 * margin) for m, n in zip(patch.size, patch.grid, strict=True))
+    starts = tuple(
+        tuple(max(0, min(a - margin, n - m)) for a, m, n in zip(s, size, patch.grid, strict=True))
+        for s in patch.starts
+    )
+    return starts, size
 
 
 def joined(patches: Sequence[Patch]) -> list[Patch]:
