@@ -115,6 +115,14 @@ def audit() -> None:
 
 
 @app.command()
+def speed(fresh: Fresh = False) -> None:  # noqa: FBT002
+    """Measure times, memory and evaluations against the authors' package and peers, by itself."""
+    from benchmarks.speed import table
+
+    table.run(fresh=fresh)
+
+
+@app.command()
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None,
     compute: Annotated[bool, typer.Option("--compute", help="make their own data first")] = False,  # noqa: FBT002

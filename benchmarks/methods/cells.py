@@ -27,7 +27,9 @@ def cells(height: int, width: int, size: int) -> torch.Tensor:
     return torch.from_numpy(rows[:, None] * (columns[-1] + 1) + columns)[None, None]
 
 
-def _explain(subject: Subject, image: Image, kind: str, **settings: Any) -> Map:
+def explain(subject: Subject, image: Image, kind: str, **settings: Any) -> Map:
+    """Explain cells with a method of captum's, by its name and settings."""
+
     def score(batch: torch.Tensor) -> torch.Tensor:
         return torch.softmax(subject.model(batch), 1)[:, PRESENT]
 
@@ -48,13 +50,13 @@ METHODS = (
     Method(
         "captum FeatureAblation",
         "captum",
-        partial(_explain, kind="FeatureAblation"),
+        partial(explain, kind="FeatureAblation"),
         package="captum",
     ),
     Method(
         "captum KernelShap",
         "captum",
-        partial(_explain, kind="KernelShap", n_samples=SAMPLES),
+        partial(explain, kind="KernelShap", n_samples=SAMPLES),
         package="captum",
     ),
 )

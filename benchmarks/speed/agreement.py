@@ -1,0 +1,56 @@
+"""Whether recomputing only what differs gives a network's own numbers, on well-known kinds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmarks.models.zoo import made
+from hshap.network import Network
+from hshap.patches import Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GRID = (448, 512)
+ROWS = 4
+PARTS = (2, 4, 8, 16)
+
+
+def agreement(name: str) -> dict[str, Any]:
+    """Run random rectangles both ways: the largest difference, and how many times as fast."""
+    model = made(name)
+    network = Network(model)
+    rng = torch.Generator().manual_seed(0)
+    anchor = torch.rand(1, 3, *GRID, generator=rng)
+    worst, faster = 0.0, {}
+    with torch.inference_mode():
+        activations, _ = network.anchors(anchor.clone())
+        for part in PARTS:
+            size = tuple(n // part for n in GRID)
+            starts = tuple(
+                tuple(
+                    int(torch.randint(n - m + 1, (), generator=rng))
+                    for n, m in zip(GRID, size, strict=True)
+                )
+                for _ in range(ROWS)
+            )
+            patch = Patch(torch.rand(ROWS, 3, *size, generator=rng), starts, anchor)
+            whole = patch.whole()
+            found, quick = _timed(lambda patch=patch: network.run(patch, activations))
+            expected, slow = _timed(lambda whole=whole: model(whole))
+            worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
+            faster[str(part)] = slow / quick
+    return {"network": name, "difference": worst, "faster": faster}
+
+
+def _timed(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, float]:
+    run()
+    started = time.perf_counter()
+    found = run()
+    return found, time.perf_counter() - started
+
+
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"agreement": agreement}
