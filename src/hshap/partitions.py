@@ -94,7 +94,9 @@ class Bisection:
         middle = (box.start[axis] + box.stop[axis]) // 2
         stop = (*box.stop[:axis], middle, *box.stop[axis + 1 :])
         start = (*box.start[:axis], middle, *box.start[axis + 1 :])
-        return replace(box, stop=stop), replace(box, start=start)
+        # Not dataclasses.replace, which takes a third of the time of a split.
+        rule, adaptive = box.rule, box.adaptive
+        return Box(box.start, stop, rule, adaptive), Box(start, box.stop, rule, adaptive)
 
 
 @recipe

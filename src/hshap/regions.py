@@ -102,6 +102,10 @@ class Box(_Splitting):
     @property
     def size(self) -> int:
         """Number of pixels."""
+        return self._size
+
+    @cached_property
+    def _size(self) -> int:
         return prod(self.shape)
 
 
