@@ -107,6 +107,14 @@ def linkage() -> None:
 
 
 @app.command()
+def sizes() -> None:
+    """Compare the size that "auto" finds with the best that the truth would choose."""
+    from benchmarks import sizes as comparison
+
+    comparison.run()
+
+
+@app.command()
 def audit() -> None:
     """Damage networks on purpose, and see whether the audit tells their explanations."""
     from benchmarks import audit as damage

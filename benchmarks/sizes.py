@@ -1,0 +1,131 @@
+"""Does `"auto"` find the size that somebody who knows the truth would choose? On every set.
+
+Run `benchmarks/run sizes`. Each image is explained once with the smallest size, from which every
+larger one is read without the model, and once with `"auto"`. The best fixed size is the one whose
+mean F1 over all images of the group is highest, chosen with their truth in view.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.folders import RESULTS, MissingDataError
+from benchmarks.methods.common import probability
+from benchmarks.provenance import provenance, versions
+from benchmarks.tasks import TASKS, Synthetic, fitted
+from hshap import Bisection, DepthFirst, Explainer, Fixed, Superpixels, metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.protocol import Example, Subject
+    from hshap import Explanation
+
+SETS = ("synthetic", "malaria", "boards")
+MOST = 30  # images of a set, and with crosses of each number of them
+SIDES = (5, 7, 10, 14, 20, 28, 40, 56, 80, 113, 160)
+SEARCH = DepthFirst(0.15, max_evaluations=2000)
+ENOUGH = 0.95
+PARTITIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Explanation, int], Explanation]]] = {
+    "bisection": (Bisection, lambda found, side: found.at(min_size=side)),
+    "superpixels": (
+        lambda size: Superpixels(size if size == "auto" else size**2),
+        lambda found, side: found.at(min_area=side**2),
+    ),
+}
+
+
+def run() -> None:
+    """Explain, compare, and write the table."""
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    for name in SETS:
+        try:
+            rows += _rows(name)
+        except MissingDataError as missing:
+            print(f"{name} is skipped: {missing}.")
+    content = {"task": "sizes", **provenance(), "versions": versions(), "rows": rows}
+    folder = RESULTS / "sizes"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / "table.md").write_text(table(content))
+    print(table(content))
+
+
+def table(content: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
+    lines = [
+        "| set | partition | images | best side | its F1 | F1 of auto | share | evaluations |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in content["rows"]:
+        share = row["auto"] / row["best"] if row["best"] else 1.0
+        lines.append(
+            f"| {row['group']} | {row['partition']} | {row['images']} | {row['side']} | "
+            f"{row['best']:.3f} | {row['auto']:.3f} | {share:.0%} | {row['evaluations']:.0f} |"
+        )
+    end = f"F1 at 1e-6, tolerance 0.15; commit {content['commit']}, {content['date']}."
+    return "\n".join(lines) + f"\n\n{end}\n"
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    task: Any = TASKS[name]()
+    if isinstance(task, Synthetic):
+        task = replace(task, each=MOST)
+        examples = list(task.positives("fresh", quick=False))
+    else:
+        examples = list(islice(task.positives("test", quick=False), MOST))
+    subject = task.subject()
+    rows: list[dict[str, Any]] = []
+    for kind in PARTITIONS:
+        fixed: defaultdict[str, list[list[float]]] = defaultdict(list)
+        auto: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        for example in examples:
+            group = f"{name}, {example.group}".removesuffix(", ")
+            by_side, by_itself = _scores(fitted(subject, example), example, task.concept, kind)
+            fixed[group].append(by_side)
+            auto[group].append(by_itself)
+        for group, scores in fixed.items():
+            means = np.mean(scores, axis=0)
+            best = int(means.argmax())
+            rows.append(
+                {
+                    "group": group,
+                    "partition": kind,
+                    "images": len(scores),
+                    "side": SIDES[best],
+                    "best": float(means[best]),
+                    "by_side": means.tolist(),
+                    "auto": float(np.mean([score for score, _ in auto[group]])),
+                    "evaluations": float(np.mean([spent for _, spent in auto[group]])),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def _scores(
+    subject: Subject, example: Example, concept: str, kind: str
+) -> tuple[list[float], tuple[float, int]]:
+    make, read = PARTITIONS[kind]
+    truth = example.truths[concept]
+
+    def explained(size: Any) -> Explanation:
+        baseline = Fixed(subject.baseline)
+        explainer = Explainer(subject.model, baseline, make(size), SEARCH)
+        return explainer.explain(example.image, target=probability)
+
+    finest, auto = explained(SIDES[0]), explained("auto")
+    by_side = [float(metrics.f1(read(finest, side).saliency(), truth)) for side in SIDES]
+    return by_side, (float(metrics.f1(auto.saliency(), truth)), auto.evaluations)
+
+
+if __name__ == "__main__":
+    run()
