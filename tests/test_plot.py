@@ -44,7 +44,7 @@ def points(grid, count=3, channels=1):
 def colours(figure, path):
     """Return how many colours a saved figure has, read from its file by another library."""
     pil = pytest.importorskip("PIL.Image")
-    figure.savefig(path)
+    figure.savefig(path, dpi=40)
     with pil.open(path) as read:
         pixels = np.asarray(read.convert("RGB"))
     return len(np.unique(pixels.reshape(-1, 3), axis=0))
@@ -54,11 +54,9 @@ SIZES = [
     ((30,), 1),
     ((1, 1), 1),
     ((9, 14), 0),
-    ((9, 14), 1),
     ((90, 2), 1),
-    ((3, 70), 0),
+    ((3, 70), 1),
     ((5, 6, 7), 1),
-    ((2, 3, 4, 5), 1),
 ]
 VARIANTS = {
     "overlay": lambda found, image: found.plot(image),

@@ -56,7 +56,7 @@ def as_html(explanation: Explanation) -> str:
 def map_as_html(heat: NDArray[Any], text: str, more: str = "") -> str:
     """Show a map as a picture with a text below; `more` is markup that follows.
 
-    >>> map_as_html(np.eye(2), "a < b")[-50:]
+    >>> map_as_html(np.eye(2), "a < b")[-42:]
     '<figcaption>a &lt; b</figcaption></figure>'
     """
     data = base64.b64encode(png(_picture(heat))).decode()

@@ -55,8 +55,9 @@ def tree(
     boxes.set_clim(-limit, limit)
     axes.add_collection(boxes)
     kept = corners[[part.region in leaves for part in seen]]
-    frame = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.5 if line else 0.6}
-    axes.add_collection(PolyCollection(list(kept), **frame))
+    frames = PolyCollection(list(kept), facecolors="none", edgecolors="black")
+    frames.set_linewidth(1.5 if line else 0.6)
+    axes.add_collection(frames)
     axes.set(xlim=(0, width[0]), ylim=(deepest + 1, 0), xticks=[], ylabel="level")
     shown = np.unique(np.linspace(0, deepest, 12).astype(int))
     axes.set_yticks(shown + 0.5, shown)
@@ -75,10 +76,7 @@ def curves(found: Mapping[str, Any], *, title: str = "", ax: Any = None) -> Any:
     >>> curves({"h-Shap": steep}).axes[0].get_xlabel()
     'pixels changed'
     """
-    if not isinstance(found, Mapping) or not found:
-        message = f"found is {checks.shown(found)}; pass a dictionary of names and curves"
-        raise ArgumentError(message)
-    points = {str(name): _points(name, curve) for name, curve in found.items()}
+    points = _by_name(found)
     figure, axes = on_axes(ax, (6.4, 4.2), "plot.curves")
     for name, (counts, scores) in points.items():
         axes.plot(counts, scores, marker="." if len(counts) <= 60 else None, label=name)
@@ -109,6 +107,13 @@ def _places(seen: Sequence[Part]) -> tuple[NDArray[np.float64], NDArray[np.float
             left[i] = left[above] + used[above]
             used[above] += width[i]
     return left, width
+
+
+def _by_name(found: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    if not isinstance(found, Mapping) or not found:
+        message = f"found is {checks.shown(found)}; pass a dictionary of names and curves"
+        raise ArgumentError(message)
+    return {str(name): _points(name, curve) for name, curve in found.items()}
 
 
 def _points(name: Any, curve: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
