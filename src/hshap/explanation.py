@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from hshap import storage
+from hshap import checks, storage
 from hshap.audit import Audit, audit, dropped
 from hshap.display import as_html, as_text
 from hshap.errors import ArgumentError
-from hshap.plot import draw
+from hshap.parts import Part, parts
+from hshap.plot import draw, levels, tree
 from hshap.reading import reread
 from hshap.regions import Region, blocks, touching
 
@@ -89,8 +90,7 @@ class Explanation:
     @property
     def residual(self) -> float:
         """What `attribution()` leaves out of `score - baseline_score`."""
-        shares = self._shares
-        return self.games[0].total - sum(shares.get(leaf, 0.0) for leaf in self.leaves)
+        return self.games[0].total - sum(self._parts[leaf].share for leaf in self.leaves)
 
     def saliency(self) -> NDArray[np.float64]:
         """Return the paper's map: one in all, spread evenly over the relevant pixels.
@@ -102,14 +102,14 @@ class Explanation:
 
     def coefficients(self) -> NDArray[np.float64]:
         """Return a map in which each leaf shows the coefficient it has in its own game."""
-        return self._paint(lambda leaf: self._weights[leaf][0])
+        return self._paint(lambda leaf: self._parts[leaf].coefficient)
 
     def errors(self) -> NDArray[np.float64]:
         """Return a map of the coefficients' standard errors: 0 unless the baseline is random.
 
         NaN where the whole image is one leaf of a larger game: its own error is not kept.
         """
-        return self._paint(lambda leaf: self._weights[leaf][1])
+        return self._paint(lambda leaf: self._parts[leaf].error)
 
     def attribution(self) -> NDArray[np.float64]:
         """Return a map that adds up, but for `residual`, to `score - baseline_score`.
@@ -118,7 +118,7 @@ class Explanation:
         parts in proportion to their positive coefficients, and a leaf spreads its share evenly.
         What falls to parts that were dropped is the residual.
         """
-        return self._paint(lambda leaf: self._shares.get(leaf, 0.0) / leaf.size)
+        return self._paint(lambda leaf: self._parts[leaf].share / leaf.size)
 
     def boxes(self, *, merge: bool = True) -> list[Finding]:
         """Return the boxes around what was found, the highest score first.
@@ -126,7 +126,7 @@ class Explanation:
         `merge` joins leaves that touch; a box then goes around all of them.
         """
         pieces = [
-            (bounds, self._weights[leaf][0])
+            (bounds, self._parts[leaf].coefficient)
             for leaf in self.leaves
             for bounds in blocks(leaf, self.grid)
         ]
@@ -198,10 +198,12 @@ class Explanation:
         heat: NDArray[Any] | None = None,
         outlines: bool = True,
         title: str | None = None,
+        ax: Any = None,
     ) -> Any:
         """Return a matplotlib figure: the map over the image, the tree's outlines, a colour bar.
 
-        `heat` is the map to show, by default `coefficients()`.
+        `heat` is the map to show, by default `coefficients()`; `ax` are axes of yours to draw on.
+        `hshap.plot` has more: `compare` for maps of several methods, `curves` for ablation.
         """
         shown = self.coefficients() if heat is None else np.asarray(heat)
         if shown.shape != self.grid:
@@ -214,7 +216,25 @@ class Explanation:
             visited=self._numbered(parts) if outlines else None,
             found=self._numbered(self.leaves) if outlines else None,
             title=as_text(self) if title is None else title,
+            ax=ax,
         )
+
+    def plot_tree(self, *, title: str | None = None, ax: Any = None) -> Any:
+        """Return a matplotlib figure of the tree: what was split, what was kept and its worth."""
+        seen, text = list(self._parts.values()), as_text(self) if title is None else title
+        return tree(seen, set(self.leaves), title=text, ax=ax)
+
+    def plot_levels(self, image: Any = None, *, most: int = 6, figure: Any = None) -> Any:
+        """Return a matplotlib figure of the tree's levels side by side, down to the leaves.
+
+        A level shows the coefficients of all parts that were scored there, and of leaves above it.
+        Of more than `most` levels, some are left out evenly.
+        """
+        count = checks.integer("most", most, minimum=1)
+        deepest = max(part.depth for part in self._parts.values())
+        chosen = np.unique(np.linspace(deepest, min(deepest, 1), count).astype(int))
+        maps = {f"level {depth}": self._level(depth) for depth in chosen.tolist()}
+        return levels(image, maps, title=as_text(self), figure=figure)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle."""
@@ -238,6 +258,13 @@ class Explanation:
             out[region.index] = number
         return out
 
+    def _level(self, depth: int) -> NDArray[np.float64]:
+        out, kept = np.zeros(self.grid), set(self.leaves)
+        for part in self._parts.values():
+            if part.depth == depth or (part.depth < depth and part.region in kept):
+                out[part.region.index] = part.coefficient
+        return out
+
     def _paint(self, value: Callable[[Region], float]) -> NDArray[np.float64]:
         out = np.zeros(self.grid)
         for leaf in self.leaves:
@@ -245,28 +272,8 @@ class Explanation:
         return out
 
     @cached_property
-    def _weights(self) -> dict[Region, tuple[float, float]]:
-        """Coefficient and standard error of every region seen."""
-        root = self.games[0]
-        # The root has no game but the whole; its error is not kept, so it is not known.
-        weights = {root.region: (root.total, 0.0 if self.draws == 1 else float("nan"))}
-        for game in self.games:
-            pairs = zip(game.coefficients.tolist(), game.errors.tolist(), strict=True)
-            weights.update(zip(game.children, pairs, strict=True))
-        return weights
-
-    @cached_property
-    def _shares(self) -> dict[Region, float]:
-        """Share of every region seen in what the image adds to the baseline."""
-        first, *others = self.games
-        shares = {first.region: first.total}
-        shares.update(zip(first.children, first.coefficients.tolist(), strict=True))
-        for game in others:
-            positive = np.maximum(game.coefficients, 0.0)
-            if positive.any():
-                parts = shares[game.region] * (positive / positive.sum())
-                shares.update(zip(game.children, parts.tolist(), strict=True))
-        return shares
+    def _parts(self) -> dict[Region, Part]:
+        return parts(self.games, draws=self.draws)
 
 
 def _reading(area: int, read: Explanation) -> Reading:
