@@ -25,8 +25,6 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 exclude_patterns = ["_build", "decisions/README.md"]
 templates_path: list[str] = []
 root_doc = "index"
-# The command line has a page of its own as soon as that is written.
-suppress_warnings = ["toc.empty_glob"]
 
 # Pages
 html_theme = "furo"
@@ -68,7 +66,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(hshap\.)?(\w+\.)*(Partition|Baseline|Search|Steps|Sampler|Fill|Target|Rule)"),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Array|MergeTree|\w*Session)",
+        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|\w*Session)",
     ),
 ]
 
