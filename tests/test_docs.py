@@ -1,14 +1,32 @@
-"""The examples in the documentation run, and give what it says they give."""
+"""The documentation is right: examples run, links lead somewhere, the site builds."""
 
 from __future__ import annotations
 
 import doctest
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    if "_build" not in page.parts
+)
+FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]+`")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+IMAGE_TAG = re.compile(r"<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["which-partition.md"])
@@ -17,3 +35,106 @@ def test_the_examples_of_a_page_run(page):
     failures, tried = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=FLAGS)
     assert tried > 5
     assert not failures
+
+
+def prose(text):
+    """Return a page without its code, in which brackets mean something else."""
+    return CODE.sub("", FENCE.sub("", text))
+
+
+def links(text):
+    return [*LINK.findall(prose(text)), *IMAGE_TAG.findall(prose(text))]
+
+
+def anchors(page):
+    """Return the names of a page's headings, as GitHub and the site make them."""
+    found = set()
+    for heading in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        words = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower())
+        name, number = words.strip().replace(" ", "-"), 1
+        while name in found:
+            name, number = f"{name.removesuffix(f'-{number - 1}')}-{number}", number + 1
+        found.add(name)
+    return found
+
+
+def broken(page):
+    """Yield the links of a page that lead nowhere; those to other machines are not tried."""
+    for link in links(page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, heading = unquote(link).partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists():
+            yield f"{link}: there is no {file}"
+        elif not target.is_relative_to(ROOT):
+            yield f"{link}: leads out of the repository"
+        elif heading and heading not in anchors(target):
+            yield f"{link}: {target.name} has no heading #{heading}"
+
+
+def test_the_pages_are_found():
+    names = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert {"README.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/theory.md"} <= names
+    assert sum(len(links(page.read_text(encoding="utf-8"))) for page in PAGES) > 40
+
+
+def test_a_broken_link_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A head, *here*\n[good](#a-head-here) ![bad](gone.png) [bad](page.md#nowhere)\n"
+        "`[no](link.md)` [far](https://example.org) [![bad](also-gone.png)](page.md)\n"
+        '```\n[no](link.md)\n```\n<img src="neither.png">\n',
+        encoding="utf-8",
+    )
+    found = [line.partition(":")[0] for line in broken(page)]
+    assert found == ["gone.png", "page.md#nowhere", "also-gone.png", "neither.png"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page):
+    assert not list(broken(page))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Build the site once, examples and all; a warning is an error."""
+    for module in ("sphinx", "furo", "myst_nb", "torch", "matplotlib", "higra", "onnxruntime"):
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install 'hshap[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--nitpicky", "--fail-on-warning", "--keep-going"]
+    built = subprocess.run(  # noqa: S603
+        [*command, "--quiet", "-d", str(folder / "tree"), str(DOCS), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "html"
+
+
+def test_the_site_builds_without_a_warning(site):
+    assert (site / "index.html").exists()
+    for page in ("tutorial", "theory", "when-not-to-use", "how-to/onnx", "reference/metrics"):
+        assert (site / f"{page}.html").stat().st_size > 5000
+
+
+def test_the_examples_of_the_site_have_run(site):
+    tutorial = (site / "tutorial.html").read_text(encoding="utf-8")
+    assert tutorial.count('class="output') > 8
+    assert "Traceback" not in tutorial
+    assert len(list((site / "_images").glob("*.png"))) > 8
+
+
+def test_the_site_needs_no_network(site):
+    """Behind a firewall it looks the same: no script, style, font or picture from elsewhere."""
+    fetched = re.compile(
+        r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"(?:https?:)?//[^\"]+\""
+    )
+    for page in site.rglob("*.html"):
+        assert not fetched.findall(page.read_text(encoding="utf-8")), page
+    for style in (site / "_static").rglob("*.css"):
+        assert "url(http" not in style.read_text(encoding="utf-8"), style

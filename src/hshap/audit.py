@@ -37,6 +37,17 @@ class Audit:
     of games in which showing more lowered the score, and `fall` the most that it did, as such a
     share too. `bound` is the most that any one dropped part, or anything in it, adds alone if the
     model is monotone; where `failures` is above 0, it is seen not to be.
+
+    Here a model needs two pixels at once, which no part has alone:
+
+    >>> import hshap
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 3, 3],
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> explainer.explain(np.ones((1, 4, 4)), target=0).audit.gap
+    1.0
     """
 
     gap: float

@@ -30,7 +30,11 @@ Baseline = Callable[[Any], Fill]
 
 @dataclass(frozen=True, eq=False)
 class Still:
-    """Stand-ins that are the same whatever is kept, which evaluators may rely on."""
+    """Stand-ins that are the same whatever is kept, which evaluators may rely on.
+
+    >>> Still(np.zeros((1, 3, 4, 4)))(()).shape
+    (1, 3, 4, 4)
+    """
 
     images: NDArray[Any]
 

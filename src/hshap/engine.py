@@ -36,7 +36,18 @@ MOST_PLAYERS = 16
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, for progress bars."""
+    """How far a run is, for progress bars.
+
+    >>> import hshap
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> _ = explainer.explain(np.ones((1, 4, 4)), target=0, progress=print)
+    Progress(evaluations=16, explanations=0, waiting=1)
+    Progress(evaluations=16, explanations=1, waiting=0)
+    """
 
     evaluations: int
     explanations: int

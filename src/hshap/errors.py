@@ -18,27 +18,70 @@ if TYPE_CHECKING:
 
 
 class HshapError(Exception):
-    """Base of every exception that hshap raises on purpose."""
+    """Base of every exception that hshap raises on purpose.
+
+    >>> import hshap
+    >>> try:
+    ...     hshap.Dyadic(min_size=0)
+    ... except hshap.HshapError as error:
+    ...     print(error)
+    min_size must be at least 1, got 0; pass 1 or more
+    """
 
 
 class ArgumentError(HshapError, ValueError):
-    """An argument cannot be used."""
+    """An argument cannot be used.
+
+    >>> import hshap
+    >>> hshap.Blur(sigma=-1.0)
+    Traceback (most recent call last):
+    hshap.errors.ArgumentError: sigma must be a finite number of 0.001 or more, got -1.0;
+    pass one of 0.001 or more
+    """
 
 
 class UnknownOptionError(HshapError, TypeError):
-    """A recipe was given an option that it does not have."""
+    """A recipe was given an option that it does not have.
+
+    >>> import hshap
+    >>> hshap.DepthFirst(tolerence=0.1)
+    Traceback (most recent call last):
+    hshap.errors.UnknownOptionError: DepthFirst has no option tolerence=0.1; did you mean tolerance?
+    its options are tolerance, keep_whole, max_evaluations, max_seconds, width
+    """
 
 
 class ModelError(HshapError, RuntimeError):
-    """The model's answer cannot be used."""
+    """The model's answer cannot be used.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.mean(), baseline=hshap.Constant(0.0), partition=hshap.Dyadic(1)
+    ... )
+    >>> explainer.explain(np.ones((1, 4, 4)), target=0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.ModelError: the model returned shape () for 16 inputs; it must return (16,) ...
+    """
 
 
 class FormatError(HshapError, ValueError):
-    """A file is not an explanation that this version can read."""
+    """A file is not an explanation that this version can read.
+
+    >>> import hshap
+    >>> hshap.Explanation.load(__file__)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.FormatError: ... is not an hshap explanation; pass a file that save() wrote
+    """
 
 
 class MissingExtraError(HshapError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
+
+    >>> require("a_library", extra="torch", what="this example")
+    Traceback (most recent call last):
+    hshap.errors.MissingExtraError: this example needs a_library: pip install 'hshap[torch]'
+    """
 
 
 def require(module: str, *, what: str, extra: str | None = None) -> ModuleType:

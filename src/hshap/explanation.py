@@ -34,7 +34,11 @@ MOST_SIZES = 64
 
 
 class Finding(NamedTuple):
-    """A box of relevant pixels: first pixel, the one past the last, and its largest coefficient."""
+    """A box of relevant pixels: first pixel, the one past the last, and its largest coefficient.
+
+    >>> Finding(start=(2, 5), stop=(3, 6), score=1.0).start
+    (2, 5)
+    """
 
     start: tuple[int, ...]
     stop: tuple[int, ...]
@@ -45,6 +49,9 @@ class Reading(NamedTuple):
     """What is found where regions of up to `min_area` pixels are leaves.
 
     `found` is the share of the image that is, `mass` the sum of `attribution()`.
+
+    >>> Reading(min_area=4, found=0.25, mass=1.0).found
+    0.25
     """
 
     min_area: int
@@ -59,6 +66,21 @@ class Explanation:
     `leaves` are the relevant regions, `games` all that were played, the root's first. `evaluations`
     counts the model inputs that this explanation rests on, shared with others or not. `unfinished`
     are the leaves that a budget left unsplit. `position` says which image of a run was explained.
+
+    >>> import hshap
+    >>> image = np.zeros((1, 8, 8))
+    >>> image[0, 2, 5] = 1.0
+    >>> explanation = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Bisection(min_size=1),
+    ... ).explain(image, target=0)
+    >>> explanation.score, explanation.evaluations
+    (1.0, 14)
+    >>> explanation.boxes()
+    [Finding(start=(2, 5), stop=(3, 6), score=1.0)]
+    >>> explanation.at(min_size=4).boxes()  # no model call
+    [Finding(start=(0, 4), stop=(4, 8), score=1.0)]
     """
 
     grid: tuple[int, ...]

@@ -28,7 +28,13 @@ Bounds = tuple[tuple[int, ...], tuple[int, ...]]
 
 @runtime_checkable
 class Region(Protocol):
-    """A hashable set of pixels that knows how to split."""
+    """A hashable set of pixels that knows how to split.
+
+    Anything with these three, and a hash and equality by its pixels, is a region.
+
+    >>> isinstance(Box((0, 0), (2, 3)), Region)
+    True
+    """
 
     @property
     def index(self) -> Index:
@@ -111,7 +117,12 @@ class Box(_Splitting):
 
 @dataclass(frozen=True)
 class Rolled(_Splitting):
-    """A block that runs over the border of the grid and goes on at the other side."""
+    """A block that runs over the border of the grid and goes on at the other side.
+
+    >>> region = Rolled(start=(3,), shape=(2,), grid=(4,))
+    >>> np.arange(4)[region.index]
+    array([3, 0])
+    """
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -141,6 +152,9 @@ class Pixels(_Splitting):
 
     `flat` may be a view of a larger array: nothing else is kept for each pixel, since a tree over a
     large image holds many large regions at a time.
+
+    >>> Pixels(np.array([0, 5, 10]), grid=(4, 4)).index
+    (array([0, 1, 2]), array([0, 1, 2]))
     """
 
     flat: NDArray[np.intp]

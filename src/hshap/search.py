@@ -35,6 +35,14 @@ class Game:
     `values[c]` is the mean score with the parts in `c` shown (part `i` if bit `i` is set) and the
     baseline elsewhere; `coefficients` are the parts' Shapley values, `errors` their standard errors
     over the draws of a random baseline, 0 for a fixed one.
+
+    >>> import hshap
+    >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
+    >>> values = np.array([0.0, 1.0, 1.0, 1.0])  # none, left, right, both
+    >>> whole = hshap.Box((0,), (4,))
+    >>> game = Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
+    >>> game.total, game.alone
+    (1.0, array([1., 1.]))
     """
 
     region: Region
@@ -56,7 +64,13 @@ class Game:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search returns: its leaves, and those among them that it had no budget to split."""
+    """What a search returns: its leaves, and those among them that it had no budget to split.
+
+    >>> import hshap
+    >>> leaf = hshap.Box((0, 0), (2, 2))
+    >>> Found(leaves=(leaf,)).unfinished
+    ()
+    """
 
     leaves: tuple[Region, ...]
     unfinished: tuple[Region, ...] = ()

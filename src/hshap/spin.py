@@ -23,6 +23,16 @@ class Spin:
     """The explanations of one image over several partitions, and their mean maps.
 
     `evaluations` counts each model input once, however many members rest on it.
+
+    >>> import hshap
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> spin = hshap.cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1])
+    >>> len(spin.members), float(spin.agreement().max())
+    (2, 1.0)
     """
 
     members: tuple[Explanation, ...]

@@ -2,6 +2,9 @@
 
 Here `n` counts features, `gamma` parts for each node, and `s` the features of a leaf; `n` and `s`
 are powers of `gamma`, as in the paper.
+
+>>> cost_bound(n=1024 * 1024, gamma=4, k=3)  # evaluations for 3 findings in a million pixels
+480
 """
 
 from __future__ import annotations

@@ -41,6 +41,26 @@ class Tokens:
     number or one for each axis; `prefix` counts the tokens that belong to no patch, which are
     always shown. A patch is shown if at least half of its pixels are: choose a partition whose
     leaves are no smaller.
+
+    >>> import torch
+    >>> import hshap
+    >>> class Pooled(torch.nn.Module):  # patches of one pixel, no blocks worth the name
+    ...     blocks = torch.nn.Identity()
+    ...
+    ...     def embed(self, images):
+    ...         return torch.nn.functional.pad(images.flatten(2).mT, (0, 0, 1, 0))
+    ...
+    ...     def head(self, tokens):
+    ...         return tokens.amax(1)
+    >>> explainer = hshap.Explainer(
+    ...     Tokens(Pooled().eval(), patch=1),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> image = np.zeros((1, 4, 4), dtype=np.float32)
+    >>> image[0, 1, 2] = 1.0
+    >>> explainer.explain(image, target=0).leaves
+    (Box(start=(1, 2), stop=(2, 3)),)
     """
 
     model: Any

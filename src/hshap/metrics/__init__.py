@@ -3,6 +3,11 @@
 A map, `heat`, is an array of real numbers on the image's grid: what matters more is larger. The
 truth is a bool mask on that grid, or a list of the objects on it, each a mask or a box
 `(start, stop)`. A score of zero is a score like any other: nothing is left out of a mean.
+
+>>> import numpy as np
+>>> heat, truth = np.array([[0.9, 0.0], [0.2, 0.0]]), np.array([[True, False], [False, False]])
+>>> f1(heat, truth, threshold=0.5), average_precision(heat, truth)
+(1.0, 1.0)
 """
 
 from hshap.metrics.ablation import Curve, ablation_curve, area_under, deletion, insertion

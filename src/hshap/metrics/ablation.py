@@ -28,7 +28,11 @@ LOG_STEPS = 30
 
 
 class Curve(NamedTuple):
-    """The model's scores against the number of pixels that were changed."""
+    """The model's scores against the number of pixels that were changed.
+
+    >>> Curve(counts=np.array([0, 2, 4]), scores=np.array([1.0, 0.5, 0.0])).scores[-1].item()
+    0.0
+    """
 
     counts: NDArray[np.int64]
     scores: NDArray[np.float64]

@@ -16,7 +16,11 @@ NEARLY_ONE = 0.999999
 
 
 class Interval(NamedTuple):
-    """An estimate and the limits between which it lies at the given level."""
+    """An estimate and the limits between which it lies at the given level.
+
+    >>> wilson(successes=9, trials=10).value
+    0.9
+    """
 
     value: float
     low: float

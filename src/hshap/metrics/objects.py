@@ -27,7 +27,12 @@ Hit = Callable[[Box, Box], bool]
 
 
 class Froc(NamedTuple):
-    """Sensitivity and false positives per image if only scores from a threshold on count."""
+    """Sensitivity and false positives per image if only scores from a threshold on count.
+
+    >>> curve = froc([[((0, 0), (4, 4), 0.9)]], [[((1, 1), (3, 3))]])
+    >>> curve.at(false_positives=0.5)
+    1.0
+    """
 
     thresholds: NDArray[np.float64]
     false_positives: NDArray[np.float64]
@@ -40,7 +45,11 @@ class Froc(NamedTuple):
 
 
 class SizeBin(NamedTuple):
-    """How many objects of `low` or more and fewer than `high` pixels there are and were found."""
+    """How many objects of `low` or more and fewer than `high` pixels there are and were found.
+
+    >>> SizeBin(low=0.0, high=10.0, found=3, objects=4).recall
+    0.75
+    """
 
     low: float
     high: float

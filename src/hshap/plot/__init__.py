@@ -1,6 +1,12 @@
 """Pictures of maps, trees and curves. They take arrays, and return matplotlib figures.
 
 Nothing is kept by pyplot: a figure is yours to show, to save with `savefig`, or to forget.
+
+>>> from hshap import demo, plot
+>>> found = demo.example()
+>>> maps = {"the paper's": found.saliency(), "coefficients": found.coefficients()}
+>>> [axes.get_title() for axes in plot.compare(maps).axes[:2]]
+["the paper's", 'coefficients']
 """
 
 from hshap.plot.charts import curves, tree

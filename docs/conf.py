@@ -1,0 +1,103 @@
+"""How the site is built: `scripts/docs`, or `python -m sphinx -W -n docs docs/_build/html`."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import latex2mathml
+
+import hshap
+from hshap.version import __version__
+
+HERE = Path(__file__).parent
+
+project = "hshap"
+author = "The hshap developers"
+copyright = "the hshap developers"  # noqa: A001, Sphinx names it so
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+exclude_patterns = ["_build", "decisions/README.md"]
+templates_path: list[str] = []
+root_doc = "index"
+
+# Pages
+html_theme = "furo"
+html_title = f"hshap {release}"
+html_static_path = ["_static"]
+html_css_files = ["hshap.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+# Markdown; examples are run at each build, and one that fails fails the build.
+myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath", "substitution"]
+myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+SCREENSHOT = HERE / "images" / "page.png"
+myst_substitutions = {
+    "screenshot": (
+        "![The page of an explanation: sliders, the image and what was found](images/page.png)"
+        if SCREENSHOT.exists()
+        else ""
+    )
+}
+
+# The reference
+default_role = "code"  # docstrings quote code with single backticks
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+nitpicky = True
+# Names of other libraries, and short names for types that are explained in words.
+nitpick_ignore_regex = [
+    ("py:.*", r"(np|numpy|NDArray|os|collections|typing|pathlib)\b.*"),
+    ("py:.*", r"(Any|Callable|Iterable|Iterator|Literal|Sequence|PathLike|T|int|str)"),
+    ("py:.*", r"(hshap\.)?(\w+\.)*(Partition|Baseline|Search|Steps|Sampler|Fill|Target|Rule)"),
+    (
+        "py:.*",
+        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|\w*Session)",
+    ),
+]
+
+# Libraries that the kernels of the examples rest on warn about themselves, not about us.
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+logging.getLogger("traitlets").setLevel(logging.ERROR)
+
+
+def setup(app: Any) -> None:
+    """Write formulas as MathML, which browsers draw by themselves: no script from elsewhere."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.config.html_math_renderer = "mathml"
+    app.connect("missing-reference", _by_public_name)
+
+
+def _by_public_name(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Link `hshap.explanation.Explanation` to `hshap.Explanation`, the name that users know."""
+    module, _, name = str(node.get("reftarget", "")).rpartition(".")
+    if node.get("refdomain") != "py" or name not in hshap.__all__ or module == "hshap":
+        return None
+    domain, place = env.domains.python_domain, node["refdoc"]
+    return domain.resolve_xref(env, place, app.builder, "obj", f"hshap.{name}", node, content)
+
+
+def _inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(latex2mathml.tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _block(writer: Any, node: nodes.math_block) -> None:
+    label = f' id="{escape(node["ids"][0])}"' if node["ids"] else ""
+    formula = latex2mathml.tex2mathml(node.astext(), as_block=True)
+    writer.body.append(f'<div class="math"{label}>{formula}</div>\n')
+    raise nodes.SkipNode
