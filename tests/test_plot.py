@@ -92,7 +92,8 @@ def test_a_large_image_makes_a_figure_of_the_same_size(variant):
     if variant != "overlay":
         shown = [each.get_array() for axes in figure.axes for each in axes.images]
         assert max(max(each.shape[:2]) for each in shown) <= 1024
-        assert sum(bool(np.any(each[..., :1])) for each in shown) > 1
+        maps = [axes.images[-1].get_array() for axes in figure.axes if axes.get_title()]
+        assert sum(bool(heat.any()) for heat in maps) >= 2
 
 
 @pytest.mark.parametrize("variant", ["overlay", "tree", "curves", "spin"])
