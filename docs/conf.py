@@ -62,11 +62,14 @@ nitpicky = True
 # Names of other libraries, and short names for types that are explained in words.
 nitpick_ignore_regex = [
     ("py:.*", r"(np|numpy|NDArray|os|collections|typing|pathlib)\b.*"),
-    ("py:.*", r"(Any|Callable|Iterable|Iterator|Literal|Sequence|PathLike|T|int|str)"),
+    (
+        "py:.*",
+        r"(Any|Callable|Iterable|Iterator|Literal|Mapping|Sequence|Collection|Path|PathLike|T|int|str)",
+    ),
     ("py:.*", r"(hshap\.)?(\w+\.)*(Partition|Baseline|Search|Steps|Sampler|Fill|Target|Rule)"),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|\w*Session)",
+        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w*Session)",
     ),
 ]
 
