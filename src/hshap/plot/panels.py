@@ -99,8 +99,7 @@ def _panels(  # noqa: PLR0913, both figures give all of these
     if pixels is not None:
         pixels = pixels[(slice(None), *place)]
     rows, columns = _layout(len(planes), planes[0].shape)
-    tall = 1.6 if planes[0].ndim == 1 else 0.4 + 10.0 / columns * height_over_width(planes[0].shape)
-    whole = on_figure(figure, (10.0, min(0.6 + rows * tall, 14.0)), what)
+    whole = on_figure(figure, _figure_size(rows, columns, planes[0].shape), what)
     axes = whole.subplots(rows, columns, squeeze=False).ravel().tolist()
     for one, name, heat, limit in zip(axes, heats, planes, limits, strict=False):
         if heat.ndim == 1:
@@ -138,6 +137,13 @@ def _layout(count: int, shape: tuple[int, ...]) -> tuple[int, int]:
 
     columns = min(range(1, count + 1), key=misfit)
     return -(-count // columns), columns
+
+
+def _figure_size(rows: int, columns: int, shape: tuple[int, ...]) -> tuple[float, float]:
+    if len(shape) == 1:
+        return (8.0, min(0.6 + 1.6 * rows, 14.0))
+    wide = min(10.0, 5.0 * columns)
+    return (wide, min(0.6 + rows * (0.4 + wide / columns * height_over_width(shape)), 14.0))
 
 
 def _largest(heat: NDArray[Any]) -> float:
