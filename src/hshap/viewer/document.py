@@ -44,8 +44,8 @@ def assemble(views: Sequence[Drawn], title: str) -> str:
     """Return the whole document."""
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     style = _asset("page.css")
-    data = {"title": title, "version": __version__, "enough": ENOUGH}
-    data["views"] = [view.table for view in views]
+    tables = [view.table for view in views]
+    data = {"title": title, "version": __version__, "enough": ENOUGH, "views": tables}
     blocks = [_block(f"runs-{i}", view.runs) for i, view in enumerate(views)]
     blocks += [_block(f"image-{i}", view.image) for i, view in enumerate(views)]
     fields = {

@@ -78,9 +78,10 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     b'\x89PNG\r\n\x1a\n'
     """
     height, width = pixels.shape[:2]
-    lines = np.full((height, 1 + pixels[0].size), 2, np.uint8)
-    lines[:, 1:] = pixels.reshape(height, -1)
-    lines[1:, 1:] -= pixels[:-1].reshape(height - 1, -1)
+    plain = pixels.reshape(height, -1)
+    lines = np.full((height, 1 + plain.shape[1]), 2, np.uint8)
+    lines[:, 1:] = plain
+    lines[1:, 1:] -= plain[:-1]
     kind = GREY if pixels.ndim == 2 else COLOUR
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         _chunk(name, data)

@@ -41,14 +41,27 @@ function drawImages() {
   for (const panel of panels) drawImage(panel.image.getContext("2d"), loaded.pyramid, view(), shot.camera);
 }
 
+/** What the camera sees, kept until it moves: panels are equally large. */
+function seenNow() {
+  const { width, height } = panels[0].overlay;
+  const thick = Math.max(1, Math.round(devicePixelRatio));
+  const key = [shot.camera.x, shot.camera.y, shot.camera.scale, width, height, thick].join();
+  if (loaded.key !== key) {
+    loaded.key = key;
+    loaded.seen = seeCells(loaded.cells, view(), shot.camera, width, height, thick);
+  }
+  return loaded.seen;
+}
+
 function drawOverlays() {
   const largest = Math.max(...state.shown.map((klass) => readings[klass].largest), 0);
   const look = { ...state, largest };
+  const seen = seenNow();
   panels.forEach((panel, i) => {
     const klass = state.shown[i];
     const isCurrent = klass === state.current;
     const scene = {
-      view: view(), tree: treeOf(klass), reading: readings[klass], cells: loaded.cells, look,
+      view: view(), tree: treeOf(klass), reading: readings[klass], look, seen,
       focus: isCurrent ? state.focus : null, hover: isCurrent ? state.hover : null,
     };
     paintOverlay(panel, scene, shot.camera);
@@ -318,7 +331,7 @@ async function open(number) {
   const [cells, image] = await Promise.all([loadCells(number, view()), loadImage(number)]);
   if (state.number !== number) return undefined; // another was opened meanwhile
   byId("panels").removeAttribute("aria-busy");
-  loaded = { cells, pyramid: makePyramid(image) };
+  loaded = { cells, pyramid: makePyramid(image), key: null, seen: null };
   state.shown = view().classes.map((_, klass) => klass).slice(0, MOST_SHOWN);
   shot = makeCamera();
   buildClasses();

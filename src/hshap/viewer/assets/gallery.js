@@ -40,6 +40,7 @@ function makeGallery(views, trees, open) {
       const context = card.thumb.getContext("2d");
       context.imageSmoothingQuality = "high";
       context.drawImage(image, 0, 0, card.thumb.width, card.thumb.height);
+      image.close();
       drawCard(card, views[card.number]);
     }
     isLoading = false;

@@ -4,6 +4,7 @@ const MOST_MIP_PIXELS = 64e6;
 
 /** The bytes of a block of base64. */
 function bytesOf(id) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(byId(id).textContent);
   const text = atob(byId(id).textContent);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
@@ -26,13 +27,9 @@ async function loadCells(number, view) {
   return cells;
 }
 
-/** The image of a view, decoded. */
-async function loadImage(number) {
-  const image = new Image();
-  image.src = "data:image/png;base64," + byId(`image-${number}`).textContent;
-  await image.decode();
-  return image;
-}
+/** The image of a view, decoded once: an <img> may be decoded again each time it is drawn. */
+const loadImage = (number) =>
+  createImageBitmap(new Blob([bytesOf(`image-${number}`)], { type: "image/png" }));
 
 /** The image, and on demand its halves, quarters and so on: far views draw few pixels. */
 function makePyramid(image) {
@@ -72,9 +69,11 @@ function drawImage(context, pyramid, view, camera) {
   );
 }
 
-/** The cell below every pixel of the screen; `none` where there is no image. */
-function cellsOnScreen(cells, view, camera, width, height, none) {
-  const out = new Int32Array(width * height).fill(none);
+/** What a camera sees of the cells: the cell below every pixel of the screen, `none` where there is
+    no image, and the pixels within `thick` of another cell. Sliders change neither. */
+function seeCells(cells, view, camera, width, height, thick) {
+  const none = view.areas.length;
+  const under = new Int32Array(width * height).fill(none);
   const columns = Int32Array.from({ length: width }, (_, i) => {
     const column = Math.floor(camera.x + (i + 0.5) / camera.scale);
     return column < 0 || column >= view.width ? -1 : column;
@@ -84,46 +83,49 @@ function cellsOnScreen(cells, view, camera, width, height, none) {
     const row = Math.floor(camera.y + (j + 0.5) / camera.scale);
     if (row < 0 || row >= view.height) continue;
     if (row === before) {
-      out.copyWithin(at, at - width, at);
+      under.copyWithin(at, at - width, at);
       continue;
     }
     before = row;
     const line = row * view.width;
-    for (let i = 0; i < width; i++) if (columns[i] >= 0) out[at + i] = cells[line + columns[i]];
+    for (let i = 0; i < width; i++) if (columns[i] >= 0) under[at + i] = cells[line + columns[i]];
   }
-  return out;
+  const edges = [];
+  for (let j = 0, i = 0; j < height; j++) {
+    for (let column = 0; column < width; column++, i++) {
+      const cell = under[i];
+      if (
+        (column >= thick && under[i - thick] !== cell) ||
+        (column + thick < width && under[i + thick] !== cell) ||
+        (j >= thick && under[i - thick * width] !== cell) ||
+        (j + thick < height && under[i + thick * width] !== cell)
+      ) edges.push(i);
+    }
+  }
+  return { under, edges: Int32Array.from(edges), width, height, thick };
 }
 
 /** Fill by cell, then outlines where groups of cells meet.
 
     A layer of outlines has `groups` by cell, -1 for none, and colours `inside` and `outside`. Cells
     and groups have one more entry, for what lies off the image. */
-function paintCells(target, onScreen, width, height, fill, layers, thick) {
+function paintCells(target, { under, edges, width, height, thick }, fill, layers) {
   const out = new Uint32Array(target.data.buffer);
-  for (let i = 0; i < onScreen.length; i++) out[i] = fill[onScreen[i]];
-  if (!layers.length) return;
-  const reach = [];
-  for (let k = 1; k <= thick; k++) reach.push(k);
-  for (let j = 0, i = 0; j < height; j++) {
-    for (let column = 0; column < width; column++, i++) {
-      const cell = onScreen[i];
-      for (const k of reach) {
-        const left = column >= k ? onScreen[i - k] : cell;
-        const right = column + k < width ? onScreen[i + k] : cell;
-        const above = j >= k ? onScreen[i - k * width] : cell;
-        const below = j + k < height ? onScreen[i + k * width] : cell;
-        if (left === cell && right === cell && above === cell && below === cell) continue;
-        for (const { groups, inside, outside, dashed } of layers) {
-          const own = groups[cell];
-          if (
-            groups[left] === own && groups[right] === own &&
-            groups[above] === own && groups[below] === own
-          ) continue;
-          if (dashed && ((column + j) >> 2) & 1) continue;
-          if (own !== -1) out[i] = inside;
-          else if (k === 1 && outside) out[i] = outside;
-        }
-      }
+  for (let i = 0; i < under.length; i++) out[i] = fill[under[i]];
+  for (const { groups, inside, outside, dashed } of layers) {
+    for (const i of edges) {
+      const own = groups[under[i]];
+      const column = i % width;
+      const row = (i - column) / width;
+      if (dashed && ((column + row) >> 2) & 1) continue;
+      if (own === -1 && !outside) continue;
+      if (
+        (column < thick || groups[under[i - thick]] === own) &&
+        (column + thick >= width || groups[under[i + thick]] === own) &&
+        (row < thick || groups[under[i - thick * width]] === own) &&
+        (row + thick >= height || groups[under[i + thick * width]] === own)
+      ) continue;
+      out[i] = own === -1 ? outside : inside;
     }
   }
 }

@@ -22,12 +22,10 @@ function makePanel(name) {
 
 /** Paint what is found in one class, and what is looked at, over the image. */
 function paintOverlay(panel, scene, camera) {
-  const { view, tree, reading, cells, look, focus, hover } = scene;
+  const { view, tree, reading, look, focus, hover, seen } = scene;
   const context = panel.overlay.getContext("2d");
-  const { width, height } = panel.overlay;
   const none = view.areas.length;
-  const onScreen = cellsOnScreen(cells, view, camera, width, height, none);
-  const target = context.createImageData(width, height);
+  const target = context.createImageData(seen.width, seen.height);
   const parts = focus === null ? null : partOfCells(tree, focus);
   const fill = new Uint32Array(none + 1);
   const alpha = Math.round(look.opacity * 255);
@@ -41,7 +39,7 @@ function paintOverlay(panel, scene, camera) {
   }
   const layers = [];
   const outline = (groups, inside, outside = 0, dashed = false) =>
-    layers.push({ groups: [...groups, -1], inside, outside, dashed });
+    layers.push({ groups: Int32Array.from([...groups, -1]), inside, outside, dashed });
   if (look.layers.visited) outline(tree.cells, VISITED);
   if (look.layers.leaves) outline(reading.leafOf, LIGHT, DARK);
   if (look.layers.truth && view.truth) outline(view.truth.map((one) => one - 1), TRUTH, DARK, true);
@@ -50,8 +48,8 @@ function paintOverlay(panel, scene, camera) {
     const under = new Set(cellsOf(tree, hover));
     outline(tree.cells.map((_, cell) => (under.has(cell) ? 1 : -1)), PART, DARK);
   }
-  const thick = Math.max(1, Math.round(devicePixelRatio));
-  paintCells(target, onScreen, width, height, fill, layers, thick);
+  const { thick } = seen;
+  paintCells(target, seen, fill, layers);
   context.putImageData(target, 0, 0);
   if (look.layers.boxes && focus === null) strokeBoxes(context, reading.findings, camera, thick);
   if (parts !== null) writeParts(context, view, tree, focus, camera, thick);
