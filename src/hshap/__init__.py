@@ -1,6 +1,6 @@
 """Find where in an image a classifier saw what it says: exact hierarchical Shapley values."""
 
-from hshap import metrics, theory
+from hshap import export, metrics, plot, theory
 from hshap.audit import Audit
 from hshap.bags import Bags
 from hshap.baselines import (
@@ -75,7 +75,9 @@ __all__ = [
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
+    "export",
     "metrics",
+    "plot",
     "shapley",
     "theory",
 ]

@@ -13,6 +13,8 @@ import numpy as np
 from hshap.audit import FAR
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from hshap.explanation import Explanation
@@ -50,14 +52,25 @@ def as_html(explanation: Explanation) -> str:
     )
 
 
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Encode `(height, width, 3)` as a PNG file."""
-    height, width, _ = pixels.shape
+def png(pixels: NDArray[np.uint8], text: Mapping[str, str] | None = None) -> bytes:
+    """Encode `(height, width, 3)`, or `(height, width)` in grey, as a PNG file.
+
+    `text` is kept in the file, by Latin-1 keywords.
+
+    >>> png(np.zeros((1, 1), np.uint8))[1:4]
+    b'PNG'
+    """
+    height, width = pixels.shape[:2]
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    colour = 2 if pixels.ndim == 3 else 0
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         _chunk(kind, data)
         for kind, data in (
-            (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+            (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)),
+            *(
+                (b"tEXt", f"{key}\0{value}".encode("latin-1"))
+                for key, value in (text or {}).items()
+            ),
             (b"IDAT", zlib.compress(lines.tobytes())),
             (b"IEND", b""),
         )

@@ -41,11 +41,12 @@ class MissingExtraError(HshapError, ImportError):
     """An optional dependency is not installed."""
 
 
-def require(module: str, *, extra: str, what: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it."""
+def require(module: str, *, what: str, extra: str | None = None) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it, or that it comes by itself."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        message = f"{what} needs {package}: pip install 'hshap[{extra}]'"
+        source = package if extra is None else f"'hshap[{extra}]'"
+        message = f"{what} needs {package}: pip install {source}"
         raise MissingExtraError(message) from error

@@ -16,6 +16,7 @@ from hshap import storage
 from hshap.audit import Audit, audit, dropped
 from hshap.display import as_html, as_text
 from hshap.errors import ArgumentError
+from hshap.parts import Part, parts
 from hshap.plot import draw
 from hshap.reading import reread
 from hshap.regions import Region, blocks, touching
@@ -89,8 +90,7 @@ class Explanation:
     @property
     def residual(self) -> float:
         """What `attribution()` leaves out of `score - baseline_score`."""
-        shares = self._shares
-        return self.games[0].total - sum(shares.get(leaf, 0.0) for leaf in self.leaves)
+        return self.games[0].total - sum(self._parts[leaf].share for leaf in self.leaves)
 
     def saliency(self) -> NDArray[np.float64]:
         """Return the paper's map: one in all, spread evenly over the relevant pixels.
@@ -102,14 +102,14 @@ class Explanation:
 
     def coefficients(self) -> NDArray[np.float64]:
         """Return a map in which each leaf shows the coefficient it has in its own game."""
-        return self._paint(lambda leaf: self._weights[leaf][0])
+        return self._paint(lambda leaf: self._parts[leaf].coefficient)
 
     def errors(self) -> NDArray[np.float64]:
         """Return a map of the coefficients' standard errors: 0 unless the baseline is random.
 
         NaN where the whole image is one leaf of a larger game: its own error is not kept.
         """
-        return self._paint(lambda leaf: self._weights[leaf][1])
+        return self._paint(lambda leaf: self._parts[leaf].error)
 
     def attribution(self) -> NDArray[np.float64]:
         """Return a map that adds up, but for `residual`, to `score - baseline_score`.
@@ -118,7 +118,7 @@ class Explanation:
         parts in proportion to their positive coefficients, and a leaf spreads its share evenly.
         What falls to parts that were dropped is the residual.
         """
-        return self._paint(lambda leaf: self._shares.get(leaf, 0.0) / leaf.size)
+        return self._paint(lambda leaf: self._parts[leaf].share / leaf.size)
 
     def boxes(self, *, merge: bool = True) -> list[Finding]:
         """Return the boxes around what was found, the highest score first.
@@ -126,7 +126,7 @@ class Explanation:
         `merge` joins leaves that touch; a box then goes around all of them.
         """
         pieces = [
-            (bounds, self._weights[leaf][0])
+            (bounds, self._parts[leaf].coefficient)
             for leaf in self.leaves
             for bounds in blocks(leaf, self.grid)
         ]
@@ -245,28 +245,8 @@ class Explanation:
         return out
 
     @cached_property
-    def _weights(self) -> dict[Region, tuple[float, float]]:
-        """Coefficient and standard error of every region seen."""
-        root = self.games[0]
-        # The root has no game but the whole; its error is not kept, so it is not known.
-        weights = {root.region: (root.total, 0.0 if self.draws == 1 else float("nan"))}
-        for game in self.games:
-            pairs = zip(game.coefficients.tolist(), game.errors.tolist(), strict=True)
-            weights.update(zip(game.children, pairs, strict=True))
-        return weights
-
-    @cached_property
-    def _shares(self) -> dict[Region, float]:
-        """Share of every region seen in what the image adds to the baseline."""
-        first, *others = self.games
-        shares = {first.region: first.total}
-        shares.update(zip(first.children, first.coefficients.tolist(), strict=True))
-        for game in others:
-            positive = np.maximum(game.coefficients, 0.0)
-            if positive.any():
-                parts = shares[game.region] * (positive / positive.sum())
-                shares.update(zip(game.children, parts.tolist(), strict=True))
-        return shares
+    def _parts(self) -> dict[Region, Part]:
+        return parts(self.games, draws=self.draws)
 
 
 def _reading(area: int, read: Explanation) -> Reading:

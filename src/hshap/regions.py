@@ -230,6 +230,18 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
     return out
 
 
+def runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return where runs of sorted pixels begin and end, in turn.
+
+    >>> runs(np.array([3, 4, 5, 9])).tolist()
+    [3, 6, 9, 10]
+    """
+    after = np.flatnonzero(np.diff(flat) > 1)
+    starts = flat[np.concatenate([[0], after + 1])]
+    stops = flat[np.concatenate([after, [len(flat) - 1]])] + 1
+    return np.stack([starts, stops], axis=1).ravel()
+
+
 def extent(region: Region, grid: tuple[int, ...]) -> tuple[int, ...]:
     """Return the side lengths of a region; for a free form, of the box around it."""
     if isinstance(region, (Box, Rolled)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 import zlib
 from itertools import pairwise
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hshap.errors import FormatError
-from hshap.regions import Box, Pixels, Region, Rolled, is_adaptive, mask
+from hshap.files import replace
+from hshap.regions import Box, Pixels, Region, Rolled, is_adaptive, mask, runs
 from hshap.search import Game
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["adaptive"] = is_adaptive(games[0].region)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    _replace(Path(path), arrays)
+    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -141,7 +141,8 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any
             flat = (
                 region.flat if isinstance(region, Pixels) else np.flatnonzero(mask((region,), grid))
             )
-            free.append(_runs(np.sort(flat)))
+            # Regions of one tree hold each other: pixel by pixel, they would fill the file.
+            free.append(runs(np.sort(flat)))
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
         "region_corners": np.array(corners, dtype=np.int64),
@@ -167,17 +168,6 @@ def _unpack(
     return regions
 
 
-def _runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Return where runs of sorted pixels begin and end, in turn.
-
-    Regions of one tree hold each other: stored pixel by pixel, they would fill the file.
-    """
-    after = np.flatnonzero(np.diff(flat) > 1)
-    starts = flat[np.concatenate([[0], after + 1])]
-    stops = flat[np.concatenate([after, [len(flat) - 1]])] + 1
-    return np.stack([starts, stops], axis=1).ravel()
-
-
 def _pixels(runs: NDArray[np.int64]) -> NDArray[np.intp]:
     starts, lengths = runs[::2], np.diff(runs)[::2]
     ends = np.cumsum(lengths)
@@ -195,18 +185,3 @@ def _cut(array: NDArray[Any], lengths: NDArray[Any]) -> list[NDArray[Any]]:
         message = f"{len(array)} entries where {ends[-1]} are announced"
         raise ValueError(message)
     return [array[a:b] for a, b in pairwise(ends)]
-
-
-def _replace(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        # mkstemp makes files private; give this one what any new file would have.
-        mode = os.umask(0)
-        os.umask(mode)
-        Path(name).chmod(0o666 & ~mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

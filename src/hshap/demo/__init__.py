@@ -8,10 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap.baselines import Constant
 from hshap.errors import require
+from hshap.explainer import Explainer
+from hshap.partitions import Dyadic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from hshap.explanation import Explanation
+
+
+def example() -> Explanation:
+    """Return a small explanation to try things on: one bright pixel among 8 x 8. Needs no torch.
+
+    >>> example().leaves
+    (Box(start=(2, 5), stop=(3, 6)),)
+    """
+    image = np.zeros((1, 8, 8))
+    image[0, 2, 5] = 1.0
+    brightest = Explainer(
+        lambda batch: batch.max(axis=(1, 2, 3)),
+        baseline=Constant(0.0),
+        partition=Dyadic(min_size=1),
+    )
+    return brightest.explain(image, target=0)
 
 
 def bundled() -> dict[str, NDArray[Any]]:

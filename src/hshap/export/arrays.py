@@ -1,0 +1,132 @@
+"""Explanations as the tables and arrays of other libraries: pandas, xarray and shap."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap import checks
+from hshap.arrays import to_numpy
+from hshap.errors import ArgumentError, require
+from hshap.export.inputs import as_explanation
+from hshap.parts import parts
+from hshap.regions import Region, Rolled, blocks
+
+if TYPE_CHECKING:
+    from hshap.explanation import Explanation
+    from hshap.regions import Bounds
+
+AXES = ("z", "y", "x")
+
+
+def table(explanation: Explanation, *, every: bool = False) -> Any:
+    """Return a pandas table with a row for each leaf, or for `every` region that was seen.
+
+    `parent` is the row of the region it is a part of, -1 for the whole image; `attribution` is what
+    falls to it of all that the image adds to the baseline. A block that goes on at the other border
+    has a `stop` beyond the grid; for a free form, start and stop are those of the box around it.
+
+    >>> from hshap.demo import example
+    >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")
+    {'depth': [3], 'size': [1], 'coefficient': [1.0], 'y_start': [2], 'x_start': [5]}
+    """
+    pandas = require("pandas", what="export.table")
+    seen = parts(as_explanation(explanation).games, draws=explanation.draws)
+    leaves = set(explanation.leaves)
+    wanted = list(
+        seen.values() if checks.flag("every", every) else map(seen.get, explanation.leaves)
+    )
+    bounds = np.array([_span(part.region, explanation.grid) for part in wanted], dtype=np.int64)
+    bounds = bounds.reshape(-1, 2, len(explanation.grid))
+    columns: dict[str, Any] = {
+        "parent": np.array([part.parent for part in wanted], dtype=np.int64),
+        "depth": np.array([part.depth for part in wanted], dtype=np.int64),
+        "leaf": np.array([part.region in leaves for part in wanted], dtype=bool),
+        "size": np.array([part.region.size for part in wanted], dtype=np.int64),
+        "coefficient": np.array([part.coefficient for part in wanted], dtype=np.float64),
+        "error": np.array([part.error for part in wanted], dtype=np.float64),
+        "attribution": np.array([part.share for part in wanted], dtype=np.float64),
+    }
+    for axis, name in enumerate(_axes(explanation.grid)):
+        columns[f"{name}_start"], columns[f"{name}_stop"] = bounds[:, :, axis].T
+    numbers = np.array([part.number for part in wanted], dtype=np.int64)
+    return pandas.DataFrame(columns, index=pandas.Index(numbers, name="region"))
+
+
+def dataarray(explanation: Explanation, *, heat: Any = None) -> Any:
+    """Return a map as an xarray array, with the run's figures as attributes.
+
+    `heat` is the map, by default `coefficients()`. Axes are named z, y and x, the last ones first
+    to be used; coordinates are the centres of pixels, counted from 0.
+
+    >>> from hshap.demo import example
+    >>> array = dataarray(example())
+    >>> array.dims, array.sizes["x"], float(array.sel(y=2, x=5)), array.attrs["evaluations"]
+    (('y', 'x'), 8, 1.0, 44)
+    """
+    xarray = require("xarray", what="export.dataarray")
+    grid = as_explanation(explanation).grid
+    values = explanation.coefficients() if heat is None else to_numpy("heat", heat)
+    if values.shape != grid:
+        message = f"heat has shape {values.shape}; pass a map of shape {grid}"
+        raise ArgumentError(message)
+    names = _axes(grid)
+    return xarray.DataArray(
+        values,
+        dims=names,
+        coords={name: np.arange(side) for name, side in zip(names, grid, strict=True)},
+        name="coefficient" if heat is None else "heat",
+        attrs={
+            "target": explanation.target,
+            "score": explanation.score,
+            "baseline_score": explanation.baseline_score,
+            "residual": explanation.residual,
+            "evaluations": explanation.evaluations,
+            "settings": json.dumps(explanation.settings),
+        },
+    )
+
+
+def shap_values(explanation: Explanation, image: Any) -> Any:
+    """Return a `shap.Explanation` of one image, for shap's own plots.
+
+    Values are `attribution()`, spread evenly over the channels, which come last and are followed by
+    the one output. With the base value they add up to the score, but for `residual`.
+
+    >>> from hshap.demo import example
+    >>> found = example()
+    >>> values = shap_values(found, np.zeros((3, 8, 8)))
+    >>> values.shape, values.output_names
+    ((1, 8, 8, 3, 1), ['0'])
+    """
+    shap = require("shap", what="export.shap_values")
+    grid = as_explanation(explanation).grid
+    pixels = to_numpy("image", image)
+    if pixels.shape[1:] != grid:
+        message = (
+            f"image has shape {pixels.shape}, but the explanation has {grid}; "
+            "pass the image that was explained, (channels, *grid)"
+        )
+        raise ArgumentError(message)
+    channels = len(pixels)
+    values = np.repeat(explanation.attribution()[..., None] / channels, channels, axis=-1)
+    return shap.Explanation(
+        values=values[None, ..., None],
+        base_values=np.array([[explanation.baseline_score]]),
+        data=np.moveaxis(pixels, 0, -1)[None],
+        output_names=[str(explanation.target)],
+        compute_time=explanation.seconds,
+    )
+
+
+def _span(region: Region, grid: tuple[int, ...]) -> Bounds:
+    if isinstance(region, Rolled):
+        stop = tuple(a + n for a, n in zip(region.start, region.shape, strict=True))
+        return region.start, stop
+    return blocks(region, grid)[0]
+
+
+def _axes(grid: tuple[int, ...]) -> tuple[str, ...]:
+    return AXES[-len(grid) :] if len(grid) <= 3 else tuple(f"axis_{i}" for i in range(len(grid)))

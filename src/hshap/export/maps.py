@@ -1,0 +1,52 @@
+"""Maps as pictures of 8 bits and of floats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.display import png
+from hshap.errors import require
+from hshap.export.inputs import as_plane
+from hshap.files import replace
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+
+def write_png(path: str | PathLike[str], values: Any) -> Path:
+    """Write a map as a grey picture of 8 bits, its largest value as 255.
+
+    The file says what one step of grey is, under `hshap:step`. What is below 0 or not a number
+    becomes 0; `write_tiff` keeps it.
+
+    >>> from hshap.demo import example
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_png(f"{folder}/cell.png", example().saliency()).read_bytes()[1:4]
+    b'PNG'
+    """
+    plane = np.maximum(np.nan_to_num(as_plane("write_png", values), nan=0.0), 0.0)
+    step = float(plane.max()) / 255
+    grey = np.rint(plane / (step or 1.0)).astype(np.uint8)
+    text = {"Description": f"hshap map: value = grey * {step!r}", "hshap:step": repr(step)}
+    return replace(path, lambda file: file.write(png(grey, text)))
+
+
+def write_tiff(path: str | PathLike[str], values: Any) -> Path:
+    """Write a map as a TIFF of 32-bit floats, which keeps its values.
+
+    >>> from hshap.demo import example
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_tiff(f"{folder}/cell.tiff", example().saliency()).stat().st_size > 256
+    True
+    """
+    tifffile = require("tifffile", extra="export", what="export.write_tiff")
+    plane = as_plane("write_tiff", values).astype(np.float32)
+    # Without compression: every reader knows it.
+    return replace(
+        path, lambda file: tifffile.imwrite(file, plane, photometric="minisblack", metadata=None)
+    )

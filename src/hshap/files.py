@@ -1,0 +1,34 @@
+"""Files that are never half written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def replace(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
+    """Let `write` fill a file; one that is there stays whole until the new one is complete.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     replace(Path(folder) / "note.txt", lambda file: file.write(b"hello")).read_text()
+    'hello'
+    """
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        # mkstemp makes files private; give this one what any new file would have.
+        mode = os.umask(0)
+        os.umask(mode)
+        Path(name).chmod(0o666 & ~mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
