@@ -183,9 +183,7 @@ def _array(path: Path, wanted: Format) -> NDArray[Any]:
     return found
 
 
-def classes_of(
-    names: Sequence[str], outputs: NDArray[Any], wanted: Format
-) -> tuple[int, ...]:
+def classes_of(names: Sequence[str], outputs: NDArray[Any], wanted: Format) -> tuple[int, ...]:
     """Return the classes that targets name, for a model with these outputs on the image.
 
     >>> from hshap.cli.formats import Format

@@ -27,9 +27,9 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A.npz", help="An explanation.")],
     b: Annotated[Path, typer.Argument(metavar="B.npz", help="Another of the same image.")],
     *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The picture of both.")
-    ] = Path("compare.png"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture of both.")] = Path(
+        "compare.png"
+    ),
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,

@@ -61,8 +61,8 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     most = 2 + new * sum(min(max(few, 1) if level else 1, gamma**level) for level in range(levels))
     most = most if few else 2 + new
     visited = theory.expected_visited(leaves, gamma, few / leaves)
-    # Every game that is played visits its gamma parts; only the root is visited unasked.
-    expected = 2 + new * (visited - 1) / gamma
+    # Every node that is visited plays a game but for the leaves, of which all that matter are.
+    expected = 2 + new * (visited - few)
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
 
 
@@ -128,7 +128,8 @@ def cost(  # noqa: PLR0913, PLR0917, one for each option
         },
         "seconds_per_evaluation": each,
         "batch_size": batch,
-        "seconds": each and {"expected": each * one.expected * times, "most": each * one.most * times},
+        "seconds": each
+        and {"expected": each * one.expected * times, "most": each * one.most * times},
     }
     if json:
         print_json(told)

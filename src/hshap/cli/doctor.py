@@ -25,8 +25,8 @@ from hshap.version import __version__
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PACKAGES = {
-    "numpy": "always",
+PACKAGES: dict[str, str | None] = {
+    "numpy": None,
     "torch": "torch",
     "onnxruntime": "onnx",
     "matplotlib": "plot",
@@ -35,9 +35,10 @@ PACKAGES = {
     "typer": "cli",
     "rich": "cli",
     "pillow": "cli",
-    "pandas": "export",
-    "xarray": "export",
-    "shap": "export",
+    "tifffile": "export",
+    "pandas": None,
+    "xarray": None,
+    "shap": None,
 }
 MOST_PLAYERS = 6
 CLOSE = 1e-12
@@ -137,7 +138,7 @@ def _version(package: str) -> str | None:
 
 def _advice(package: str) -> str:
     extra = PACKAGES[package]
-    return "pip install hshap" if extra == "always" else f"pip install 'hshap[{extra}]'"
+    return f"pip install {package}" if extra is None else f"pip install 'hshap[{extra}]'"
 
 
 def _devices() -> dict[str, list[str]]:
@@ -156,7 +157,9 @@ def _torch_devices() -> list[str]:
     import torch  # noqa: PLC0415, an optional dependency
 
     found = [f"cpu ({torch.get_num_threads()} threads)"]
-    found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    found += [
+        f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
+    ]
     return found + (["mps"] if torch.backends.mps.is_available() else [])
 
 

@@ -202,4 +202,3 @@ def _pixels(image: Any, white: float, path: Path) -> NDArray[np.float32]:
         )
         raise Refusal(Code.INPUT, message)
     return np.moveaxis(values, -1, 0).copy() if values.ndim == 3 else values[None]
-

@@ -36,7 +36,9 @@ class Rearranged:
         inputs = np.moveaxis(batch, 1, -1) if self._last else batch
         if self._batch is None:
             return self._call(np.ascontiguousarray(inputs))
-        scores = [self._part(inputs[i : i + self._batch]) for i in range(0, len(inputs), self._batch)]
+        scores = [
+            self._part(inputs[i : i + self._batch]) for i in range(0, len(inputs), self._batch)
+        ]
         return np.concatenate(scores)
 
     def _part(self, inputs: Any) -> Any:

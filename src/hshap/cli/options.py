@@ -55,9 +55,7 @@ Config = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option(
-        metavar="HxW", help="Height x width of the model's input.", rich_help_panel=MODEL
-    ),
+    typer.Option(metavar="HxW", help="Height x width of the model's input.", rich_help_panel=MODEL),
 ]
 Channels = Annotated[
     str | None, typer.Option(help="rgb (the default), bgr or grey.", rich_help_panel=MODEL)
@@ -68,7 +66,10 @@ Layout = Annotated[
 Range = Annotated[
     str | None,
     typer.Option(
-        "--range", metavar="A,B", help="What black and white become; 0,1 by default.", rich_help_panel=MODEL
+        "--range",
+        metavar="A,B",
+        help="What black and white become; 0,1 by default.",
+        rich_help_panel=MODEL,
     ),
 ]
 Mean = Annotated[
@@ -115,12 +116,8 @@ BatchSize = Annotated[
     int | None,
     typer.Option(min=1, help="Images for each call of the model.", rich_help_panel=RUN),
 ]
-Device = Annotated[
-    str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote.")]
 Resize = Annotated[
     bool,
