@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COLOURS = ("#4477aa", "#ccbb44", "#ee6677")  # told apart by colour-blind eyes too
 
 
-def compare(
+def compare(  # noqa: PLR0913, one for each option
     a: Annotated[Path, typer.Argument(metavar="A.npz", help="An explanation.")],
     b: Annotated[Path, typer.Argument(metavar="B.npz", help="Another of the same image.")],
     *,

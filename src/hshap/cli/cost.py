@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -66,7 +65,7 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
 
 
-def cost(  # noqa: PLR0913, PLR0917, one for each option
+def cost(  # noqa: PLR0913, one for each option
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="Model to time; evaluations alone without it."),

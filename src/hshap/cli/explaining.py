@@ -22,7 +22,7 @@ from hshap.explainer import Explainer
 HEADINGS = ("image", "class", "score", "baseline", "regions", "area", "evaluations", "seconds")
 
 
-def explain(  # noqa: PLR0913, PLR0917, one for each option
+def explain(  # noqa: PLR0913, one for each option
     images: Annotated[list[Path], typer.Argument(help="Images, and folders of them.")],
     model: opt.Model,
     *,

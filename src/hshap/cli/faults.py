@@ -23,7 +23,7 @@ class Code(IntEnum):
     MISSING = 6  # a library that is not installed
 
 
-class Refusal(HshapError):
+class Refusal(HshapError):  # noqa: N818, it says no more than that
     """A command will not go on; says why and what to do instead.
 
     >>> Refusal(Code.INPUT, "a.png is not an image").code.name

@@ -58,7 +58,7 @@ def flat(explanation: Explanation, path: Path) -> Explanation:
     return explanation
 
 
-def view(
+def view(  # noqa: PLR0913, one for each option
     file: Annotated[Path, typer.Argument(help="Explanation, as hshap explain wrote it.")],
     image: Annotated[Path | None, typer.Argument(help="The image that was explained.")] = None,
     *,
@@ -95,7 +95,7 @@ def view(
         say(f"no browser was found; open {target} in one")
 
 
-def export(
+def export(  # noqa: PLR0913, one for each option
     files: Annotated[list[Path], typer.Argument(help="Explanations; only coco takes several.")],
     format_: Annotated[
         str, typer.Option("--format", "-f", help="coco, geojson, png, tiff or csv.")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from hshap.cli.formats import Format
 
-SUFFIXES = tuple(".png .jpg .jpeg .bmp .gif .tif .tiff .webp .ppm .pgm .pnm .jp2".split())
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *(".ppm", ".pgm", ".pnm", ".jp2"),
+)
 MAX_PIXELS = 100_000_000
 DEEP = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I;16N": 65535.0}
 
@@ -88,11 +91,8 @@ def read(path: Path, reader: Reader, *, what: str = "the model takes") -> Pictur
                 " does not apply; convert it to 8 bits first"
             )
             raise Refusal(Code.INPUT, message)
-        try:
+        with _whole(path):
             image.load()
-        except Exception as error:
-            message = f"{path} is damaged or cut short ({brief(error)}); get a whole copy"
-            raise Refusal(Code.INPUT, message) from error
         plain, white = _plain(image, path, reader.format)
         size, resized_from = reader.format.size, None
         if size is not None and size != (height, width):
@@ -147,19 +147,25 @@ def _opened(module: Any, path: Path) -> Iterator[Any]:
 
 
 def _seek(image: Any, path: Path, frame: int | None) -> None:
-    try:
+    with _whole(path):
         # Cameras add previews to their pictures as further frames; those are never meant.
         frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
-        if frames > 1 and frame is None:
-            message = f"{path} has {frames} frames; pass --frame 0 to {frames - 1} to take one"
-            raise Refusal(Code.INPUT, message)
-        if frame is not None and frame >= frames:
-            message = f"{path} has no frame {frame}; pass --frame 0 to {frames - 1}"
-            raise Refusal(Code.INPUT, message)
-        if frame:
+    if frames > 1 and frame is None:
+        message = f"{path} has {frames} frames; pass --frame 0 to {frames - 1} to take one"
+        raise Refusal(Code.INPUT, message)
+    if frame is not None and frame >= frames:
+        message = f"{path} has no frame {frame}; pass --frame 0 to {frames - 1}"
+        raise Refusal(Code.INPUT, message)
+    if frame:
+        with _whole(path):
             image.seek(frame)
-    except Refusal:
-        raise
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say that an image is damaged where pillow cannot read on."""
+    try:
+        yield
     except Exception as error:
         message = f"{path} is damaged or cut short ({brief(error)}); get a whole copy"
         raise Refusal(Code.INPUT, message) from error

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.layouts import Rearranged, own_shape
 from hshap.errors import HshapError, require
@@ -23,6 +21,7 @@ from hshap.models import runner
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from hshap.cli.formats import Format
@@ -99,7 +98,9 @@ def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
                 "pass --channels, or --layout " + ("nchw" if last else "nhwc")
             )
             raise Refusal(Code.MODEL, message)
-        own = tuple(given or side for given, side in zip(size, wanted.size or (None, None)))
+        own = tuple(
+            given or side for given, side in zip(size, wanted.size or (None, None), strict=True)
+        )
         if wanted.size is not None and own != wanted.size:
             message = (
                 f"{loaded.name} takes {own[0]} x {own[1]}, but the size asked for is "
@@ -192,12 +193,17 @@ def _is_session(model: Any) -> bool:
 
 def _is_script(path: Path) -> bool:
     """Tell TorchScript, which is data for torch's own interpreter, from a pickle."""
+    inside = [name.partition("/")[2] for name in _entries(path)]
+    return "constants.pkl" in inside and any(name.startswith("code/") for name in inside)
+
+
+def _entries(path: Path) -> list[str]:
+    """Return the names in a zip file; none if it is something else."""
     try:
         with zipfile.ZipFile(path) as archive:
-            inside = [name.partition("/")[2] for name in archive.namelist()]
+            return archive.namelist()
     except (OSError, zipfile.BadZipFile):
-        return False
-    return "constants.pkl" in inside and any(name.startswith("code/") for name in inside)
+        return []
 
 
 def _script(path: Path) -> Loaded:
@@ -214,21 +220,18 @@ def _script(path: Path) -> Loaded:
 def _exported(path: Path, *, trust: bool) -> Loaded:
     require("torch", extra="torch", what=f"the model {path}")
     export = importlib.import_module("torch.export")
+    native = [n for n in _entries(path) if "aotinductor" in n or n.endswith(".so")]
+    if native and not trust:
+        message = (
+            f"{path} holds compiled code ({native[0]}), which can do anything; pass --trust "
+            "if you trust whoever made it"
+        )
+        raise Refusal(Code.MODEL, message)
     try:
-        with zipfile.ZipFile(path) as archive:
-            native = [n for n in archive.namelist() if "aotinductor" in n or n.endswith(".so")]
-        if native and not trust:
-            message = (
-                f"{path} holds compiled code ({native[0]}), which can do anything; pass --trust "
-                "if you trust whoever made it"
-            )
-            raise Refusal(Code.MODEL, message)
         with _without_pickle(active=not trust), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = export.load(path)
         return Loaded(program.module(), str(path), shape=own_shape(program))
-    except Refusal:
-        raise
     except Exception as error:
         message = f"{path} is not an exported program that can be loaded ({brief(error)})"
         raise Refusal(Code.MODEL, message) from error

@@ -17,7 +17,7 @@ SEARCH = "How to explain"
 RUN = "How to run"
 
 
-def _debug(ctx: typer.Context, value: bool) -> bool:  # noqa: FBT001, typer calls it
+def _debug(ctx: typer.Context, value: bool) -> bool:
     if value:
         ctx.find_root().meta["hshap.debug"] = True
     return value
