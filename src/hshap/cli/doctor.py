@@ -17,6 +17,7 @@ from hshap.cli import options as opt
 from hshap.cli.faults import Code, brief
 from hshap.cli.output import print_json
 from hshap.cli.progress import table
+from hshap.errors import require
 from hshap.explainer import Explainer
 from hshap.partitions import Dyadic
 from hshap.shapley import shapley
@@ -154,8 +155,7 @@ def _devices() -> dict[str, list[str]]:
 
 
 def _torch_devices() -> list[str]:
-    import torch  # noqa: PLC0415, an optional dependency
-
+    torch = require("torch", extra="torch", what="hshap doctor")
     found = [f"cpu ({torch.get_num_threads()} threads)"]
     found += [
         f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
@@ -164,6 +164,5 @@ def _torch_devices() -> list[str]:
 
 
 def _onnx_devices() -> list[str]:
-    import onnxruntime  # noqa: PLC0415, an optional dependency
-
-    return list(onnxruntime.get_available_providers())
+    onnx = require("onnxruntime", extra="onnx", what="hshap doctor")
+    return list(onnx.get_available_providers())

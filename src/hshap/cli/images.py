@@ -13,7 +13,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
 
     from numpy.typing import NDArray
 
@@ -120,7 +120,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 @contextmanager
-def _own_limit(module: Any) -> Iterator[None]:
+def _own_limit(module: Any) -> Generator[None, None, None]:
     """Let our own limit decide, which the user can move, instead of pillow's."""
     before, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, None
     try:
@@ -130,7 +130,7 @@ def _own_limit(module: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(module: Any, path: Path) -> Iterator[Any]:
+def _opened(module: Any, path: Path) -> Generator[Any, None, None]:
     try:
         image = module.open(path)
     except module.UnidentifiedImageError as error:
@@ -162,7 +162,7 @@ def _seek(image: Any, path: Path, frame: int | None) -> None:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[None]:
+def _whole(path: Path) -> Generator[None, None, None]:
     """Say that an image is damaged where pillow cannot read on."""
     try:
         yield

@@ -19,7 +19,7 @@ from hshap.errors import HshapError, require
 from hshap.models import runner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -238,7 +238,7 @@ def _exported(path: Path, *, trust: bool) -> Loaded:
 
 
 @contextmanager
-def _without_pickle(*, active: bool) -> Iterator[None]:
+def _without_pickle(*, active: bool) -> Generator[None, None, None]:
     """Keep torch from falling back on pickle, as it does for exported programs."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from hshap.cli.faults import Code, Refusal, failed_in_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 SUMMARY = "summary.json"
 
 
 @contextmanager
-def folder(out: Path, *, force: bool) -> Iterator[Path]:
+def folder(out: Path, *, force: bool) -> Generator[Path, None, None]:
     """Give a new folder to write to, which takes the place of `out` once all went well.
 
     With `force`, what is in `out` stays but for what is written anew and what the last run wrote.
@@ -45,7 +45,7 @@ def folder(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def single(path: Path, *, force: bool) -> Iterator[Path]:
+def single(path: Path, *, force: bool) -> Generator[Path, None, None]:
     """Give a path to write one file to, which then takes the place of `path`."""
     if path.exists() and not force:
         message = f"{path} is there already; pass another --out, or --force to replace it"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hshap.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from hshap.engine import Progress
 
@@ -38,7 +38,7 @@ class Counter:
 
 
 @contextmanager
-def bar(total: int, budget: int | None = None) -> Iterator[Counter]:
+def bar(total: int, budget: int | None = None) -> Generator[Counter, None, None]:
     """Show a bar on a terminal's standard error, with evaluations per second and time left."""
     rich = require("rich.progress", extra="cli", what="the hshap command")
     console = require("rich.console", extra="cli", what="the hshap command").Console(stderr=True)
