@@ -30,6 +30,9 @@ from hshap import (
 from hshap.outlines import polygons, trace
 from hshap.regions import mask
 
+# pycocotools speaks to NumPy as it was before 2.0.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 
 def explain(image, partition=None, search=None, model=any_marked, baseline=None):
     explainer = Explainer(
@@ -165,6 +168,19 @@ def test_pycocotools_reads_back_every_leaf_to_the_pixel(found, tmp_path, capsys)
         seen[each["leaf"]] |= pixels
     for pixels, leaf in zip(seen, found.leaves, strict=True):
         assert np.array_equal(pixels, mask((leaf,), found.grid))
+
+
+@given(masks.filter(np.any))
+def test_pycocotools_fills_any_form_to_the_pixel(inside):
+    pytest.importorskip("pycocotools")
+    from pycocotools import mask as fill
+
+    found = explain(inside[None].astype(float), Superpixels.from_labels(inside.astype(int)))
+    (annotation,) = export.coco({"x": found})["annotations"]
+    segmentation = annotation["segmentation"]
+    runs = fill.frPyObjects(segmentation, *inside.shape)
+    runs = fill.merge(runs) if isinstance(segmentation, list) else runs
+    assert np.array_equal(fill.decode(runs), inside)
 
 
 def test_several_images_are_one_coco_document(tmp_path, capsys):

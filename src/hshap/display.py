@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LARGEST_SIDE = 512
 SMALLEST_SIDE = 192
+LONGEST = 200
 
 
 def as_text(explanation: Explanation) -> str:
@@ -43,12 +44,25 @@ def as_text(explanation: Explanation) -> str:
 
 
 def as_html(explanation: Explanation) -> str:
-    """Show the map as a picture, with the line of text below."""
-    text = escape(as_text(explanation))
-    data = base64.b64encode(png(_picture(explanation.coefficients()))).decode()
+    """Show the map as a picture, with the line of text below, and how it was made on demand."""
+    rows = "".join(
+        f"<tr><th>{escape(str(name))}</th><td>{escape(_told(value))}</td></tr>"
+        for name, value in explanation.settings.items()
+    )
+    made = f"<details><summary>settings</summary><table>{rows}</table></details>" if rows else ""
+    return map_as_html(explanation.coefficients(), as_text(explanation), made)
+
+
+def map_as_html(heat: NDArray[Any], text: str, more: str = "") -> str:
+    """Show a map as a picture with a text below; `more` is markup that follows.
+
+    >>> map_as_html(np.eye(2), "a < b")[-42:]
+    '<figcaption>a &lt; b</figcaption></figure>'
+    """
+    data = base64.b64encode(png(_picture(heat))).decode()
     return (
-        f'<figure style="margin:0"><img alt="{text}" style="image-rendering:pixelated" '
-        f'src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+        f'<figure style="margin:0"><img alt="{escape(text)}" style="image-rendering:pixelated" '
+        f'src="data:image/png;base64,{data}"><figcaption>{escape(text)}{more}</figcaption></figure>'
     )
 
 
@@ -97,7 +111,7 @@ def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
     """Colour a map: grey where it is 0, red above, blue below, framed so as never to be blank."""
     plane = flat(heat)
     step = max(1, -(-max(plane.shape) // LARGEST_SIDE))
-    plane = _largest_in_blocks(plane, step)
+    plane = largest_in_blocks(plane, step)
     scale = max(1, SMALLEST_SIDE // max(plane.shape))
     strength = plane / (np.abs(plane).max() or 1.0)
     colours = np.full((*plane.shape, 3), 238.0)
@@ -107,12 +121,28 @@ def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
     return np.pad(pixels, ((1, 1), (1, 1), (0, 0)), constant_values=96)
 
 
-def _largest_in_blocks(plane: NDArray[Any], step: int) -> NDArray[Any]:
-    """Shrink a map without losing single pixels."""
+def largest_in_blocks(plane: NDArray[Any], step: int) -> NDArray[Any]:
+    """Shrink a map without losing single pixels.
+
+    >>> largest_in_blocks(np.array([[0, 0, 5, 0], [0, -1, 0, 0]]), 2)
+    array([[-1,  5]])
+    """
+    if step == 1:
+        return plane
     height, width = plane.shape
     padded = np.pad(plane, ((0, -height % step), (0, -width % step)))
     tiles = padded.reshape(padded.shape[0] // step, step, padded.shape[1] // step, step)
     return flat(np.moveaxis(tiles, (1, 3), (0, 1)))
+
+
+def _told(value: Any) -> str:
+    """Say a setting in a line: recipes as they are written, and no more than fits."""
+    if isinstance(value, dict) and "type" in value:
+        options = (f"{name}={_told(one)}" for name, one in value.items() if name != "type")
+        text = f"{value['type']}({', '.join(options)})"
+    else:
+        text = str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from hshap import storage
+from hshap import checks, storage
 from hshap.audit import Audit, audit, dropped
 from hshap.display import as_html, as_text
 from hshap.errors import ArgumentError
 from hshap.parts import Part, parts
-from hshap.plot import draw
+from hshap.plot import draw, levels, tree
 from hshap.reading import reread
 from hshap.regions import Region, blocks, touching
 
@@ -198,10 +198,12 @@ class Explanation:
         heat: NDArray[Any] | None = None,
         outlines: bool = True,
         title: str | None = None,
+        ax: Any = None,
     ) -> Any:
         """Return a matplotlib figure: the map over the image, the tree's outlines, a colour bar.
 
-        `heat` is the map to show, by default `coefficients()`.
+        `heat` is the map to show, by default `coefficients()`; `ax` are axes of yours to draw on.
+        `hshap.plot` has more: `compare` for maps of several methods, `curves` for ablation.
         """
         shown = self.coefficients() if heat is None else np.asarray(heat)
         if shown.shape != self.grid:
@@ -214,7 +216,25 @@ class Explanation:
             visited=self._numbered(parts) if outlines else None,
             found=self._numbered(self.leaves) if outlines else None,
             title=as_text(self) if title is None else title,
+            ax=ax,
         )
+
+    def plot_tree(self, *, title: str | None = None, ax: Any = None) -> Any:
+        """Return a matplotlib figure of the tree: what was split, what was kept and its worth."""
+        seen, text = list(self._parts.values()), as_text(self) if title is None else title
+        return tree(seen, set(self.leaves), title=text, ax=ax)
+
+    def plot_levels(self, image: Any = None, *, most: int = 6, figure: Any = None) -> Any:
+        """Return a matplotlib figure of the tree's levels side by side, down to the leaves.
+
+        A level shows the coefficients of all parts that were scored there, and of leaves above it.
+        Of more than `most` levels, some are left out evenly.
+        """
+        count = checks.integer("most", most, minimum=1)
+        deepest = max(part.depth for part in self._parts.values())
+        chosen = np.unique(np.linspace(deepest, min(deepest, 1), count).astype(int))
+        maps = {f"level {depth}": self._level(depth) for depth in chosen.tolist()}
+        return levels(image, maps, title=as_text(self), figure=figure)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle."""
@@ -236,6 +256,13 @@ class Explanation:
         out = np.zeros(self.grid, dtype=np.intp)
         for number, region in enumerate(regions, start=1):
             out[region.index] = number
+        return out
+
+    def _level(self, depth: int) -> NDArray[np.float64]:
+        out, kept = np.zeros(self.grid), set(self.leaves)
+        for part in self._parts.values():
+            if part.depth == depth or (part.depth < depth and part.region in kept):
+                out[part.region.index] = part.coefficient
         return out
 
     def _paint(self, value: Callable[[Region], float]) -> NDArray[np.float64]:

@@ -149,8 +149,9 @@ def _simple(ring: Ring) -> Iterator[Ring]:
 
 
 def _area(ring: Ring) -> int:
-    xs, ys = np.array(ring, dtype=np.int64).T
-    return int(xs @ np.roll(ys, -1) - ys @ np.roll(xs, -1))
+    """Return twice the area: above 0 if what is in the ring is inside of it, below for a hole."""
+    # Most rings are short: an array of each would take longer.
+    return sum(x * v - u * y for (x, y), (u, v) in zip(ring, ring[1:] + ring[:1], strict=True))
 
 
 def _highest(ring: Ring) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap.display import map_as_html
 from hshap.plot import draw
 
 if TYPE_CHECKING:
@@ -48,12 +49,15 @@ class Spin:
         mean = self.attribution()
         return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
 
-    def plot(self, image: Any = None) -> Any:
+    def plot(self, image: Any = None, *, ax: Any = None) -> Any:
         """Return a matplotlib figure of the mean coefficients over the image."""
-        return draw(image, self.coefficients(), title=repr(self))
+        return draw(image, self.coefficients(), title=repr(self), ax=ax)
 
     def __repr__(self) -> str:
         return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations>"
+
+    def _repr_html_(self) -> str:
+        return map_as_html(self.coefficients(), repr(self)[1:-1])
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
         # One after another: no stack of maps, and the sum in the order that is given.

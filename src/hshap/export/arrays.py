@@ -35,8 +35,10 @@ def table(explanation: Explanation, *, every: bool = False) -> Any:
     pandas = require("pandas", what="export.table")
     seen = parts(as_explanation(explanation).games, draws=explanation.draws)
     leaves = set(explanation.leaves)
-    wanted = list(
-        seen.values() if checks.flag("every", every) else map(seen.get, explanation.leaves)
+    wanted = (
+        list(seen.values())
+        if checks.flag("every", every)
+        else [seen[leaf] for leaf in explanation.leaves]
     )
     bounds = np.array([_span(part.region, explanation.grid) for part in wanted], dtype=np.int64)
     bounds = bounds.reshape(-1, 2, len(explanation.grid))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -12,13 +11,14 @@ import numpy as np
 
 from hshap import checks
 from hshap.errors import ArgumentError
-from hshap.export.inputs import as_name, picture_grid
+from hshap.export.inputs import as_name, by_file, picture_grid
 from hshap.files import replace
 from hshap.outlines import polygons
 from hshap.parts import parts
 from hshap.regions import Box, Pixels, Region, Rolled, blocks, mask, runs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
     from pathlib import Path
 
@@ -52,16 +52,10 @@ def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") 
     >>> [(each["bbox"], each["score"]) for each in document["annotations"]]
     [([5, 2, 1, 1], 1.0)]
     """
-    if not isinstance(explanations, Mapping):
-        message = (
-            f"explanations is {checks.shown(explanations)}; "
-            "pass a dictionary of file names and explanations"
-        )
-        raise ArgumentError(message)
     name = as_name("category", category)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for number, (file, explanation) in enumerate(explanations.items(), start=1):
+    for number, (file, explanation) in enumerate(by_file(explanations).items(), start=1):
         grid = picture_grid("coco", explanation)
         images.append({"id": number, "file_name": str(file), "width": grid[1], "height": grid[0]})
         for each in _annotations(explanation, grid):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,17 @@ def as_explanation(explanation: Any) -> Explanation:
         )
         raise ArgumentError(message)
     return explanation
+
+
+def by_file(explanations: Any) -> Mapping[str, Explanation]:
+    """Return explanations by the names of their files."""
+    if not isinstance(explanations, Mapping):
+        message = (
+            f"explanations is {checks.shown(explanations)}; "
+            "pass a dictionary of file names and explanations"
+        )
+        raise ArgumentError(message)
+    return explanations
 
 
 def picture_grid(what: str, explanation: Any) -> tuple[int, int]:

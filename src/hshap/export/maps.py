@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def write_tiff(path: str | PathLike[str], values: Any) -> Path:
     """
     tifffile = require("tifffile", extra="export", what="export.write_tiff")
     plane = as_plane("write_tiff", values).astype(np.float32)
+    file = io.BytesIO()
     # Without compression: every reader knows it.
-    return replace(
-        path, lambda file: tifffile.imwrite(file, plane, photometric="minisblack", metadata=None)
-    )
+    tifffile.imwrite(file, plane, photometric="minisblack", metadata=None)
+    return replace(path, lambda whole: whole.write(file.getbuffer()))

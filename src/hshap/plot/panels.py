@@ -1,0 +1,168 @@
+"""Several maps side by side: the levels of a tree, or what different methods say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap import checks
+from hshap.arrays import to_numpy
+from hshap.display import largest_in_blocks
+from hshap.errors import ArgumentError
+from hshap.plot.overlay import (
+    as_shown,
+    draw_picture,
+    draw_signal,
+    height_over_width,
+    outline,
+    strongest,
+)
+from hshap.plot.surface import on_figure, root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+LARGEST_SIDE = 1024
+"""A panel has fewer pixels than this; larger maps are shrunk, and keep their strongest pixels."""
+
+SHAPE = 0.4
+"""The height over the width that a figure of several panels should have."""
+
+
+def levels(
+    image: Any, maps: Mapping[str, NDArray[Any]], *, title: str = "", figure: Any = None
+) -> Any:
+    """Return a figure of maps in one unit, side by side with one colour bar, by name.
+
+    >>> levels(None, {"level 1": np.eye(4), "level 2": np.eye(4) / 2}).axes[1].get_title()
+    'level 2'
+    """
+    heats = _checked(maps)
+    limit = max(_largest(heat) for heat in heats.values())
+    whole, rows = _panels("plot.levels", image, heats, [limit] * len(heats), figure)
+    if rows[0].images:
+        bar = whole.colorbar(rows[-1].images[-1], ax=rows, shrink=0.8)
+        bar.set_label("coefficient")
+    whole.suptitle(title, fontsize="small", wrap=True)
+    return root(whole)
+
+
+def compare(
+    maps: Mapping[str, Any],
+    image: Any = None,
+    *,
+    truth: Any = None,
+    title: str = "",
+    figure: Any = None,
+) -> Any:
+    """Return a figure of what several methods say of one image, by name.
+
+    Each map is coloured by its own largest value, since methods have units of their own. The image
+    comes first if it is given; `truth` is a mask whose outline is drawn on all.
+
+    >>> figure = compare({"h-Shap": np.eye(8), "other": np.ones((8, 8))}, np.zeros((1, 8, 8)))
+    >>> [axes.get_title() for axes in figure.axes]
+    ['image', 'h-Shap', 'other']
+    """
+    heats = _checked(maps)
+    grid = next(iter(heats.values())).shape
+    there = None if truth is None else _mask(truth, grid)
+    if image is not None:
+        heats = {"image": np.zeros(grid), **heats}
+    limits = [_largest(heat) for heat in heats.values()]
+    whole, _ = _panels("plot.compare", image, heats, limits, figure, truth=there)
+    whole.suptitle(title, fontsize="small", wrap=True)
+    return root(whole)
+
+
+def _panels(  # noqa: PLR0913, both figures give all of these
+    what: str,
+    image: Any,
+    heats: Mapping[str, NDArray[Any]],
+    limits: Sequence[float],
+    figure: Any,
+    *,
+    truth: NDArray[np.bool_] | None = None,
+) -> tuple[Any, list[Any]]:
+    first = next(iter(heats.values()))
+    pixels = as_shown(image, first.shape)
+    planes = list(heats.values())
+    total = sum(np.abs(np.nan_to_num(heat)) / _largest(heat) for heat in planes)
+    place = strongest(np.asarray(total))
+    # All panels show the same plane of a volume: the one where the maps together are strongest.
+    planes = [heat[place] for heat in planes]
+    truth = None if truth is None else truth[place]
+    if pixels is not None:
+        pixels = pixels[(slice(None), *place)]
+    rows, columns = _layout(len(planes), planes[0].shape)
+    tall = 1.6 if planes[0].ndim == 1 else 0.4 + 10.0 / columns * height_over_width(planes[0].shape)
+    whole = on_figure(figure, (10.0, min(0.6 + rows * tall, 14.0)), what)
+    axes = whole.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for one, name, heat, limit in zip(axes, heats, planes, limits, strict=False):
+        if heat.ndim == 1:
+            draw_signal(one, pixels, heat, truth)
+        else:
+            _small_picture(one, pixels, heat, truth, limit)
+        one.set_title(name, fontsize="small")
+    for spare in axes[len(planes) :]:
+        spare.remove()
+    return whole, axes[: len(planes)]
+
+
+def _small_picture(
+    axes: Any, pixels: Any, heat: NDArray[Any], truth: NDArray[np.bool_] | None, limit: float
+) -> None:
+    step = -(-max(heat.shape) // LARGEST_SIDE)
+    small = None if pixels is None else pixels[:, ::step, ::step]
+    draw_picture(axes, small, largest_in_blocks(np.nan_to_num(heat), step), limit=limit)
+    if truth is not None:
+        # Black on white is seen on any colour, by anybody.
+        there = largest_in_blocks(truth.astype(int), step)
+        outline(axes, there, color="white", linewidth=2.0)
+        outline(axes, there, color="black", linewidth=1.0)
+
+
+def _layout(count: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns that come near to a good shape and leave few places empty."""
+    if len(shape) == 1:
+        return count, 1
+
+    def misfit(columns: int) -> float:
+        rows = -(-count // columns)
+        ratio = rows * height_over_width(shape) / columns
+        return abs(np.log(ratio / SHAPE)) + 0.3 * (rows * columns - count)
+
+    columns = min(range(1, count + 1), key=misfit)
+    return -(-count // columns), columns
+
+
+def _largest(heat: NDArray[Any]) -> float:
+    return float(np.nan_to_num(np.abs(heat)).max()) or 1.0
+
+
+def _checked(maps: Any) -> dict[str, NDArray[Any]]:
+    if not isinstance(maps, Mapping) or not maps:
+        message = f"maps is {checks.shown(maps)}; pass a dictionary of names and maps"
+        raise ArgumentError(message)
+    heats = {str(name): to_numpy(f"maps[{name!r}]", heat) for name, heat in maps.items()}
+    grid = next(iter(heats.values())).shape
+    for name, heat in heats.items():
+        if heat.shape != grid or not heat.size or not heat.ndim or heat.dtype.kind not in "fiub":
+            message = (
+                f"maps[{name!r}] is {checks.shown(heat)} of type {heat.dtype}; "
+                f"pass maps of numbers, all of the shape of the first, {grid}"
+            )
+            raise ArgumentError(message)
+    return heats
+
+
+def _mask(truth: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+    there = to_numpy("truth", truth).astype(bool)
+    if there.shape != grid:
+        message = f"truth has shape {there.shape}; pass a mask of shape {grid}, as the maps have"
+        raise ArgumentError(message)
+    return there

@@ -1,0 +1,301 @@
+"""Figures: on axes of ours or of yours, at every size, and never blank."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked
+
+from hshap import (
+    ArgumentError,
+    Bisection,
+    Constant,
+    Dyadic,
+    Explainer,
+    MissingExtraError,
+    Superpixels,
+    cycle_spin,
+    plot,
+)
+from hshap.display import map_as_html
+from hshap.metrics import Curve, ablation_curve, deletion
+
+figures = pytest.importorskip("matplotlib.figure")
+
+
+def explain(image, partition=None):
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=partition or Bisection(1))
+    return explainer.explain(image, target=0)
+
+
+def points(grid, count=3, channels=1):
+    rng = np.random.default_rng(1)
+    image = np.zeros((channels, *grid), np.float32)
+    image[0].reshape(-1)[rng.choice(np.prod(grid), count, replace=False)] = 1.0
+    return image
+
+
+def colours(figure, path):
+    """Return how many colours a saved figure has, read from its file by another library."""
+    pil = pytest.importorskip("PIL.Image")
+    figure.savefig(path, dpi=40)
+    with pil.open(path) as read:
+        pixels = np.asarray(read.convert("RGB"))
+    return len(np.unique(pixels.reshape(-1, 3), axis=0))
+
+
+SIZES = [
+    ((30,), 1),
+    ((1, 1), 1),
+    ((9, 14), 0),
+    ((90, 2), 1),
+    ((3, 70), 1),
+    ((5, 6, 7), 1),
+]
+VARIANTS = {
+    "overlay": lambda found, image: found.plot(image),
+    "tree": lambda found, image: found.plot_tree(),
+    "levels": lambda found, image: found.plot_levels(image),
+    "levels without image": lambda found, image: found.plot_levels(),
+    "compare": lambda found, image: plot.compare(
+        {"a": found.saliency(), "b": found.attribution()}, image, truth=image[0] > 0.5
+    ),
+    "compare without image": lambda found, image: plot.compare({"a": found.saliency()}),
+    "curves": lambda found, image: plot.curves(
+        {"h-Shap": ablation_curve(any_marked, image, found.saliency(), 0.0)}
+    ),
+}
+
+
+@pytest.mark.parametrize(("grid", "count"), SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_saved_figure_is_never_blank(variant, grid, count, tmp_path):
+    image = points(grid, count)
+    figure = VARIANTS[variant](explain(image), image)
+    assert isinstance(figure, figures.Figure)
+    assert colours(figure, tmp_path / "x.png") > 20
+
+
+@pytest.mark.parametrize("variant", ["overlay", "levels", "compare"])
+def test_a_large_image_makes_a_figure_of_the_same_size(variant):
+    image = points((1500, 300), 2)
+    found = explain(image, Dyadic(200))
+    figure = VARIANTS[variant](found, image.repeat(3, axis=0))
+    assert figure.get_figwidth() <= 10
+    assert figure.get_figheight() <= 14
+    if variant != "overlay":
+        shown = [each.get_array() for axes in figure.axes for each in axes.images]
+        assert max(max(each.shape[:2]) for each in shown) <= 1024
+        assert sum(bool(np.any(each[..., :1])) for each in shown) > 1
+
+
+@pytest.mark.parametrize("variant", ["overlay", "tree", "curves", "spin"])
+@pytest.mark.parametrize("within", ["figure", "subfigure"])
+def test_axes_of_yours_are_drawn_on_and_their_figure_comes_back(variant, within):
+    image = points((8, 8))
+    found = explain(image)
+    figure = figures.Figure()
+    inner = figure if within == "figure" else figure.subfigures(1, 2)[1]
+    left, right = inner.subplots(1, 2)
+    calls = {
+        "overlay": lambda: found.plot(image, ax=right),
+        "tree": lambda: found.plot_tree(ax=right),
+        "curves": lambda: plot.curves({"x": deletion(any_marked, image, image[0], 0.0)}, ax=right),
+        "spin": lambda: cycle_spin(
+            Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(2)),
+            image,
+            target=0,
+            shifts=[0, 1],
+        ).plot(image, ax=right),
+    }
+    assert calls[variant]() is figure
+    assert right.has_data()
+    assert not left.has_data()
+    with pytest.raises(ArgumentError, match=r"ax is <Figure .*; pass matplotlib axes"):
+        found.plot(image, ax=figure)
+
+
+@pytest.mark.parametrize("variant", ["levels", "compare"])
+@pytest.mark.parametrize("within", ["figure", "subfigure"])
+def test_a_figure_of_yours_is_drawn_on_and_comes_back(variant, within):
+    image = points((8, 8))
+    found = explain(image)
+    figure = figures.Figure(layout="constrained")
+    inner = figure if within == "figure" else figure.subfigures(1, 2)[1]
+    if variant == "levels":
+        assert found.plot_levels(image, figure=inner) is figure
+    else:
+        assert plot.compare({"x": image[0]}, figure=inner) is figure
+    assert all(axes.has_data() for axes in inner.axes)
+    with pytest.raises(ArgumentError, match="figure is 3; pass a matplotlib figure or subfigure"):
+        found.plot_levels(image, figure=3)
+
+
+def test_nothing_is_left_to_pyplot():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    image = points((8, 8))
+    for draw in VARIANTS.values():
+        draw(explain(image), image)
+    assert pyplot.get_fignums() == []
+
+
+def test_a_tree_has_a_box_for_each_region_in_its_parent():
+    found = explain(points((8, 8), 2), Dyadic(1))
+    axes = found.plot_tree().axes[0]
+    boxes, frames = ([path.vertices[:4] for path in each.get_paths()] for each in axes.collections)
+    seen = 1 + sum(len(game.children) for game in found.games)
+    assert len(boxes) == seen
+    assert len(frames) == len(found.leaves)
+    spans = {}
+    for box in boxes:
+        (left, top), (right, bottom) = box.min(axis=0), box.max(axis=0)
+        assert bottom == top + 1
+        spans.setdefault(top, []).append((left, right))
+    for level, inner in spans.items():
+        inner.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(inner))
+        if level:
+            above = spans[level - 1]
+            assert all(any(a <= left and right <= b for a, b in above) for left, right in inner)
+    ends = seen - len(found.games)
+    assert spans[0.0] == [(0.0, ends)]
+
+
+def test_levels_go_from_the_parts_of_the_whole_to_the_leaves():
+    image = points((16, 16), 2)
+    found = explain(image, Dyadic(1))
+    panels = [axes for axes in found.plot_levels().axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == [f"level {i}" for i in range(1, 5)]
+    first, last = (np.asarray(panels[i].images[-1].get_array()) for i in (0, -1))
+    root = found.games[0]
+    for part, phi in zip(root.children, root.coefficients, strict=True):
+        assert (first[part.index] == phi).all()
+    for leaf in found.leaves:
+        assert (last[leaf.index] == found.coefficients()[leaf.index]).all()
+    few = [axes.get_title() for axes in found.plot_levels(most=2).axes]
+    assert few[:2] == ["level 1", "level 4"]
+    with pytest.raises(ArgumentError, match="most must be at least 1, got 0"):
+        found.plot_levels(most=0)
+
+
+def test_a_leaf_stays_on_the_levels_below_it():
+    labels = np.repeat([[0, 0, 1, 2]], 4, axis=0)
+    image = np.repeat([[[1.0, 1.0, 0.0, 1.0]]], 4, axis=1)
+    found = explain(image, Superpixels.from_labels(labels))
+    assert {leaf.size for leaf in found.leaves} == {8, 4}
+    panels = [axes for axes in found.plot_levels().axes if axes.get_title()]
+    last = np.asarray(panels[-1].images[-1].get_array())
+    for leaf in found.leaves:
+        assert (last[leaf.index] == found.coefficients()[leaf.index]).all()
+
+
+def test_each_method_has_its_own_scale_and_the_truth_is_outlined():
+    truth = np.zeros((6, 8), bool)
+    truth[1:3, 2:5] = True
+    image = np.full((3, 6, 8), 0.5)
+    small, large = truth * 0.001, truth * -100.0
+    figure = plot.compare({"small": small, "large": large}, image, truth=truth)
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    assert list(panels) == ["image", "small", "large"]
+    for name, limit in (("small", 0.001), ("large", 100.0)):
+        assert panels[name].images[-1].get_clim() == (-limit, limit)
+    for axes in panels.values():
+        corners = np.concatenate(axes.collections[0].get_segments())
+        assert (corners.min(axis=0) == (1.5, 0.5)).all()
+        assert (corners.max(axis=0) == (4.5, 2.5)).all()
+
+
+def test_all_methods_show_the_same_plane_of_a_volume():
+    one, other = np.zeros((4, 5, 6)), np.zeros((4, 5, 6))
+    one[2, 1, 1], other[2, 3, 3], other[0] = 1.0, 1.0, 0.2
+    panels = plot.compare({"one": one, "other": other}).axes
+    assert np.array_equal(panels[0].images[-1].get_array(), one[2])
+    assert np.array_equal(panels[1].images[-1].get_array(), other[2])
+
+
+def test_curves_with_log_steps_have_a_log_scale():
+    even = Curve(np.array([0, 2, 4]), np.array([1.0, 0.5, 0.0]))
+    uneven = Curve(np.array([0, 1, 100]), np.array([1.0, 0.5, 0.0]))
+    assert plot.curves({"even": even}).axes[0].get_xscale() == "linear"
+    axes = plot.curves({"even": even, "uneven": uneven}).axes[0]
+    assert axes.get_xscale() == "symlog"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["even", "uneven"]
+    assert np.array_equal(axes.lines[1].get_xdata(), uneven.counts)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.compare({}), "maps is {}; pass a dictionary of names and maps"),
+        (lambda: plot.compare(np.eye(3)), r"maps is ndarray of shape \(3, 3\); pass a dictionary"),
+        (
+            lambda: plot.compare({"a": np.eye(3), "b": np.eye(4)}),
+            r"maps\['b'\] is ndarray of shape \(4, 4\) of type float64; .* first, \(3, 3\)",
+        ),
+        (lambda: plot.compare({"a": np.eye(3)}, truth=np.eye(2)), r"truth has shape \(2, 2\)"),
+        (
+            lambda: plot.compare({"a": np.eye(3)}, np.zeros((1, 2, 2))),
+            r"image has shape \(1, 2, 2\)",
+        ),
+        (lambda: plot.curves([1, 2]), r"found is \[1, 2\]; pass a dictionary of names and curves"),
+        (lambda: plot.curves({"a": 3}), r"found\['a'\] is 3, which is no curve"),
+        (lambda: plot.curves({"a": ([1, 2], [1])}), r"found\['a'\] is .*, which is no curve"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_matplotlib_the_extra_is_named(variant, monkeypatch):
+    image = points((4, 4))
+    found = explain(image)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"needs matplotlib: pip install 'hshap\[plot\]'"):
+        VARIANTS[variant](found, image)
+
+
+def test_a_notebook_shows_the_settings_and_nothing_can_inject_markup():
+    found = explain(points((4, 4)))
+    found.settings["<b>"] = {"type": "<script>", "x": "\"'<img onerror=alert(1)>" + "y" * 5000}
+    html = found._repr_html_()
+    assert "Bisection(min_size=1)" in html
+    assert re.findall(r"<(\w+)", html) == [
+        *("figure", "img", "figcaption", "details", "summary", "table"),
+        *["tr", "th", "td"] * len(found.settings),
+    ]
+    assert len(html) < 10_000
+
+
+def test_a_notebook_shows_large_explanations_in_little_space():
+    rng = np.random.default_rng(0)
+    heat = np.zeros((4000, 4000))
+    for top, left, side in zip(*rng.integers(10, 60, (3, 500)) * [[70], [70], [1]], strict=True):
+        heat[top : top + side, left : left + side] = rng.random()
+    assert len(map_as_html(heat, "many")) < 100_000
+
+
+def test_a_notebook_needs_no_library():
+    code = (
+        "import sys; sys.modules['matplotlib'] = sys.modules['PIL'] = None\n"
+        "from hshap.demo import example; print(example()._repr_html_())"
+    )
+    shown = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    (data,) = re.findall(r"base64,([^\"]+)", shown.stdout)
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+
+
+def test_a_spin_shows_itself_in_a_notebook():
+    explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(2))
+    spun = cycle_spin(explainer, marked((8, 8), [9]), target=0, shifts=[0, 1])
+    assert re.findall(r"<(\w+)", spun._repr_html_()) == ["figure", "img", "figcaption"]
+    assert "Spin of 2 explanations" in spun._repr_html_()
