@@ -35,7 +35,7 @@ def reread(
     """Return what the same search finds in the recorded games at coarser or stricter settings."""
     search = _search(explanation.settings, tolerance=tolerance, percentile=percentile)
     partition = explanation.settings.get("partition", {})
-    adaptive = is_adaptive(explanation.games[0].region) or _is_auto(partition)
+    adaptive = is_adaptive(explanation.games[0].region) or is_auto(partition)
     limits, area = None, 0
     if isinstance(min_size, str) and min_size == "auto":
         adaptive, min_size = True, None
@@ -168,11 +168,11 @@ def _search(
     return SEARCHES[made_by](**options)
 
 
-def _is_auto(partition: Mapping[str, Any]) -> bool:
+def is_auto(partition: Mapping[str, Any]) -> bool:
     """Tell whether regions size themselves, also in a run that was read more coarsely since."""
     inner = partition.get("partition")
     if inner is not None:
-        return _is_auto(inner)
+        return is_auto(inner)
     sizes = (partition.get("min_size"), partition.get("min_area"))
     return "auto" in sizes or bool(partition.get("adaptive"))
 
@@ -210,5 +210,5 @@ def _coarser(partition: Mapping[str, Any], sides: int | tuple[int, ...], axes: i
 
 
 def _sized(partition: Mapping[str, Any], name: str, size: Any) -> Any:
-    adaptive = {"adaptive": True} if _is_auto(partition) else {}
+    adaptive = {"adaptive": True} if is_auto(partition) else {}
     return {**partition, **adaptive, name: size}

@@ -1,0 +1,478 @@
+"""The page in a real browser: it reads as `Explanation.at` does, and nothing gets in or out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked
+
+import hshap
+from hshap.viewer import View, write_page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+HOSTILE = (
+    "a</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>\u2028&amp;"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        # As root, as in containers, Chromium refuses to start with its sandbox.
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Write views to a file, open it, and afterwards check that the page was quiet."""
+    complaints, contexts = [], []
+
+    def opened(views, *, title="test", **options):
+        path = write_page(tmp_path / "page.html", views, title=title)
+        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith(("data:", "blob:")) or request.url == path.as_uri()
+                else complaints.append(request.url)
+            ),
+        )
+        tab.goto(path.as_uri())
+        tab.evaluate("hshap.ready")
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def weighted(weights):
+    """Return a model that adds and multiplies what is seen, so that coefficients differ."""
+
+    def model(batch):
+        seen = (batch[:, 0] * weights).sum(axis=(1, 2))
+        half = weights.shape[1] // 2
+        together = (batch[:, 0, :, :half] * weights[:, :half]).sum(axis=(1, 2))
+        return seen + 0.3 * together * (seen - together)
+
+    return model
+
+
+def explained(seed, partition, search, grid=(24, 31), density=0.05):
+    rng = np.random.default_rng(seed)
+    weights = np.where(rng.random(grid) < density, rng.standard_normal(grid) + 0.6, 0.0)
+    image = np.ones((1, *grid)) + 0.01 * rng.random((1, *grid))
+    return image, hshap.Explainer(
+        weighted(weights), baseline=hshap.Constant(0.0), partition=partition, search=search
+    ).explain(image, target=0)
+
+
+def flat_pixels(region, grid):
+    place = np.arange(np.prod(grid)).reshape(grid)
+    return frozenset(place[region.index].ravel().tolist())
+
+
+def shown_leaves(tab, klass=0):
+    found = tab.evaluate("(klass) => hshap.leaves(klass)", klass)
+    return {
+        frozenset(p for a, b in leaf["runs"] for p in range(a, b)): leaf["coefficient"]
+        for leaf in found
+    }
+
+
+def expected_leaves(explanation):
+    return {
+        flat_pixels(leaf, explanation.grid): explanation._weights[leaf][0]
+        for leaf in explanation.leaves
+    }
+
+
+LABELS = np.kron(np.arange(48).reshape(6, 8), np.ones((4, 4), int))[:24, :31]
+RUNS = {
+    "quadtree": (hshap.Dyadic(1), hshap.DepthFirst()),
+    "quadtree, whole": (hshap.Dyadic(2), hshap.DepthFirst(0.01, keep_whole=True)),
+    "quadtree, sides of its own": (hshap.Dyadic((2, 4)), hshap.DepthFirst()),
+    "bisection, auto": (hshap.Bisection("auto"), hshap.DepthFirst()),
+    "shifted": (hshap.Shifted(hshap.Dyadic(3), (5, -7)), hshap.DepthFirst()),
+    "budget": (hshap.Bisection(1), hshap.DepthFirst(max_evaluations=60)),
+    "one leaf": (hshap.Dyadic(64), hshap.DepthFirst()),  # gone at a high tolerance
+    "percentile": (hshap.Bisection(2), hshap.BreadthFirst(60)),
+    "percentile, whole": (hshap.Dyadic(2), hshap.BreadthFirst(30, keep_whole=True)),
+    "labels": (hshap.Superpixels.from_labels(LABELS), hshap.DepthFirst()),
+    "labels in fours": (hshap.Superpixels.from_labels(LABELS, parts=4), hshap.BreadthFirst(40)),
+    "labels, auto": (
+        hshap.Superpixels.from_labels(LABELS, min_area="auto"),
+        hshap.DepthFirst(0.01),
+    ),
+    "shifted labels": (
+        hshap.Shifted(hshap.Superpixels.from_labels(LABELS), 3),
+        hshap.DepthFirst(),
+    ),
+    "superpixels": (hshap.Superpixels(min_area=4, max_area=16), hshap.DepthFirst()),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_sliders_give_exactly_the_leaves_of_at(show, name):
+    if "labels" in name or "superpixels" in name:
+        pytest.importorskip("higra")
+    changes = 0
+    for seed in (0, 1):
+        image, explanation = explained(seed, *RUNS[name], density=0.01 if "auto" in name else 0.05)
+        tab = show([View("x.png", image, {"one": explanation})])
+        assert shown_leaves(tab) == expected_leaves(explanation)
+        search = explanation.settings["search"]
+        by = "tolerance" if "tolerance" in search else "percentile"
+        measure, keyword = (
+            ("side", "min_size")
+            if isinstance(explanation.games[0].region, hshap.Box)
+            else ("area", "min_area")
+        )
+        for level, size in [(1, 0), (0, 2), (250, 0), (500, 1), (120, 3), (0, 99), (1000, 0)]:
+            for key, place in ((by, level), (measure, size)):
+                slider = tab.locator(f"#slider-{key}")
+                most = int(slider.get_attribute("max"))
+                slider.fill(str(min(place, most)))
+            limits = tab.evaluate("hshap.limits()")
+            asked = {by: limits["level"], keyword: limits["size"]}
+            again = explanation.at(**{k: v for k, v in asked.items() if v is not None})
+            expected = expected_leaves(again)
+            assert shown_leaves(tab) == expected, asked
+            boxes = tab.evaluate("hshap.boxes().classes[0].boxes")
+            assert sorted((box["start"], box["stop"], box["score"]) for box in boxes) == sorted(
+                (list(box.start), list(box.stop), box.score) for box in again.boxes()
+            )
+            changes += expected.keys() != expected_leaves(explanation).keys()
+    assert changes
+
+
+def test_the_python_line_says_what_is_read(show):
+    image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst(0.01))
+    tab = show([View("x.png", image, {"one": explanation})])
+    assert tab.text_content("#python") == "explanation"
+    tab.fill("#slider-tolerance-value", "0.125")
+    tab.press("#slider-tolerance-value", "Enter")
+    tab.fill("#slider-side-value", "6")
+    tab.press("#slider-side-value", "Enter")
+    assert tab.text_content("#python") == "explanation.at(tolerance=0.125, min_size=6)"
+    assert shown_leaves(tab) == expected_leaves(explanation.at(tolerance=0.125, min_size=6))
+    tab.fill("#slider-tolerance-value", "0")  # finer than the run was
+    tab.press("#slider-tolerance-value", "Enter")
+    assert shown_leaves(tab) == expected_leaves(explanation.at(tolerance=0.01, min_size=6))
+    tab.click("#reset")
+    assert shown_leaves(tab) == expected_leaves(explanation)
+    assert f"{len(explanation.leaves)} leaves" in tab.text_content("#found")
+
+
+def test_a_search_of_another_make_is_shown_as_it_was(show):
+    def whole(root, draws):
+        (game,) = yield [root]
+        return hshap.Found(game.children[:1])
+
+    image = marked((8, 8), [3])
+    explanation = hshap.Explainer(
+        any_marked, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(2), search=whole
+    ).explain(image, 0)
+    tab = show([View("x.png", image, {"one": explanation})])
+    assert shown_leaves(tab) == expected_leaves(explanation)
+    assert tab.locator("#sliders input").count() == 0
+
+
+def test_nothing_in_a_name_becomes_markup(show):
+    image, explanation = explained(0, hshap.Dyadic(4), hshap.DepthFirst())
+    view = View(HOSTILE, image, {HOSTILE: explanation, "</title>{{script}}": explanation})
+    for views in ([view], [view, view]):
+        tab = show(views, title=HOSTILE)
+        assert tab.evaluate("window.pwned") is None
+        assert tab.title() == HOSTILE
+        assert tab.text_content("#title") == HOSTILE
+        assert tab.locator("img").count() == 0
+        tab.evaluate("hshap.open(0)")
+        assert tab.text_content("#where") == HOSTILE
+        assert tab.locator("figcaption strong").first.text_content() == HOSTILE
+        tab.hover(".screen")
+        assert tab.evaluate("document.scripts.length") == 2 + 2 * len(views)
+
+
+def test_scripts_that_are_not_the_page_s_own_do_not_run(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    tab = show([View("x.png", image, {"one": explanation})])
+    policy = tab.get_attribute("meta[http-equiv]", "content")
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_hover_tells_coefficient_game_and_place(show):
+    image, explanation = explained(3, hshap.Dyadic(2), hshap.DepthFirst())
+    tab = show([View("x.png", image, {"one": explanation})])
+    leaf = explanation.leaves[0]
+    point_at(tab, leaf.start)
+    text = tab.inner_text("#region")
+    coefficient = explanation._weights[leaf][0]
+    assert f"{coefficient:.4g}".rstrip("0") in text
+    assert "leaf: relevant" in text
+    assert f"x {leaf.start[1]} to {leaf.stop[1]}, y {leaf.start[0]} to {leaf.stop[0]}" in text
+    assert "level" in text
+    assert tab.locator("#region table tbody tr").count() == 16
+
+
+def point_at(tab, pixel, *, click=False):
+    camera = tab.evaluate("hshap.state().camera")
+    frame = tab.locator(".screen").first.bounding_box()
+    x = frame["x"] + (pixel[1] + 0.5 - camera["x"]) * camera["scale"]
+    y = frame["y"] + (pixel[0] + 0.5 - camera["y"]) * camera["scale"]
+    (tab.mouse.click if click else tab.mouse.move)(x, y)
+    tab.evaluate("new Promise(requestAnimationFrame)")
+
+
+def test_click_descends_and_escape_goes_up(show):
+    image, explanation = explained(3, hshap.Dyadic(2), hshap.DepthFirst())
+    tab = show([View("x.png", image, {"one": explanation})])
+    leaf = explanation.leaves[0]
+    assert tab.locator("#up").is_disabled()
+    for depth in (1, 2):
+        point_at(tab, leaf.start, click=True)
+        assert tab.locator("#trail [aria-current]").count() == 1
+        assert f"level {depth}:" in tab.text_content("#found")
+    tab.keyboard.press("Escape")
+    tab.evaluate("new Promise(requestAnimationFrame)")
+    assert "level 1:" in tab.text_content("#found")
+    tab.click("#up")
+    tab.evaluate("new Promise(requestAnimationFrame)")
+    assert tab.evaluate("hshap.state().focus") is None
+    tab.locator("#trail .part:enabled").first.click()
+    assert tab.evaluate("hshap.state().focus") is not None
+
+
+def test_keys_alone_are_enough(show):
+    image, explanation = explained(3, hshap.Dyadic(2), hshap.DepthFirst())
+    tab = show([View("x.png", image, {"one": explanation})])
+    tab.locator(".screen").focus()
+    before = tab.evaluate("hshap.state()")
+    for key in ("+", "ArrowRight", "ArrowDown", "n", "h"):
+        tab.keyboard.press(key)
+    after = tab.evaluate("hshap.state()")
+    assert after["camera"] != before["camera"]
+    assert after["finding"] == 0
+    assert not after["layers"]["heat"]
+    tab.evaluate("new Promise(requestAnimationFrame)")
+    assert "Finding 1 of" in tab.text_content("#found")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("hshap.state().focus") is not None
+    tab.keyboard.press("Escape")
+    tab.locator("#slider-tolerance").focus()
+    tab.keyboard.press("PageUp")
+    assert tab.evaluate("hshap.limits().level") > 0
+    # Every control says what it is.
+    assert (
+        tab.evaluate(
+            """[...document.querySelectorAll("input, select, button, [tabindex='0']")].filter(
+             (e) => !(e.labels && e.labels.length) && !e.getAttribute("aria-label")
+                    && !e.textContent.trim()).length"""
+        )
+        == 0
+    )
+
+
+def test_zoom_reaches_single_pixels_and_shows_them_as_they_are(show):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 40, 50), dtype=np.uint8)
+    _, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst(), grid=(40, 50))
+    tab = show([View("x.png", pixels, {"one": explanation})])
+    tab.locator(".screen").focus()
+    for _ in range(20):
+        tab.keyboard.press("+")
+    tab.evaluate("new Promise(requestAnimationFrame)")
+    camera = tab.evaluate("hshap.state().camera")
+    assert camera["scale"] == 64
+    row, column = int(camera["y"]) + 2, int(camera["x"]) + 3
+    x, y = (int((v + 0.5 - o) * 64) for v, o in ((column, camera["x"]), (row, camera["y"])))
+    drawn = canvas_pixels(tab, 0)
+    for dx, dy in ((0, 0), (25, 25), (-25, 25)):
+        assert drawn[y + dy, x + dx, :3].tolist() == pixels[:, row, column].tolist()
+
+
+def canvas_pixels(tab, layer):
+    """Return what a canvas shows; read from a copy, since Chromium warns of reading a fast one."""
+    height, width, data = tab.evaluate(
+        """(layer) => new Promise(requestAnimationFrame).then(() => {
+             const shown = document.querySelectorAll("canvas.layer")[layer];
+             const canvas = document.createElement("canvas");
+             [canvas.width, canvas.height] = [shown.width, shown.height];
+             const context = canvas.getContext("2d", {willReadFrequently: true});
+             context.drawImage(shown, 0, 0);
+             const {data} = context.getImageData(0, 0, shown.width, shown.height);
+             let text = "";
+             for (const byte of data) text += String.fromCharCode(byte);
+             return [shown.height, shown.width, btoa(text)];
+           })""",
+        layer,
+    )
+    raw = np.frombuffer(base64.b64decode(data), np.uint8)
+    return raw.reshape(height, width, 4)
+
+
+def test_classes_stand_side_by_side(show):
+    image, first = explained(0, hshap.Dyadic(2), hshap.DepthFirst())
+    _, second = explained(1, hshap.Bisection(1), hshap.BreadthFirst(50))
+    third = explained(2, hshap.Shifted(hshap.Dyadic(4), 3), hshap.DepthFirst(0.05))[1]
+    tab = show([View("x.png", image, {"a": first, "b": second, "c": third})])
+    assert tab.locator(".panel").count() == 3
+    for klass, explanation in enumerate((first, second, third)):
+        assert shown_leaves(tab, klass) == expected_leaves(explanation)
+    tab.evaluate("hshap.set({tolerance: 0.02, percentile: 80, side: 5})")
+    readings = (
+        first.at(tolerance=0.02, min_size=5),
+        second.at(percentile=80, min_size=5),
+        third.at(tolerance=0.05, min_size=5),  # its own tolerance is higher
+    )
+    for klass, explanation in enumerate(readings):
+        assert shown_leaves(tab, klass) == expected_leaves(explanation)
+    tab.locator("#classes input").nth(1).uncheck()
+    assert tab.locator(".panel").count() == 2
+    assert tab.locator("figcaption strong").all_text_contents() == ["a", "c"]
+
+
+def test_gallery_sorts_filters_and_opens(show):
+    views = []
+    for seed in range(4):
+        image, explanation = explained(seed, hshap.Dyadic(2), hshap.DepthFirst(0.1 * seed))
+        views.append(View(f"image {seed}.png", image, {"one": explanation}))
+    nothing = hshap.Explainer(
+        lambda batch: np.zeros(len(batch)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(8),
+    ).explain(image, 0)
+    views.append(View("empty.png", image, {"one": nothing, "two": nothing}))
+    tab = show(views)
+    names = tab.locator("#cards strong").all_text_contents
+    assert names() == [view.name for view in views]
+    tab.select_option("#sort", "share")
+    shares = {v.name: float((v.explanations["one"].saliency() > 0).mean()) for v in views}
+    assert names() == sorted(shares, key=shares.get, reverse=True)
+    tab.select_option("#filter", "empty")
+    assert names() == ["empty.png"]
+    tab.select_option("#filter", "all")
+    tab.fill("#search", "IMAGE 2")
+    assert names() == ["image 2.png"]
+    tab.fill("#search", "")
+    tab.select_option("#filter-class", "two")
+    assert names() == ["empty.png"]
+    tab.select_option("#filter-class", "")
+    tab.select_option("#sort", "name")
+    tab.locator(".card").nth(1).click()
+    tab.wait_for_selector(".panel")
+    assert tab.text_content("#where") == "image 0.png"
+    assert shown_leaves(tab) == expected_leaves(views[0].explanations["one"])
+    tab.click("#next")
+    tab.wait_for_selector(".panel")
+    assert tab.text_content("#where") == "image 1.png"
+    tab.click("#to-gallery")
+    assert tab.locator("#cards li").count() == 5
+
+
+def test_what_is_seen_can_be_taken_away(show, tmp_path):
+    image_module = pytest.importorskip("PIL.Image")
+    image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst())
+    truth = np.zeros((24, 31), bool)
+    truth[3:9, 4:20] = True
+    tab = show([View("scan <1>.png", image, {"one": explanation}, truth=truth)])
+    with tab.expect_download() as waiting:
+        tab.click("#save-json")
+    assert waiting.value.suggested_filename == "scan_1_-boxes.json"
+    found = json.loads(waiting.value.path().read_text())
+    assert found["image"] == "scan <1>.png"
+    assert len(found["classes"][0]["leaves"]) == len(explanation.leaves)
+    assert [box["score"] for box in found["classes"][0]["boxes"]] == [
+        box.score for box in explanation.boxes()
+    ]
+    with tab.expect_download() as waiting:
+        tab.click("#save-png")
+    waiting.value.save_as(tmp_path / "seen.png")
+    picture = np.asarray(image_module.open(tmp_path / "seen.png").convert("RGB"))
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
+
+
+def test_layers_can_be_switched_off_one_by_one(show):
+    image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst())
+    truth = np.zeros((24, 31), bool)
+    truth[3:9, 4:20] = True
+    tab = show([View("x.png", image, {"one": explanation}, truth=truth)])
+
+    def drawn():
+        return int((canvas_pixels(tab, 1)[..., 3] > 0).sum())
+
+    before = drawn()
+    assert before
+    for layer in ("heat", "leaves", "boxes", "truth"):
+        tab.uncheck(f"#layer-{layer}")
+        now = drawn()
+        assert now != before, layer
+        before = now
+    assert before == 0
+    tab.check("#layer-visited")
+    assert drawn()
+
+
+def test_light_and_dark(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    ground = "getComputedStyle(document.body).backgroundColor"
+    views = [View("x.png", image, {"one": explanation})]
+    light, dark = (show(views, color_scheme=scheme) for scheme in ("light", "dark"))
+    assert light.evaluate(ground) != dark.evaluate(ground)
+    was = dark.evaluate(ground)
+    light.click("#theme")
+    assert light.evaluate(ground) == was
+    dark.click("#theme")
+    assert dark.evaluate(ground) != was
+
+
+def test_a_large_image_with_many_regions_opens_and_moves(show, capsys, tmp_path):
+    side = 4000
+    rng = np.random.default_rng(0)
+    spots = rng.integers(0, side, (80, 2))
+    image = np.zeros((3, side, side), np.uint8)
+    image[:, spots[:, 0], spots[:, 1]] = 255
+    image[:] += (
+        rng.integers(0, 200, (1, side // 8, side // 8), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
+        // 4
+    )
+    chosen = np.zeros((1, side, side), np.float32)
+    chosen[0, spots[:, 0], spots[:, 1]] = 1 + rng.random(80)
+    explanation = hshap.Explainer(
+        lambda batch: batch[:, 0, spots[:, 0], spots[:, 1]].sum(axis=1),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(200),
+    ).explain(chosen, 0)
+    regions = sum(len(game.children) for game in explanation.games)
+    assert regions >= 500
+    tab = show([View("large.png", image, {"spots": explanation})])
+    opened = tab.evaluate("performance.now()")
+    times = [tab.evaluate("(t) => hshap.set({tolerance: t})", t) for t in np.linspace(0, 1.9, 20)]
+    with capsys.disabled():
+        print(  # noqa: T201, timings are told, not tested
+            f"\npage of {side} x {side}, {regions} regions: ready at most {opened:.0f} ms after it "
+            f"was asked for, slider step {np.median(times):.1f} ms (median of {len(times)}), "
+            f"{max(times):.1f} ms at most"
+        )
+    assert shown_leaf_count(tab) == len(explanation.at(tolerance=1.9).leaves)
+
+
+def shown_leaf_count(tab):
+    return tab.evaluate("hshap.boxes().classes[0].leaves.length")
