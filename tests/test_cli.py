@@ -11,6 +11,7 @@ import shlex
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 import zlib
 from importlib.resources import files
@@ -94,6 +95,10 @@ def breaks_later(batch):
     return batch.max(axis=(1, 2, 3))
 def nothing_usable(batch):
     return batch
+def waits(batch):
+    import pathlib, time
+    pathlib.Path("waiting").write_text("")
+    time.sleep(600)
 def make():
     return brightest
 class Module: ...
@@ -553,14 +558,38 @@ def test_the_real_command_refuses_in_one_line(work):
     assert done.stdout == ""
 
 
-def real(*words, **environment):
-    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+def test_a_run_that_is_told_to_stop_leaves_nothing_behind(work):
+    _, name = work
+    small(255)
+    words = ["explain", "small.png", "-m", f"{name}:waits", "--out", "found"]
+    with subprocess.Popen([sys.executable, "-m", "hshap", *words], env=environment()) as process:  # noqa: S603
+        while not Path("waiting").exists() and process.poll() is None:
+            time.sleep(0.05)
+        assert any(path.name.startswith(".found.") for path in Path().iterdir())
+        process.terminate()
+        assert process.wait() == 143
+    assert not any("found" in path.name for path in Path().iterdir())
+
+
+def test_names_that_are_no_text_or_look_like_markup_are_fine(work):
+    _, name = work
+    for file in ("we$ir\\d$ <b>[red].png", os.fsdecode(b"not\xfftext.png")):
+        small(255, name=file)
+        fine("explain", file, "-m", f"{name}:brightest", "--force", "--json")
+        assert len(list(Path("hshap-output").glob("*.npz"))) == 1
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+def real(*words, **more):
     return subprocess.run(  # noqa: S603
         [sys.executable, "-m", "hshap", *words],
         capture_output=True,
         text=True,
         check=False,
-        env=inherited | environment,
+        env=environment() | more,
     )
 
 

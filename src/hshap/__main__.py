@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from hshap.errors import HshapError, require
@@ -14,6 +15,8 @@ def main() -> None:
             require(module, extra="cli", what="the hshap command")
         from hshap.cli.commands import app  # noqa: PLC0415, typer is an optional dependency
 
+        # Being told to stop is no reason to leave half a result behind.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         app(prog_name="hshap")
     except HshapError as error:
         sys.stderr.write(f"hshap: {error}\n")

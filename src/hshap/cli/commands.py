@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from hshap.cli.doctor import doctor
 from hshap.cli.explaining import explain
 from hshap.cli.faults import Code, Refusal, code_of, one_line
 from hshap.cli.files import export, view
+from hshap.cli.output import say
 from hshap.demo.run import run_demo
 from hshap.version import __version__
 
@@ -35,12 +35,12 @@ class Commands(TyperGroup):
         except UsageError as error:
             said = " ".join(error.format_message().split())
             path = error.ctx.command_path if error.ctx else "hshap"
-            sys.stderr.write(f"hshap: {said}; see {path} --help\n")
+            say(f"{said}; see {path} --help")
             raise typer.Exit(Code.USAGE) from None
         except Exception as error:
             if ctx.find_root().meta.get("hshap.debug"):
                 raise
-            sys.stderr.write(f"hshap: {one_line(error)}\n")
+            say(one_line(error))
             raise typer.Exit(code_of(error)) from None
 
 

@@ -11,7 +11,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.files import flat, load, source
-from hshap.cli.output import print_json, single
+from hshap.cli.output import plain, print_json, single
 from hshap.cli.progress import table
 from hshap.errors import require
 
@@ -45,7 +45,9 @@ def compare(  # noqa: PLR0913, one for each option
         raise Refusal(Code.INPUT, message)
     agreed = agreement(one, other)
     with single(out, force=force) as path:
-        _picture(one, other, (a.stem, b.stem)).savefig(path, dpi=120, format="png")
+        _picture(one, other, tuple(plain(f"{p.parent.name}/{p.name}") for p in (a, b))).savefig(
+            path, dpi=120, format="png"
+        )
     if json:
         sides = {"a": _told(one, a), "b": _told(other, b)}
         print_json({**sides, "agreement": agreed, "picture": str(out)})
@@ -54,7 +56,7 @@ def compare(  # noqa: PLR0913, one for each option
         (name.replace("_", " "), str(_told(one, a)[name]), str(_told(other, b)[name]))
         for name in ("class", "score", "leaves", "area", "evaluations")
     ]
-    table(("", a.name, b.name), rows)
+    table(("", "A", "B"), [("file", a.name, b.name), *rows])
     table(("agreement", ""), [(k.replace("_", " "), _number(v)) for k, v in agreed.items()])
     typer.echo(f"the picture is {out}")
 
@@ -110,7 +112,7 @@ def _number(value: float | None) -> str:
     return "undefined: one map is flat" if value is None else f"{value:.4g}"
 
 
-def _picture(one: Explanation, other: Explanation, names: tuple[str, str]) -> Any:
+def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Any:
     require("matplotlib", extra="plot", what="hshap compare")
     from matplotlib.colors import ListedColormap  # noqa: PLC0415, an optional dependency
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -118,25 +120,24 @@ def _picture(one: Explanation, other: Explanation, names: tuple[str, str]) -> An
 
     figure = Figure(figsize=(12, 4.4), layout="constrained")
     axes = figure.subplots(1, 3)
-    for place, explanation, name in zip(axes, (one, other), names, strict=False):
+    titles = [f"{letter}: {name[-40:]}" for letter, name in zip("AB", names, strict=True)]
+    for place, explanation, title in zip(axes, (one, other), titles, strict=False):
         heat = explanation.coefficients()
         limit = float(np.abs(heat).max()) or 1.0
         drawn = place.imshow(
             heat, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest"
         )
         figure.colorbar(drawn, ax=place, shrink=0.7, label="coefficient")
-        place.set_title(name, fontsize="small", parse_math=False)
+        place.set_title(title, fontsize="small", parse_math=False)
     found = [(explanation.saliency() > 0).astype(int) for explanation in (one, other)]
     colours = ListedColormap(["0.93", *COLOURS])
     axes[2].imshow(found[0] + 2 * found[1], cmap=colours, vmin=0, vmax=3, interpolation="nearest")
     axes[2].set_title("found by", fontsize="small")
-    words = (f"{names[0]} only", f"{names[1]} only", "both")
+    words = ("A only", "B only", "both")
     patches = [Patch(color=colour, label=word) for colour, word in zip(COLOURS, words, strict=True)]
-    legend = axes[2].legend(
+    axes[2].legend(
         handles=patches, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
     for place in axes:
         place.set_xticks([])
         place.set_yticks([])

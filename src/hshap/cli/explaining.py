@@ -19,7 +19,7 @@ from hshap.errors import require
 from hshap.evaluators import Batched
 from hshap.explainer import Explainer
 
-HEADINGS = ("image", "class", "score", "baseline", "regions", "area", "evaluations", "seconds")
+HEADINGS = ("image", "class", "score", "baseline", "regions", "area", "evaluations")
 
 
 def explain(  # noqa: PLR0913, one for each option

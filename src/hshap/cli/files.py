@@ -17,7 +17,7 @@ from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.formats import Format
 from hshap.cli.images import Reader, read
-from hshap.cli.output import print_json, say, single
+from hshap.cli.output import plain, print_json, say, single
 from hshap.explanation import Explanation
 
 MAX_BYTES = 8 * 2**30
@@ -84,11 +84,11 @@ def view(  # noqa: PLR0913, one for each option
         pixels = read(image, reader, what="the explanation is of").bytes()
     target = out or file.with_suffix(".html")
     with single(target, force=force) as path:
-        name = image.name if image else source(explanation, "image", file.stem)
+        name = plain(image.name) if image else source(explanation, "image", file.stem)
         classes = {source(explanation, "class", str(explanation.target)): explanation}
         viewer.write_page(path, [viewer.View(name, pixels, classes)], title=f"hshap: {name}")
     if json:
-        print_json({"page": str(target)})
+        print_json({"page": plain(str(target))})
     else:
         typer.echo(f"the page is {target}")
     if open_ and not webbrowser.open(target.absolute().as_uri()):
@@ -142,7 +142,7 @@ def export(  # noqa: PLR0913, one for each option
     with single(target, force=force) as path:
         writers[format_](path)
     if json:
-        print_json({"file": str(target)})
+        print_json({"file": plain(str(target))})
     else:
         typer.echo(f"{target} is written")
 

@@ -78,13 +78,22 @@ class Names:
 
     def new(self, wanted: str) -> str:
         """Return a name that is safe and was not given before."""
-        base = re.sub(r"[^\w.+-]+", "_", wanted).strip("._")[:120] or "image"
+        base = re.sub(r"[^\w.+-]+", "_", plain(wanted)).strip("._")[:120] or "image"
         name, number = base, 1
         while name.lower() in self._taken:
             number += 1
             name = f"{base}-{number}"
         self._taken.add(name.lower())
         return name
+
+
+def plain(name: str) -> str:
+    r"""Return a file's name with what is no text replaced.
+
+    >>> plain("a\udcff")
+    'a?'
+    """
+    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def write_summary(path: Path, document: dict[str, Any]) -> None:
@@ -108,7 +117,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def say(text: str) -> None:
     """Tell the user something that is no result."""
-    sys.stderr.write(f"hshap: {text}\n")
+    sys.stderr.write(plain(f"hshap: {text}\n"))
 
 
 def _refuse_filled(out: Path, *, force: bool) -> None:

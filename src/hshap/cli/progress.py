@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from hshap.cli.output import plain
 from hshap.errors import require
 
 if TYPE_CHECKING:
@@ -66,5 +67,5 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | N
     for number, heading in enumerate(headings):
         made.add_column(heading, justify="right" if number > 1 else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(text(cell) for cell in row))
+        made.add_row(*(text(plain(cell)) for cell in row))
     console.print(made)

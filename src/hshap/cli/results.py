@@ -12,7 +12,7 @@ from hshap import viewer
 from hshap.cli.choices import TOP, classes_of, settled, target_of
 from hshap.cli.images import Reader, read
 from hshap.cli.models import Loaded, probe
-from hshap.cli.output import SUMMARY, Names, say
+from hshap.cli.output import SUMMARY, Names, plain, say
 from hshap.recipes import describe
 from hshap.targets import describe_target
 from hshap.version import __version__
@@ -105,15 +105,21 @@ class Results:
         if len(asked.classes) > 1:
             name = self._names.new(f"{name}-{wanted.name(number)}")
         source = {
-            "image": asked.path.name,
+            "image": plain(asked.path.name),
             "class": wanted.name(number),
             "model": self._plan.loaded.name,
         }
         kept = settled(explanation, self._explainer.search, source)
         kept.save(self._out / f"{name}.npz")
         shown = asked.shown.astype(np.float32) / np.float32(255)
-        title = f"{asked.path.name}: {wanted.name(number)}\n{kept!r}"
-        kept.plot(shown, title=title).savefig(self._out / f"{name}.png", dpi=120)
+        area = _told(name, kept)["area"]
+        title = (
+            f"{plain(asked.path.name)[-40:]}: {wanted.name(number)[:30]}, {area:.1%} of the area"
+        )
+        # Dollars would be taken for formulas.
+        kept.plot(shown, title=title.replace("$", r"\$")).savefig(
+            self._out / f"{name}.png", dpi=120
+        )
         self._done[position, number] = (name, kept)
 
     def close(self, *, baseline: str, evaluations: int) -> dict[str, Any]:
@@ -125,7 +131,7 @@ class Results:
             found = {number: self._done[position, number] for number in asked.classes}
             images.append(
                 {
-                    "image": str(asked.path),
+                    "image": plain(str(asked.path)),
                     "size": list(asked.shown.shape[1:]),
                     "resized_from": asked.resized_from and list(asked.resized_from),
                     "explanations": [
@@ -135,7 +141,7 @@ class Results:
                 }
             )
             classes = {plan.format.name(number): kept for number, (_, kept) in found.items()}
-            views.append(viewer.View(asked.path.name, asked.shown, classes))
+            views.append(viewer.View(plain(asked.path.name), asked.shown, classes))
         viewer.write_page(self._out / PAGE, views, title=f"hshap: {plan.loaded.name}")
         files = sorted([SUMMARY, *(file.name for file in self._out.iterdir())])
         return {
@@ -166,7 +172,6 @@ def rows(summary: dict[str, Any]) -> Iterator[tuple[str, ...]]:
                 str(len(one["regions"])),
                 f"{one['area']:.1%}",
                 str(one["evaluations"]) + ("" if one["complete"] else " (budget)"),
-                f"{one['seconds']:.2f}",
             )
 
 
