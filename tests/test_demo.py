@@ -53,8 +53,8 @@ def test_the_demo_finds_the_crosses():
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     done = run("demo", "--out", str(tmp_path / "file" / "x"))
-    assert done.returncode == 2
-    assert done.stderr.startswith("hshap: out=")
+    assert done.returncode == 5
+    assert "cannot be made a folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from hshap.errors import HshapError, require
 
 
 def main() -> None:
-    """Run the command; mistakes are answered in one line, without a traceback."""
+    """Run the command; what is missing is said in one line, without a traceback."""
     try:
         for module in ("typer", "rich"):
             require(module, extra="cli", what="the hshap command")
-        from hshap.cli import app  # noqa: PLC0415, typer is an optional dependency
+        from hshap.cli.commands import app  # noqa: PLC0415, typer is an optional dependency
 
-        app()
+        # Being told to stop is no reason to leave half a result behind.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        app(prog_name="hshap")
     except HshapError as error:
         sys.stderr.write(f"hshap: {error}\n")
-        raise SystemExit(2) from None
+        raise SystemExit(6) from None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The command line. `commands` puts it together; `__main__` starts it."""

@@ -1,0 +1,187 @@
+"""What commands write: all of it or nothing, and never over anything unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hshap.cli.faults import Code, Refusal, failed_in_model
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+SUMMARY = "summary.json"
+
+
+@contextmanager
+def folder(out: Path, *, force: bool) -> Generator[Path, None, None]:
+    """Give a new folder to write to, which takes the place of `out` once all went well.
+
+    With `force`, what is in `out` stays but for what is written anew and what the last run wrote.
+    """
+    _refuse_filled(out, force=force)
+    made = _made_parents(out)
+    try:
+        staging = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    except OSError as error:
+        _remove(made)
+        raise _unwritable(out, error) from error
+    try:
+        yield staging
+        _publish(staging, out)
+    except BaseException as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        _remove(made)
+        if isinstance(error, OSError) and not failed_in_model(error):
+            raise _unwritable(out, error) from error
+        raise
+
+
+@contextmanager
+def single(path: Path, *, force: bool) -> Generator[Path, None, None]:
+    """Give a path to write one file to, which then takes the place of `path`."""
+    if path.exists() and not force:
+        message = f"{path} is there already; pass another --out, or --force to replace it"
+        raise Refusal(Code.OUTPUT, message)
+    if path.is_dir():
+        raise Refusal(Code.OUTPUT, f"{path} is a folder; pass a file as --out")
+    try:
+        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        yield staging / path.name
+        (staging / path.name).replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+class Names:
+    """Names of files that differ, also where upper and lower case do not.
+
+    >>> names = Names()
+    >>> names.new("cell"), names.new("Cell"), names.new("a/b: c")
+    ('cell', 'Cell-2', 'a_b_c')
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def new(self, wanted: str) -> str:
+        """Return a name that is safe and was not given before."""
+        base = re.sub(r"[^\w.+-]+", "_", plain(wanted)).strip("._")[:120] or "image"
+        name, number = base, 1
+        while name.lower() in self._taken:
+            number += 1
+            name = f"{base}-{number}"
+        self._taken.add(name.lower())
+        return name
+
+
+def plain(name: str) -> str:
+    r"""Return a file's name with what is no text replaced.
+
+    >>> plain("a\udcff")
+    'a?'
+    """
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def write_summary(path: Path, document: dict[str, Any]) -> None:
+    """Write what a run found, for machines."""
+    path.write_text(as_json(document), encoding="utf-8")
+
+
+def as_json(document: dict[str, Any]) -> str:
+    """Return a document as JSON that every reader takes.
+
+    >>> as_json({"found": 1}).split()
+    ['{', '"found":', '1', '}']
+    """
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print the one document of a command."""
+    sys.stdout.write(as_json(document))
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no result."""
+    sys.stderr.write(plain(f"hshap: {text}\n"))
+
+
+def _refuse_filled(out: Path, *, force: bool) -> None:
+    try:
+        filled = out.is_dir() and any(out.iterdir())
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    if out.exists() and not out.is_dir():
+        raise Refusal(Code.OUTPUT, f"{out} is a file; pass a folder as --out")
+    if filled and not force:
+        message = f"{out} is there already; pass another --out, or --force to replace its results"
+        raise Refusal(Code.OUTPUT, message)
+    if filled and not os.access(out, os.W_OK):
+        message = f"{out} cannot be written to; pass another --out"
+        raise Refusal(Code.OUTPUT, message)
+
+
+def _made_parents(out: Path) -> list[Path]:
+    missing = [parent for parent in out.absolute().parents if not parent.exists()]
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove(missing)
+        raise _unwritable(out, error) from error
+    return missing
+
+
+def _remove(folders: list[Path]) -> None:
+    """Remove folders that we made, the innermost first, where nobody else uses them."""
+    for made in folders:
+        try:
+            made.rmdir()
+        except OSError:
+            return
+
+
+def _publish(staging: Path, out: Path) -> None:
+    # mkdtemp makes folders private; give this one what any new folder would have.
+    mode = os.umask(0)
+    os.umask(mode)
+    staging.chmod(0o777 & ~mode)
+    if not out.exists() or not any(out.iterdir()):
+        staging.replace(out)
+        return
+    before = _written(out / SUMMARY)
+    now = sorted(staging.iterdir(), key=lambda file: file.name == SUMMARY)
+    for file in now:  # the summary last: it speaks of the others
+        file.replace(out / file.name)
+    for name in before - {file.name for file in now}:
+        (out / name).unlink(missing_ok=True)
+    staging.rmdir()
+
+
+def _written(summary: Path) -> set[str]:
+    """Return the names of the files that an earlier run wrote here."""
+    try:
+        found = json.loads(summary.read_text("utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    # Plain names of ours only: the file may have been edited.
+    suffixes = (".npz", ".png", ".html", ".json")
+    return {n for n in found if isinstance(n, str) and Path(n).name == n and n.endswith(suffixes)}
+
+
+def _unwritable(out: Path, error: OSError) -> Refusal:
+    reason = error.strerror or str(error)
+    return Refusal(Code.OUTPUT, f"{out} cannot be written ({reason}); pass another --out")

@@ -1,0 +1,837 @@
+"""The command line: what it makes, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("matplotlib")
+Image = pytest.importorskip("PIL.Image")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+safetensors = pytest.importorskip("safetensors.numpy")
+
+from typer.testing import CliRunner
+
+import hshap
+from hshap.cli import doctor
+from hshap.cli.choices import Share
+from hshap.cli.commands import app
+from hshap.cli.comparing import agreement, rank_correlation
+from hshap.cli.cost import predicted
+from hshap.cli.faults import Code
+from hshap.demo import bundled
+
+ROOT = Path(__file__).parents[1]
+
+
+def network(path, *, channels_last=False, batch="n"):
+    """Write the bundled demo network as ONNX, without torch."""
+    from onnx import helper, numpy_helper
+
+    raw = files("hshap.demo").joinpath("weights.safetensors").read_bytes()
+    weights = safetensors.load(raw)
+    at = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Conv", ["x", "conv_1.weight", "conv_1.bias"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MaxPool", ["b"], ["c"], **at),
+        helper.make_node("Conv", ["c", "conv_2.weight", "conv_2.bias"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("MaxPool", ["e"], ["f"], kernel_shape=[5, 5], strides=[5, 5]),
+        helper.make_node("Flatten", ["f"], ["g"]),
+        helper.make_node("Gemm", ["g", "fc_1.weight", "fc_1.bias"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["i"]),
+        helper.make_node("Gemm", ["i", "fc_2.weight", "fc_2.bias"], ["j"], transB=1),
+        helper.make_node("Relu", ["j"], ["k"]),
+        helper.make_node("Gemm", ["k", "fc_3.weight", "fc_3.bias"], ["logits"], transB=1),
+    ]
+    shape = [batch, 3, 100, 120]
+    if channels_last:
+        shape = [batch, 100, 120, 3]
+        nodes.insert(0, helper.make_node("Transpose", ["images"], ["x"], perm=[0, 3, 1, 2]))
+    floats = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "demo",
+        [helper.make_tensor_value_info("images" if channels_last else "x", floats, shape)],
+        [helper.make_tensor_value_info("logits", floats, [batch, 2])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+
+
+MODELS = """
+import sys
+import numpy as np
+calls = []
+def brightest(batch):
+    print("the model speaks")
+    return batch.max(axis=(1, 2, 3))
+def remembers(batch):
+    calls.append(np.array(batch))
+    return batch.mean(axis=(2, 3))
+def breaks_later(batch):
+    calls.append(len(batch))
+    if len(calls) > 3:
+        raise OSError(28, "first line\\nsecond line")
+    return batch.max(axis=(1, 2, 3))
+def nothing_usable(batch):
+    return batch
+def waits(batch):
+    import pathlib, time
+    pathlib.Path("waiting").write_text("")
+    time.sleep(600)
+def make():
+    return brightest
+class Module: ...
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A user's folder: a model, images of its size and some of other kinds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    samples = bundled()
+    network("model.onnx")
+    Path("images").mkdir()
+    for number, name in ((0, "blot"), (3, "cell")):
+        Image.fromarray(np.moveaxis(samples["images"][number], 0, -1)).save(f"images/{name}.png")
+    mean = np.rint(np.moveaxis(samples["mean"], 0, -1) * 255).astype(np.uint8)
+    Image.fromarray(mean).save("mean.png")
+    name = f"models_{abs(hash(str(tmp_path)))}"
+    Path(f"{name}.py").write_text(MODELS)
+    yield Path(), name
+    sys.modules.pop(name, None)
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def fine(*words):
+    done = run(*words)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def small(value=0, size=(16, 16), name="small.png", **options):
+    array = np.zeros((*size, 3), np.uint8)
+    array[4:8, 4:8] = value
+    Image.fromarray(array).save(name, **options)
+    return name
+
+
+# What it makes
+
+
+def test_images_and_a_model_become_a_page_pictures_and_explanations(work):
+    done = fine(
+        *("explain", "images", "--model", "model.onnx", "--target", 1, "--baseline", "mean.png"),
+        *("--min-size", 8, "--out", "found"),
+    )
+    assert "found/index.html" in done.stdout
+    assert {file.name for file in Path("found").iterdir()} == {
+        *("blot.npz", "blot.png", "cell.npz", "cell.png", "index.html", "summary.json")
+    }
+    found = hshap.Explanation.load("found/cell.npz")
+    assert found.target == 1
+    assert found.leaves
+    assert found.settings["source"]["image"] == "cell.png"
+    assert pixels("found/cell.png").shape[1] > 200
+    page = Path("found/index.html").read_text()
+    assert "cell.png" in page
+    assert "blot.png" in page
+    truth = bundled()["truths"][3]
+    hit = [truth[tuple(map(slice, box.start, box.stop))].any() for box in found.boxes()]
+    assert np.mean(hit) > 0.8
+
+
+def test_json_is_one_document_and_nothing_else(work):
+    _, name = work
+    small(255)
+    done = fine("explain", "small.png", "--model", f"{name}:brightest", "--json")
+    told = json.loads(done.stdout)
+    assert "the model speaks" in done.stderr
+    (image,) = told["images"]
+    (one,) = image["explanations"]
+    assert one["score"] == 1
+    assert one["complete"]
+    assert told["page"] == "index.html"
+    assert told["evaluations"] >= one["evaluations"] - 1
+    assert json.loads(Path("hshap-output/summary.json").read_text())["images"] == told["images"]
+
+
+def test_the_result_can_be_read_again_at_a_higher_tolerance(work):
+    _, name = work
+    small(255)
+    fine("explain", "small.png", "-m", f"{name}:brightest", "--baseline", "constant:0")
+    found = hshap.Explanation.load("hshap-output/small.npz")
+    assert found.settings["search"]["type"] == "DepthFirst"
+    assert found.settings["search"]["tolerance"] == pytest.approx(0.05)
+    assert found.at(tolerance=0.9).leaves in ((), found.leaves)
+
+
+def test_a_share_is_depth_first_at_that_tolerance(rng):
+    image = rng.random((1, 16, 16))
+    options = {"baseline": hshap.Constant(0.0), "partition": hshap.Bisection(2)}
+    model = lambda batch: 7 * batch.mean(axis=(1, 2, 3)) - 1
+    share = hshap.Explainer(model, search=Share(0.01), **options).explain(image, 0)
+    total = share.score - share.baseline_score
+    search = hshap.DepthFirst(tolerance=0.01 * total)
+    absolute = hshap.Explainer(model, search=search, **options).explain(image, 0)
+    assert share.leaves == absolute.leaves
+    assert share.evaluations == absolute.evaluations
+
+
+def test_several_classes_by_name_share_a_view(work):
+    Path("model.toml").write_text('classes = ["no cross", "a cross"]\noutput = "softmax"\n')
+    done = fine(
+        *("explain", "images/cell.png", "-m", "model.onnx", "-t", "a cross", "-t", "0"),
+        *("--baseline", "mean.png", "--min-size", 25, "--json"),
+    )
+    (image,) = json.loads(done.stdout)["images"]
+    first, second = image["explanations"]
+    assert (first["class"], first["target"], second["class"]) == ("a cross", 1, "no cross")
+    assert first["explanation"] == "cell-a_cross.npz"
+    assert first["score"] + second["score"] == pytest.approx(1)
+
+
+def test_options_win_over_the_toml(work):
+    Path("model.toml").write_text('classes = ["x", "y"]\noutput = "softmax"\n')
+    done = fine(
+        *("explain", "images/cell.png", "-m", "model.onnx", "-t", "b", "--classes", "a,b"),
+        *("--output", "raw", "--budget", 20, "--json"),
+    )
+    told = json.loads(done.stdout)
+    assert told["output"] == "raw"
+    assert told["images"][0]["explanations"][0]["class"] == "b"
+    assert not told["images"][0]["explanations"][0]["complete"]
+
+
+def test_without_a_target_the_class_with_the_highest_score_is_explained(work):
+    _, name = work
+    small(255)
+    Image.fromarray(np.full((16, 16, 3), (0, 0, 200), np.uint8)).save("blue.png")
+    Image.fromarray(np.full((16, 16, 3), (90, 0, 0), np.uint8)).save("red.png")
+    told = fine("explain", "blue.png", "red.png", "-m", f"{name}:remembers", "--json").stdout
+    told = json.loads(told[told.index("{") :])
+    assert [image["explanations"][0]["target"] for image in told["images"]] == [2, 0]
+
+
+def test_pixels_reach_the_model_in_its_order_and_scale(work):
+    _, name = work
+    Image.fromarray(np.full((8, 8, 3), (255, 51, 0), np.uint8)).save("orange.png")
+    fine(
+        *("explain", "orange.png", "-m", f"{name}:remembers", "--channels", "bgr"),
+        *("--range", "0,10", "--mean", "1,2,3", "--std", "2"),
+    )
+    first = sys.modules[name].calls[0]
+    assert first.dtype == np.float32
+    assert first[0, :, 3, 3].tolist() == pytest.approx([-0.5, 0.0, 3.5])
+
+
+@pytest.mark.parametrize("kind", ["png", "tif"])
+def test_sixteen_bits_keep_their_values(work, kind):
+    _, name = work
+    values = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+    Image.fromarray(values).save(f"deep.{kind}")
+    fine("explain", f"deep.{kind}", "-m", f"{name}:remembers")
+    assert sys.modules[name].calls[0][0, 1] == pytest.approx(values / 65535)
+    sys.modules[name].calls.clear()
+    fine("explain", f"deep.{kind}", "-m", f"{name}:remembers", "--white", 64000, "--force")
+    assert sys.modules[name].calls[0][0, 0].max() == pytest.approx(63 / 64)
+
+
+def test_sixteen_bit_colour_is_read_at_eight_and_says_so(work):
+    _, name = work
+    rows = b"".join(b"\0" + struct.pack(">24H", *range(0, 24000, 1000)) for _ in range(8))
+    Path("deep.png").write_bytes(png(8, 8, rows, depth=16, colour=2))
+    done = fine("explain", "deep.png", "-m", f"{name}:remembers")
+    assert "16-bit colour was read at 8 bits" in done.stderr
+
+
+def test_a_frame_of_several_can_be_taken(work):
+    _, name = work
+    frames = [Image.new("L", (8, 8), value) for value in (0, 255)]
+    frames[0].save("two.tif", save_all=True, append_images=frames[1:])
+    fine("explain", "two.tif", "-m", f"{name}:remembers", "--frame", 1)
+    assert sys.modules[name].calls[0].min() == 1
+
+
+def test_images_of_another_size_are_explained_at_the_model_s(work):
+    small(255, (50, 60))
+    done = fine("explain", "small.png", "-m", "model.onnx", "--resize", "--min-size", 50, "--json")
+    (image,) = json.loads(done.stdout)["images"]
+    assert (image["size"], image["resized_from"]) == ([100, 120], [50, 60])
+    assert hshap.Explanation.load("hshap-output/small.npz").grid == (100, 120)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"channels_last": True}, ["--layout", "nhwc"]),
+        ({"batch": 3}, []),
+        ({"channels_last": True, "batch": 3}, ["--layout", "nhwc"]),
+    ],
+)
+def test_other_layouts_and_batches_give_the_same(work, options, words):
+    network("other.onnx", **options)
+    common = ("--target", 1, "--baseline", "mean.png", "--min-size", 25)
+    fine("explain", "images/cell.png", "-m", "model.onnx", *common, "--out", "a")
+    fine("explain", "images/cell.png", "-m", "other.onnx", *common, *words, "--out", "b")
+    one, other = (hshap.Explanation.load(f"{folder}/cell.npz") for folder in "ab")
+    assert one.leaves == other.leaves
+    assert one.score == pytest.approx(other.score, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("constant", [0.5, 0.5, 0.5]),
+        ("constant:0.2", [0.2, 0.2, 0.2]),
+        ("constant:0,0.5,1", [0, 0.5, 1]),
+        ("blur:1", None),
+        ("mean:references", [0.4, 0.4, 0.4]),
+        ("grey.npy", [0.25, 0.25, 0.25]),
+    ],
+)
+def test_hidden_pixels_show_the_baseline(work, text, value):
+    _, name = work
+    small(255)
+    Path("references").mkdir()
+    for number in (0, 204):
+        Image.new("RGB", (16, 16), (number,) * 3).save(f"references/{number}.png")
+    np.save("grey.npy", np.full((3, 16, 16), 0.25, np.float32))
+    fine("explain", "small.png", "-m", f"{name}:remembers", "--baseline", text)
+    calls = np.concatenate(sys.modules[name].calls[1:])
+    corner = calls[:, :, 15, 15]
+    wanted = [0, 0, 0] if value is None else value
+    assert any(np.allclose(row, wanted, atol=1e-6) for row in corner)
+
+
+def test_a_mean_in_the_scaling_makes_the_default_baseline(work):
+    _, name = work
+    small(255)
+    done = fine(
+        *("explain", "small.png", "-m", f"{name}:remembers", "--mean", "0.5,0.4,0.3", "--json")
+    )
+    assert json.loads(done.stdout)["baseline"]["value"] == 0
+
+
+def test_a_second_run_needs_force_which_keeps_what_is_not_ours(work):
+    _, name = work
+    small(255)
+    small(255, name="other.png")
+    words = ("-m", f"{name}:brightest", "--out", "found")
+    fine("explain", "small.png", *words)
+    Path("found/notes.txt").write_text("mine")
+    before = Path("found/small.npz").read_bytes()
+    assert run("explain", "other.png", *words).exit_code == Code.OUTPUT
+    assert Path("found/small.npz").read_bytes() == before
+    fine("explain", "other.png", *words, "--force")
+    names = {file.name for file in Path("found").iterdir()}
+    assert names == {"notes.txt", "index.html", "summary.json", "other.npz", "other.png"}
+
+
+def test_images_of_one_name_do_not_overwrite_each_other(work):
+    _, name = work
+    Path("other").mkdir()
+    small(255)
+    small(255, name="other/small.png")
+    fine("explain", "small.png", "other", "-m", f"{name}:brightest")
+    assert Path("hshap-output/small.npz").exists()
+    assert Path("hshap-output/small-2.npz").exists()
+
+
+def test_an_attribute_with_brackets_is_called(work):
+    _, name = work
+    small(255)
+    fine("explain", "small.png", "-m", f"{name}:make()")
+
+
+# What it refuses
+
+
+def png(width, height, rows, *, depth=8, colour=2):
+    def chunk(kind, data):
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        chunk(*parts)
+        for parts in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    )
+
+
+def truncated(name, kind):
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 255, (100, 120, 3), np.uint8)
+    Image.fromarray(noise).save(buffer, kind)
+    Path(name).write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+    return name
+
+
+def written(name, data):
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_bytes(data)
+    return name
+
+
+def saved(image, name, **options):
+    image.save(name, **options)
+    return name
+
+
+def frames(name):
+    first, *others = [Image.new("L", (120, 100), value) for value in (0, 9)]
+    return saved(first, name, save_all=True, append_images=others)
+
+
+CELL, M = "images/cell.png", ("-m", "model.onnx")
+REFUSED = {
+    # what: (words, exit code, what the line says)
+    "missing file": (lambda: ("nowhere.png", *M), 3, "nowhere.png cannot be opened (No such file"),
+    "not an image": (lambda: (written("a.png", b"text"), *M), 3, "a.png is not an image"),
+    "empty file": (lambda: (written("a.png", b""), *M), 3, "a.png is not an image"),
+    "truncated png": (lambda: (truncated("a.png", "png"), *M), 3, "damaged or cut short"),
+    "truncated jpeg": (lambda: (truncated("a.jpg", "jpeg"), *M), 3, "damaged or cut short"),
+    "truncated second image": (lambda: (CELL, truncated("a.png", "png"), *M), 3, "cut short"),
+    "empty folder": (lambda: (Path("e").mkdir() or "e", *M), 3, "e holds no images"),
+    "another size": (lambda: (small(), *M), 4, "16 x 16 (height x width), but the model takes 100"),
+    "another size of torch": (
+        lambda: (small(), "-m", "hshap.demo:load()"),
+        4,
+        "if it takes another size, pass --size",
+    ),
+    "size against the model": (lambda: (CELL, *M, "--size", "50"), 4, "takes 100 x 120, but"),
+    "channels against the model": (lambda: (CELL, *M, "--channels", "grey"), 4, "3 channels"),
+    "layout against the model": (lambda: (CELL, *M, "--layout", "nhwc"), 4, "--layout nchw"),
+    "unknown class": (
+        lambda: (CELL, *M, "--classes", "none,cross", "-t", "crss"),
+        2,
+        "--target crss is not a class; did you mean cross?",
+    ),
+    "class without names": (lambda: (CELL, *M, "-t", "cross"), 2, "pass a number, or --classes"),
+    "class out of range": (lambda: (CELL, *M, "-t", "2"), 2, "the model has 2 outputs; pass 0 to"),
+    "too many names": (lambda: (CELL, *M, "--classes", "a,b,c"), 2, "3 class names for 2 outputs"),
+    "out below a file": (lambda: (CELL, *M, "--out", "model.onnx/x"), 5, "cannot be written"),
+    "out is a file": (lambda: (CELL, *M, "--out", "mean.png"), 5, "mean.png is a file"),
+    "out filled": (lambda: (CELL, *M, "--out", "images"), 5, "images is there already"),
+    "out not writable": (lambda: (CELL, *M, "--out", "/proc/hshap/x"), 5, "cannot be written"),
+    "pickle": (
+        lambda: (CELL, "-m", written("m.pt", pickle.dumps(print))),
+        4,
+        "m.pt is a pickle, or something unknown: loading it can run any code; pass --trust",
+    ),
+    "zipped pickle": (
+        lambda: (CELL, "-m", written("m.pth", zipped({"a/data.pkl": pickle.dumps(print)}))),
+        4,
+        "pass --trust",
+    ),
+    "weights alone": (lambda: (CELL, "-m", written("w.safetensors", b"")), 4, "holds weights"),
+    "no model": (lambda: (CELL, "-m", "nowhere.onnx"), 4, "nowhere.onnx is not there"),
+    "not onnx": (lambda: (CELL, "-m", written("m.onnx", b"text")), 4, "m.onnx is not an ONNX"),
+    "no module": (lambda: (CELL, "-m", "no_such_module:x"), 4, "cannot be imported"),
+    "no attribute": (lambda: (CELL, "-m", "math:x"), 4, "module math has no x"),
+    "not callable": (lambda: (CELL, "-m", "math:pi"), 4, "which cannot be called"),
+    "bomb": (
+        lambda: (written("a.png", png(40_000, 40_000, bytes(1000))), *M),
+        3,
+        "1600000000 pixels, more than 100000000; if you trust it, pass --max-pixels 1600000000",
+    ),
+    "text bomb": (lambda: (written("a.png", text_bomb()), *M), 3, "a.png is damaged"),
+    "over the limit": (lambda: (CELL, *M, "--max-pixels", "11999"), 3, "more than 11999"),
+    "frames": (lambda: (frames("a.gif"), *M), 3, "a.gif has 2 frames; pass --frame 0 to 1"),
+    "no such frame": (lambda: (frames("a.tif"), *M, "--frame", "2"), 3, "has no frame 2"),
+    "transparent": (
+        lambda: (saved(Image.new("RGBA", (120, 100), (9, 9, 9, 9)), "a.png"), *M),
+        3,
+        "has transparent pixels",
+    ),
+    "floats": (lambda: (saved(Image.new("F", (120, 100)), "a.tif"), *M), 3, "pass --white"),
+    "whiter than white": (lambda: (CELL, *M, "--white", "100"), 3, "beyond 0 to 100"),
+    "two thresholds": (
+        lambda: (CELL, *M, "--tolerance", "1", "--percentile", "70"),
+        2,
+        "exclude each other",
+    ),
+    "tolerance": (lambda: (CELL, *M, "--tolerance", "much"), 2, "--tolerance much is not"),
+    "percentile": (lambda: (CELL, *M, "--percentile", "101"), 2, "percentile must be"),
+    "partition": (lambda: (CELL, *M, "--partition", "hex"), 2, "--partition hex is not known"),
+    "size of leaves": (lambda: (CELL, *M, "--min-size", "0"), 2, "--min-size 0 is not"),
+    "baseline": (lambda: (CELL, *M, "--baseline", "grey"), 2, "--baseline grey is neither"),
+    "baseline without images": (
+        lambda: (CELL, *M, "--baseline", "mean:.git"),
+        3,
+        ".git cannot be opened",
+    ),
+    "baseline of another size": (lambda: (CELL, *M, "--baseline", small()), 4, "16 x 16"),
+    "unknown key": (lambda: (CELL, *M, "--config", written("c.toml", b"sise = 3")), 2, "c.toml: s"),
+    "bad value": (lambda: (CELL, *M, "--config", written("c.toml", b"std = 0")), 2, "std is 0"),
+    "not toml": (lambda: (CELL, *M, "--config", written("c.toml", b"\xff=")), 3, "is not TOML"),
+    "device": (lambda: (CELL, *M, "--device", "cuda:7"), 2, "--device cuda:7 is not one"),
+    "no model option": (lambda: (CELL,), 2, "--model"),
+    "unknown option": (lambda: (CELL, *M, "--nope"), 2, "--nope"),
+}
+
+
+def zipped(entries):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def text_bomb():
+    data = b"a\0\0" + zlib.compress(bytes(4 * 2**20), 9)
+    check = struct.pack(">I", zlib.crc32(b"zTXt" + data))
+    whole = png(120, 100, bytes(361 * 100))
+    return whole[:33] + struct.pack(">I", len(data)) + b"zTXt" + data + check + whole[33:]
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals_take_one_line_and_leave_nothing_behind(work, what):
+    words, code, said = REFUSED[what]
+    if what == "another size of torch":
+        pytest.importorskip("torch")
+    words = words()
+    before = sorted(Path().rglob("*"))
+    done = run("explain", *words)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hshap: ")
+    assert said in line
+    assert "Traceback" not in done.output
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert [path for path in sorted(Path().rglob("*")) if "__pycache__" not in str(path)] == before
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("breaks_later", "the model failed: OSError: [Errno 28]"), ("nothing_usable", "shape")],
+)
+def test_a_model_that_fails_leaves_nothing_behind(work, model, said):
+    _, name = work
+    small(255)
+    done = run("explain", "small.png", "-m", f"{name}:{model}", "--out", "a/b/found")
+    assert done.exit_code == Code.MODEL
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not Path("a").exists()
+
+
+def test_debug_shows_the_traceback(work):
+    for words in (("--debug", "explain"), ("explain", "--debug")):
+        done = run(*words, "nowhere.png", "-m", "model.onnx")
+        assert isinstance(done.exception, hshap.HshapError)
+
+
+def test_the_real_command_refuses_in_one_line(work):
+    done = real("explain", "nowhere.png", "--model", "model.onnx")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_run_that_is_told_to_stop_leaves_nothing_behind(work):
+    _, name = work
+    small(255)
+    words = ["explain", "small.png", "-m", f"{name}:waits", "--out", "found"]
+    with subprocess.Popen([sys.executable, "-m", "hshap", *words], env=environment()) as process:  # noqa: S603
+        while not Path("waiting").exists() and process.poll() is None:
+            time.sleep(0.05)
+        assert any(path.name.startswith(".found.") for path in Path().iterdir())
+        process.terminate()
+        assert process.wait() == 143
+    assert not any("found" in path.name for path in Path().iterdir())
+
+
+def test_names_that_are_no_text_or_look_like_markup_are_fine(work):
+    _, name = work
+    for file in ("we$ir\\d$ <b>[red].png", os.fsdecode(b"not\xfftext.png")):
+        small(255, name=file)
+        fine("explain", file, "-m", f"{name}:brightest", "--force", "--json")
+        assert len(list(Path("hshap-output").glob("*.npz"))) == 1
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+def real(*words, **more):
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "hshap", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment() | more,
+    )
+
+
+# Models of torch
+
+
+class Boom:
+    def __reduce__(self):
+        return (Path("boom").write_text, ("run",))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_scripts_programs_and_trusted_pickles(work):
+    torch = pytest.importorskip("torch")
+    small(255)
+    module = torch.nn.Sequential(torch.nn.AdaptiveMaxPool2d(1), torch.nn.Flatten())
+    example = torch.zeros(2, 3, 16, 16)
+    torch.jit.save(torch.jit.trace(module.eval(), example), "script.pt")
+    torch.save(module.train(), "whole.pt")
+    program = torch.export.export(module.eval(), (example,))
+    torch.export.save(program, "fixed.pt2")
+    common = ("--target", 1, "--baseline", "constant:0", "--min-size", 4, "--json")
+    found = {}
+    for name, words in (("script.pt", ()), ("fixed.pt2", ()), ("whole.pt", ("--trust",))):
+        done = fine("explain", "small.png", "-m", name, *words, *common, "--out", f"out-{name}")
+        found[name] = json.loads(done.stdout)["images"][0]["explanations"][0]["regions"]
+        if name == "whole.pt":
+            assert "training mode was left" in done.stderr
+    assert found["script.pt"] == found["fixed.pt2"] == found["whole.pt"]
+    assert found["script.pt"] == [{"start": [4, 4], "stop": [8, 8], "score": 1.0}]
+
+    # An exported program that carries a pickle is not let run it.
+    torch.save(Boom(), "boom.pt")
+    with zipfile.ZipFile("fixed.pt2") as whole, zipfile.ZipFile("bad.pt2", "w") as bad:
+        for entry in whole.namelist():
+            harmful = entry.endswith("sample_inputs/model.pt")
+            bad.writestr(entry, Path("boom.pt").read_bytes() if harmful else whole.read(entry))
+        assert any(entry.endswith("sample_inputs/model.pt") for entry in whole.namelist())
+    done = run("explain", "small.png", "-m", "bad.pt2", *common, "--out", "bad")
+    assert not Path("boom").exists()
+    assert done.exit_code == Code.MODEL
+    assert "bad.pt2 is not an exported program that can be loaded" in done.stderr
+
+
+# The other commands
+
+
+@pytest.fixture
+def found(work):
+    _, name = work
+    small(255)
+    for out, size in (("a", 4), ("b", 8)):
+        words = ("-m", f"{name}:brightest", "--baseline", "constant:0", "--min-size", size)
+        fine("explain", "small.png", *words, "--out", out)
+    return "a/small.npz", "b/small.npz"
+
+
+def test_view_makes_a_page_once(found):
+    done = fine("view", found[0], "small.png")
+    assert "a/small.html" in done.stdout
+    assert "small.png" in Path("a/small.html").read_text()
+    assert run("view", found[0]).exit_code == Code.OUTPUT
+    fine("view", found[0], "--force")
+    small(255, (8, 8), "tiny.png")
+    done = run("view", found[0], "tiny.png", "--out", "x.html")
+    assert (done.exit_code, "the explanation is of 16 x 16" in done.stderr) == (Code.MODEL, True)
+    fine("view", found[0], "tiny.png", "--out", "x.html", "--resize")
+
+
+def test_view_opens_the_browser_if_asked(found, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    fine("view", found[0], "small.png", "--open")
+    assert opened[0].startswith("file://")
+
+
+@pytest.mark.parametrize("kind", ["coco", "geojson", "png", "tiff", "csv"])
+def test_export_writes_what_other_tools_read(found, kind):
+    if kind in ("tiff", "csv"):
+        pytest.importorskip({"tiff": "tifffile", "csv": "pandas"}[kind])
+    done = fine("export", found[0], "--format", kind, "--json")
+    file = Path(json.loads(done.stdout)["file"])
+    heat = hshap.Explanation.load(found[0]).coefficients()
+    if kind == "coco":
+        document = json.loads(file.read_text())
+        assert document["images"][0]["file_name"] == "small.png"
+        assert [one["bbox"] for one in document["annotations"]] == [[4, 4, 4, 4]]
+    elif kind == "geojson":
+        assert json.loads(file.read_text())["type"] == "FeatureCollection"
+    elif kind == "csv":
+        assert len(file.read_text().splitlines()) == 2
+    else:
+        values = pixels(file)
+        assert np.array_equal(values > 0, heat > 0)
+    assert run("export", found[0], "--format", kind).exit_code == Code.OUTPUT
+    assert Path("a/small.png").stat().st_size > 1000  # explain's own picture is still there
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("view", "nowhere.npz"), 3, "nowhere.npz cannot be read"),
+        (("view", "small.png"), 3, "small.png is not an hshap explanation"),
+        (("view", "bomb.npz"), 3, "more than"),
+        (("export", "a/small.npz", "--format", "dicom"), 2, "--format dicom is not known"),
+        (("export", "a/small.npz", "b/small.npz", "-f", "csv"), 2, "takes one file, not 2"),
+        (("export", "a/small.npz", "b/small.npz", "-f", "coco"), 2, "images of one name"),
+        (("compare", "a/small.npz", "other.npz"), 3, "the same image and size"),
+        (("compare", "a/small.npz", "b/small.npz", "--out", "no/x.png"), 5, "cannot be written"),
+        (("cost",), 2, "pass --size"),
+    ],
+)
+def test_other_commands_refuse_in_one_line(found, words, code, said, monkeypatch):
+    monkeypatch.setattr("hshap.cli.files.MAX_BYTES", 10**6)
+    Path("bomb.npz").write_bytes(zipped({"header.npy": bytes(10**6 + 1)}))
+    model = lambda batch: batch.max(axis=(1, 2, 3))
+    explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Dyadic(2))
+    explainer.explain(np.ones((1, 4, 4)), 0).save("other.npz")
+    before = sorted(Path().rglob("*"))
+    done = run(*words)
+    (line,) = done.stderr.splitlines()
+    assert (done.exit_code, said in line) == (code, True), line
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_compare_tells_what_agrees_and_draws_it(found):
+    done = fine("compare", *found, "--json")
+    told = json.loads(done.stdout)
+    # A leaf of 4 x 4 pixels in the one, and of 8 x 8 around it in the other.
+    assert told["agreement"]["iou"] == pytest.approx(16 / 64)
+    assert told["agreement"]["same_leaves"] == 0
+    assert 0 < told["agreement"]["rank_correlation"] < 1
+    assert pixels("compare.png").shape[1] > 500
+    done = fine("compare", found[0], found[0], "--out", "same.png")
+    assert "rank correlation" in done.stdout
+
+
+def test_rank_correlation_is_spearman_s(rng):
+    stats = pytest.importorskip("scipy.stats")
+    one, other = rng.integers(0, 5, (2, 50))
+    assert rank_correlation(one, other) == pytest.approx(stats.spearmanr(one, other).statistic)
+    assert rank_correlation(one, np.zeros(50)) is None
+
+
+def test_two_empty_explanations_agree():
+    model = lambda batch: np.zeros(len(batch))
+    explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Dyadic(2))
+    empty = explainer.explain(np.ones((1, 4, 4)), 0)
+    assert agreement(empty, empty)["iou"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "gamma"),
+    [("quadtree", hshap.Dyadic, 4), ("bisection", hshap.Bisection, 2)],
+)
+def test_the_predicted_cost_is_what_a_run_takes(rng, name, partition, gamma):
+    findings, taken = 3, []
+    cost = predicted((32, 32), name, 2, findings)
+    assert cost.leaves == 256
+    explainer = hshap.Explainer(
+        lambda batch: (batch > 0.5).any(axis=(1, 2, 3)).astype(float),
+        hshap.Constant(0.0),
+        partition(2),
+    )
+    for _ in range(60):
+        image = np.zeros((1, 32, 32))
+        # Each leaf matters with the chance that gives as many findings on average.
+        image[0, ::2, ::2] = rng.random((16, 16)) < findings / 256
+        taken.append(explainer.explain(image, 0).evaluations)
+    spread = np.std(taken) / np.sqrt(len(taken))
+    assert abs(np.mean(taken) - cost.expected) < 3.5 * spread
+    corners = np.zeros((1, 32, 32))
+    corners[0, [0, 0, 31], [0, 31, 0]] = 1
+    assert explainer.explain(corners, 0).evaluations <= cost.most <= cost.bound + 2
+
+
+def test_cost_measures_the_model(work):
+    told = json.loads(fine("cost", "-m", "model.onnx", "-k", 6, "--images", 5, "--json").stdout)
+    assert told["size"] == [100, 120]
+    assert told["seconds"]["expected"] > 0
+    assert told["evaluations"]["expected"] <= told["evaluations"]["most"]
+    assert "evaluations" in fine("cost", "--size", "64").stdout
+    nothing = json.loads(fine("cost", "--size", "64", "-k", 0, "--json").stdout)
+    assert nothing["evaluations"]["most"] == 4  # the image, the baseline and both halves
+
+
+def test_doctor_is_well_or_says_so_with_its_exit_code(monkeypatch):
+    told = json.loads(fine("doctor", "--json").stdout)
+    assert told["healthy"]
+    assert told["packages"]["numpy"] == np.__version__
+    assert "passed" in fine("doctor").stdout
+    monkeypatch.setattr(doctor, "shapley", lambda game: np.zeros(len(game).bit_length() - 1))
+    done = run("doctor", "--json")
+    assert done.exit_code == 1
+    assert [check["passed"] for check in json.loads(done.stdout)["self_test"]] == [False, True]
+
+
+def test_the_shell_completes_commands(tmp_path):
+    done = real(_HSHAP_COMPLETE="complete_bash", COMP_WORDS="hshap ex", COMP_CWORD="1")
+    assert done.stdout.split() == ["explain", "export"]
+    done = real("--install-completion", "bash", HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "hshap" in (tmp_path / ".bash_completions" / "hshap.sh").read_text()
+
+
+# What is written about it
+
+
+def commands():
+    """Return the commands of the README's section on the command line."""
+    text = (ROOT / "README.md").read_text()
+    section = text.split("## From the command line")[1].split("\n## ")[0]
+    block = re.findall(r"```\n(.*?)```", section, re.DOTALL)[0]
+    return [shlex.split(line, comments=True) for line in block.splitlines() if line.strip()]
+
+
+def test_a_new_user_gets_from_a_model_and_a_folder_to_a_page_with_the_readme_s_commands(work):
+    first, *others = commands()
+    assert len(others) < 5
+    # The test runs in what this made; that its extras exist is all that is left to see.
+    assert first[:2] == ["pip", "install"]
+    extras = re.fullmatch(r"\.\[(.*)\]", first[2])[1].split(",")
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras)
+    for words in others:
+        assert words[0] == "hshap"
+        done = real(*words[1:])
+        assert done.returncode == 0, done.stderr
+    (page,) = Path("found").glob("*.html")
+    assert "cell.png" in page.read_text()
+    assert hshap.Explanation.load("found/cell.npz").leaves
+    assert json.loads(Path("found/cell.json").read_text())["annotations"]
+
+
+def test_the_how_to_tells_every_command_option_and_exit_code():
+    import typer.main
+
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    for name, command in typer.main.get_command(app).commands.items():
+        assert f"`hshap {name}" in text, name
+        for option in command.params:
+            longest = max(option.opts, key=len)
+            assert not longest.startswith("--") or re.search(rf"{longest}\b", text), longest
+    for code in Code:
+        assert f"| {int(code)} |" in text
