@@ -69,7 +69,7 @@ def function_rule(
     """Return the rule of a function or method call; `spatial` says which arguments are patches."""
     if target in TOGETHER:
         fits = len(args) == 2 and not options and _elementwise(args, spatial)
-        return _together(TOGETHER[target]) if fits else None
+        return _together(TOGETHER[target], alone=sum(spatial) == 1) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
         return Rule(_concatenation) if fits else None
@@ -160,7 +160,7 @@ def _functional_mean(
     return Rule(rule, ends_space=True)
 
 
-def _together(act: Callable[[Any, Any], Any]) -> Rule:
+def _together(act: Callable[[Any, Any], Any], *, alone: bool) -> Rule:
     def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
         patches = [arg for arg in args if isinstance(arg, Patch)]
         same = iter(joined(patches))
@@ -169,7 +169,8 @@ def _together(act: Callable[[Any, Any], Any]) -> Rule:
         starts = next(arg.starts for arg in placed if isinstance(arg, Patch))
         return Patch(act(*values), starts, anchor)
 
-    return Rule(rule)
+    # With a number there is no other patch that may reach further.
+    return Rule(rule, looks_around=not alone)
 
 
 def _elementwise(args: Sequence[Any], spatial: Sequence[bool]) -> bool:

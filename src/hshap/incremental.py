@@ -114,7 +114,7 @@ class _Anchor:
     def bytes(self) -> int:
         from hshap.network import size_of  # noqa: PLC0415, torch is an optional dependency
 
-        return sum(map(size_of, self.activations.values()))
+        return size_of(self.activations)
 
 
 class IncrementalSession:

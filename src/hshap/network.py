@@ -109,14 +109,12 @@ class Network:
         """
         values: dict[str, Any] = {self._input: image.clone()}
         kept: Anchors = {self._input: image}
-        spent = 0
         for step in self.steps:
             value = step.act(*_filled(step.args, values), **_filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
-                kept[step.name] = known = self._kept(step.name, value)
-                spent += size_of(known)
-                if max_bytes is not None and spent > max_bytes:
+                kept[step.name] = self._kept(step.name, value)
+                if max_bytes is not None and size_of(kept) > max_bytes:
                     raise TooLargeError
             for name in step.last:
                 del values[name]
@@ -168,9 +166,10 @@ def _patched(step: Step, args: Any, anchors: Anchors) -> Any:
     return step.rule.act(flat, anchors[step.name])
 
 
-def size_of(tensor: torch.Tensor) -> int:
-    """Return how many bytes of memory a tensor takes."""
-    return 0 if tensor.device.type == "meta" else tensor.numel() * tensor.element_size()
+def size_of(anchors: Anchors) -> int:
+    """Return how many bytes of memory activations take; some share it under two names."""
+    real = (tensor for tensor in anchors.values() if tensor.device.type != "meta")
+    return sum({t.data_ptr(): t.numel() * t.element_size() for t in real}.values())
 
 
 def _share(value: Any) -> tuple[str, float]:

@@ -181,10 +181,12 @@ def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
         values, low, high = values / 2, low / 2, high / 2
     if high == low:
         return np.zeros(values.shape, dtype=np.float32)
-    scaled = (values - low) / (high - low)
+    values -= low  # our own copy: large images need no further ones
+    values /= high - low
     if seed is not None:
-        scaled += np.random.default_rng(seed).normal(0.0, DISTURBANCE, scaled.shape)
-    return (scaled / len(image) ** 0.5).astype(np.float32)
+        values += np.random.default_rng(seed).normal(0.0, DISTURBANCE, values.shape)
+    values /= len(image) ** 0.5
+    return values.astype(np.float32)
 
 
 def _numbered(labels: Any) -> NDArray[np.intp]:

@@ -223,13 +223,16 @@ def _joins(tree: Any) -> Ints:
 
 
 def _sorted_places(keys: NDArray[Any]) -> Ints:
-    """Return `np.argsort(keys, kind="stable")` of whole numbers of 32 bits, in a third of the time.
+    """Return `np.argsort(keys, kind="stable")` of whole numbers of 31 bits, in a third of the time.
 
     Each is sorted as one number with its place, so that equal ones stay in order.
     """
-    both = (keys.astype(np.uint64) << np.uint64(32)) | np.arange(len(keys), dtype=np.uint64)
+    both = keys.astype(np.int64)  # in place from here on: fresh memory costs more than the sums
+    both <<= 32
+    both |= np.arange(len(keys))
     both.sort()
-    return (both & np.uint64(2**32 - 1)).astype(np.intp)
+    both &= 2**32 - 1
+    return both
 
 
 def _components(a: Ints, b: Ints, count: int) -> Ints:
