@@ -144,9 +144,12 @@ class IncrementalSession:
         found: dict[int, NDArray[np.float64]] = {}
         groups: defaultdict[Any, list[int]] = defaultdict(list)
         starts: dict[int, tuple[int, ...]] = {}
-        for number, row in enumerate(rows):
+        # Whole images first, before the memory they need is taken by what is kept of the baseline.
+        for number, row in sorted(enumerate(rows), key=lambda each: not _is_whole(each[1])):
             anchor, start, size = self._differs(row)
-            if anchor is not None and not prod(size):
+            if anchor is None and _is_whole(row):
+                (found[number],) = self._dense_scores([row])
+            elif anchor is not None and not prod(size):
                 found[number] = anchor.output
             else:
                 groups[None if anchor is None else (anchor, size)].append(number)
@@ -285,10 +288,17 @@ class IncrementalSession:
     def _tensor(self, whole: Array) -> Any:
         import torch  # noqa: PLC0415, an optional dependency
 
-        tensor = torch.from_numpy(np.array(whole)) if isinstance(whole, np.ndarray) else whole
+        with warnings.catch_warnings():
+            # That the array is read-only: nothing writes to what is kept of it.
+            warnings.simplefilter("ignore", UserWarning)
+            tensor = torch.from_numpy(whole) if isinstance(whole, np.ndarray) else whole
         last = self._channels_last and tensor.ndim == 3
         layout = torch.channels_last if last else torch.contiguous_format
         return tensor[None].contiguous(memory_format=layout)
+
+
+def _is_whole(row: Row) -> bool:
+    return row.kept == (row.canvas.root,)
 
 
 def _bounds(inside: NDArray[np.bool_]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -67,7 +67,11 @@ class MergeTree:
     @cached_property
     def _order(self) -> Ints:
         first, _ = self._spans
-        return _sorted_places(first[self.labels.ravel()])
+        ranks = np.empty(self._segments, dtype=np.intp)
+        ranks[np.argsort(first[: self._segments], kind="stable")] = np.arange(self._segments)
+        # Numbers of 16 bits are sorted by counting, in a fraction of the time.
+        few = ranks.astype(np.uint16) if self._segments <= 2**16 else ranks
+        return np.argsort(few[self.labels.ravel()], kind="stable")
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,14 @@ def _distances(values: NDArray[Any], a: Ints, b: Ints) -> NDArray[Any]:
 
 def _joins(tree: Any) -> Ints:
     """Return the two nodes that each inner node of a binary tree joins, in the order of nodes."""
-    return _sorted_places(tree.parents()[:-1]).reshape(-1, 2)
+    parents = tree.parents()[:-1].astype(np.intp)
+    nodes = np.arange(len(parents))
+    inner = parents - (len(parents) // 2 + 1)
+    joins = np.empty((len(parents) // 2, 2), dtype=np.intp)
+    # Of two that are written to one place the later stays.
+    joins[inner[::-1], 0] = nodes[::-1]
+    joins[inner, 1] = nodes
+    return joins
 
 
 def _sorted_places(keys: NDArray[Any]) -> Ints:
