@@ -15,7 +15,7 @@ def draw(done: dict[str, Any], path: Path) -> None:
     """Draw three panels: evaluations by findings, seconds by side, seconds by method."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure = Figure(figsize=(15, 4), layout="constrained")
     evaluations, sides, methods = figure.subplots(1, 3)
     _evaluations(evaluations, done)
     _sides(sides, done)
@@ -50,19 +50,15 @@ def _sides(axes: Any, done: dict[str, Any]) -> None:
 def _methods(axes: Any, done: dict[str, Any]) -> None:
     turns = [each["methods"] for each in done["crosses"]]
     bare = median(each["bare"] / each["evaluations"] for each in done["together"])
-    for name, one in turns[0].items():
-        seconds = median(turn[name]["seconds"] for turn in turns)
+    seconds = {name: median(turn[name]["seconds"] for turn in turns) for name in turns[0]}
+    for number, name in enumerate(sorted(seconds, key=seconds.__getitem__, reverse=True)):
         ours = name.startswith("h-shap") and name != REFERENCE
-        axes.plot(one["evaluations"], seconds, "o", color="C0" if ours else "C7")
-        axes.annotate(
-            name,
-            (one["evaluations"], seconds),
-            fontsize=6,
-            xytext=(3, 3),
-            textcoords="offset points",
+        marker, spent = "*" if ours else "o", turns[0][name]["evaluations"]
+        axes.plot(
+            spent, seconds[name], marker, ms=11 if ours else 7, color=f"C{number}", label=name
         )
     most = max(one["evaluations"] for one in turns[0].values())
     axes.plot([10, most], [10 * bare, most * bare], ":", color="black", label="the model alone")
     axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel="seconds")
     axes.set_title("six crosses, 100 x 120")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))

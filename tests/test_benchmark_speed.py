@@ -1,0 +1,91 @@
+"""The speed table: what is committed follows from what was measured, and the parts do their work."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hshap
+from benchmarks.models.names import ZOO
+from benchmarks.models.resnet import ResNet18
+from benchmarks.models.zoo import NETWORKS, made
+from benchmarks.speed import goals, growth
+from benchmarks.speed.cases import Case, scene
+from benchmarks.speed.measure import Decided
+from benchmarks.speed.table import FOLDER, RESULTS
+from hshap.network import Network
+from hshap.patches import Patch
+
+
+@pytest.fixture(scope="module")
+def content():
+    return json.loads(RESULTS.read_text())
+
+
+def test_the_committed_page_is_made_of_the_committed_measurements(content):
+    assert content["goals"] == goals.judged(content["measured"])
+    assert (FOLDER / "speed.md").read_text() == goals.markdown(content)
+
+
+def test_a_goal_that_falls_short_is_printed_as_such(content):
+    worse = json.loads(json.dumps(content["measured"]))
+    for name, taken in worse.items():
+        for each in taken if name.startswith("ours") else ():
+            each["seconds"] *= 100
+    first, second, *_ = goals.judged(worse)
+    assert not first["met"]
+    assert not second["met"]
+    assert "**not met**" in goals.markdown({**content, "goals": [first]})
+
+
+def test_the_floor_is_the_bits_that_name_the_findings():
+    assert growth.floor(4096, 1) == pytest.approx(12)
+    assert growth.floor(4, 2) == pytest.approx(np.log2(6))
+    rows = growth.by_findings(16)["rows"]
+    assert all(row["evaluations"] >= row["floor"] for row in rows)
+
+
+@pytest.mark.parametrize("partition", ["Bisection", "Dyadic"])
+def test_the_oracle_decides_and_the_network_computes(partition):
+    case = Case("small", (3, 96, 128), 3, 16)
+    drawn = scene(case, 0)
+    inputs = []
+
+    class Seen(hshap.Batched):
+        def open_session(self):
+            session = super().open_session()
+            score = session.score
+            session.score = lambda rows: (inputs.append(len(rows)), score(rows))[1]
+            return session
+
+    network = ResNet18(2).eval()
+    found = []
+    for inner in (Seen(network), hshap.Incremental(network)):
+        explainer = hshap.Explainer(
+            Decided(inner, drawn),
+            baseline=hshap.Fixed(drawn.baseline),
+            partition=getattr(hshap, partition)(case.min_size),
+        )
+        found.append(explainer.explain(drawn.image, target=0))
+    assert sum(inputs) == found[0].evaluations
+    assert np.array_equal(found[0].saliency(), found[1].saliency())
+    marked = found[0].saliency() > 0
+    assert marked[drawn.rows, drawn.columns].all()
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name != "EfficientNet-lite0"])
+def test_networks_of_known_kinds_agree_with_the_whole(name):
+    assert tuple(NETWORKS) == ZOO
+    model = made(name)
+    network = Network(model)
+    anchor = torch.rand(1, 3, 64, 96)
+    patch = Patch(torch.rand(2, 3, 24, 40), ((0, 3), (40, 56)), anchor)
+    with torch.inference_mode():
+        activations, _ = network.anchors(anchor.clone())
+        expected, found = model(patch.whole()), network.run(patch, activations)
+    assert not network.reason
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
