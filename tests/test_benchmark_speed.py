@@ -1,4 +1,4 @@
-"""The speed table: what is committed follows from what was measured, and the parts do their work."""
+"""The speed table: what is committed follows from what was measured, and its parts work."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.models.zoo import made
+from hshap.demo import load
 from hshap.network import Network
 from hshap.patches import Patch
 
@@ -46,6 +47,27 @@ def agreement(name: str) -> dict[str, Any]:
     return {"network": name, "difference": worst, "faster": faster}
 
 
+def options(name: str) -> dict[str, Any]:
+    """Time a batch as it is, channels last, and compiled: what each option of a run brings."""
+    model = load() if name == "ConvNet" else made(name)
+    batch = torch.rand(32, 3, 100, 120) if name == "ConvNet" else torch.rand(ROWS, 3, *GRID)
+    last = batch.contiguous(memory_format=torch.channels_last)
+    found: dict[str, Any] = {"network": name}
+    with torch.inference_mode():
+        found["plain"] = _best(lambda: model(batch))
+        found["channels last"] = _best(lambda: model(last))
+        try:
+            compiled = torch.compile(model)
+            found["compiled"] = _best(lambda: compiled(batch))
+        except Exception as error:  # noqa: BLE001, it needs a C++ compiler and may fail in many ways
+            found["cannot compile"] = type(error).__name__
+    return found
+
+
+def _best(run: Callable[[], torch.Tensor]) -> float:
+    return min(_timed(run)[1] for _ in range(5))
+
+
 def _timed(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, float]:
     run()
     started = time.perf_counter()
@@ -53,4 +75,7 @@ def _timed(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, float]:
     return found, time.perf_counter() - started
 
 
-MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"agreement": agreement}
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "agreement": agreement,
+    "options": options,
+}

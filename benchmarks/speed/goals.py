@@ -165,7 +165,9 @@ def markdown(content: dict[str, Any]) -> str:
         f"| {g['case']} | {g['goal']} | {g['reached']} | {'met' if g['met'] else '**not met**'} |"
         for g in content["goals"]
     ]
-    lines += ["", *_peers(done), "", *_growth(done), "", *_layers(done), "", "![](speed.png)", ""]
+    tables = (_peers, _growth, _layers, _options)
+    lines += [line for each in tables for line in ("", *each(done))]
+    lines += ["", "![](speed.png)", ""]
     return "\n".join(lines)
 
 
@@ -217,4 +219,18 @@ def _layers(done: Measured) -> list[str]:
         if "failed" not in one:
             parts = " | ".join(f"{times:.1f}" for times in one["faster"].values())
             lines.append(f"| {one['network']} | {parts} | {one['difference']:.0e} |")
+    return lines
+
+
+def _options(done: Measured) -> list[str]:
+    ways = ("plain", "channels last", "compiled")
+    lines = [
+        "Seconds for a batch, as it is, with `channels_last`, and of `torch.compile(model)`:",
+        "",
+        f"| network | {' | '.join(ways)} |",
+        "|---|---|---|---|",
+    ]
+    for one in (taken[0] for name, taken in done.items() if name.startswith("options")):
+        cells = [f"{one[way]:.3f}" if way in one else one["cannot compile"] for way in ways]
+        lines.append(f"| {one['network']} | {' | '.join(cells)} |")
     return lines

@@ -67,6 +67,10 @@ def tasks() -> list[tuple[str, Task, int]]:
         ("together", {"measure": "together"}, TIMES),
     ]
     found += [(f"agreement, {name}", {"measure": "agreement", "name": name}, 1) for name in ZOO]
+    found += [
+        (f"options, {name}", {"measure": "options", "name": name}, 1)
+        for name in ("ConvNet", "ResNet-18")
+    ]
     found += [(f"findings, {n}", {"measure": "by_findings", "side": n}, 1) for n in (64, 256, 1024)]
     found += [(f"side, {n}", {"measure": "by_side", "side": n}, 1) for n in SIDES]
     found += [(n, {"measure": n}, 1) for n in ("by_size", "by_classes", "by_images")]
