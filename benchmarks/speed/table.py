@@ -1,10 +1,12 @@
 """How fast, against whom: one command, one table. Run `benchmarks/run speed`; allow half an hour.
 
-Every measurement has a process of its own with two threads, and is taken at least three times;
-tables show medians. Nothing else should run meanwhile: each row says what share others took. The
+Every measurement has a process of its own with two threads. Those of the goals are taken three
+times, in turns, and tables show medians; those of minutes, growth and agreement once. Nothing else
+should run meanwhile: each measurement tells what share of the CPUs others took. The
 authors' package would take ten minutes for one explanation of ten findings at 1200 x 1600, so its
 time there is its own bookkeeping, measured in full, plus its number of games times the measured
-time of one game's 16 inputs; with one finding it is also run in full, to see that this is fair.
+time of one game's 16 inputs, brought down to what a game took where it was run in full, with one
+finding.
 """
 
 from __future__ import annotations
