@@ -163,8 +163,8 @@ def markdown(content: dict[str, Any]) -> str:
     done: Measured = content["measured"]
     made = (
         f"Made by `benchmarks/run speed` on {content['date']}, commit {content['commit']}, two "
-        "threads, medians of three runs in turns where it takes seconds. How each is measured stands "
-        "in `table.py`."
+        "threads, medians of three runs in turns where it takes seconds. How each is measured "
+        "stands in `table.py`."
     )
     lines = [
         "# Speed",
