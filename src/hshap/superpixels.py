@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIN_AREA = 25
 MAX_AREA = 400
-POSITION = 3.0
+POSITION = 10.0
 MOST_PARTS = 4
 DISTURBANCE = 0.02  # of the image's range, by a seed
 
