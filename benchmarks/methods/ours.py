@@ -42,57 +42,36 @@ def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> M
     return explainer.explain(image, target=probability).attribution()
 
 
-def _spin(subject: Subject, image: Image) -> Map:
-    """Average over the halves of halves and their shifts by half a leaf, down, right and both.
+def _spin(subject: Subject, image: Image, budget: int) -> Map:
+    return spin_at(subject, image, budget).attribution()
 
-    A budget bounds what networks that see a little of something everywhere would cost.
+
+def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
+    """Average over halves of halves and their shifts by half a leaf: one, two or four of them.
+
+    Four are down, right and both; two are both. Each has its part of the budget, which networks
+    that see a little of something everywhere would else exceed.
     """
-    explainer = _explainer(subject, hshap.Bisection(subject.size), SPIN)
-    shifts = product((0, subject.size // 2), repeat=2)
-    return hshap.cycle_spin(explainer, image, target=probability, shifts=shifts).attribution()
+    members = min(4, max(1, budget // 50))
+    half = subject.size // 2
+    shifts = {1: [(0, 0)], 2: [(0, 0), (half, half)]}.get(
+        members, list(product((0, half), repeat=2))
+    )
+    search = hshap.DepthFirst(0.0, max_evaluations=budget // len(shifts))
+    explainer = _explainer(subject, hshap.Bisection(subject.size), search)
+    return hshap.cycle_spin(explainer, image, target=probability, shifts=shifts)
 
 
-def tree_of(subject: Subject, seed: int | None = None) -> hshap.Superpixels:
+def tree_of(subject: Subject) -> hshap.Superpixels:
     """Return trees for things of the known size: leaves of a quarter of it, flat areas of four."""
     area = subject.size**2
-    return hshap.Superpixels(max(1, area // 4), max_area=4 * area, seed=seed)
+    return hshap.Superpixels(max(1, area // 4), max_area=4 * area)
 
 
 def _follow(subject: Subject, image: Image) -> Map:
     """Explain on a tree that follows the image, and share the score out."""
     explainer = _explainer(subject, tree_of(subject), CLEAR)
     return explainer.explain(image, target=probability).attribution()
-
-
-def _spin_both(subject: Subject, image: Image, budget: int) -> Map:
-    return spin_at(subject, image, budget).attribution()
-
-
-def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
-    """Explain over grids and trees in turn, about 50 evaluations each: one, two, four or eight."""
-    members = min(8, max(1, budget // 50))
-    search = hshap.DepthFirst(0.0, max_evaluations=budget // members)
-    explainer = _explainer(subject, hshap.Bisection(subject.size), search)
-    shifts = _shifts(members, 2 * subject.size)
-    partitions = [
-        tree_of(subject, seed=number) if number % 2 else hshap.Shifted(explainer.partition, shift)
-        for number, shift in enumerate(shifts)
-    ]
-    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
-
-
-def _shifts(count: int, period: int) -> list[tuple[int, int]]:
-    """Spread shifts evenly over a period, whatever their number: Halton's points."""
-    return [(int(_halton(n, 2) * period), int(_halton(n, 3) * period)) for n in range(count)]
-
-
-def _halton(number: int, base: int) -> float:
-    place, scale = 0.0, 1.0
-    while number:
-        number, digit = divmod(number, base)
-        scale /= base
-        place += digit * scale
-    return place
 
 
 def ours_at(budget: int) -> Method:
@@ -107,23 +86,16 @@ def ours_at(budget: int) -> Method:
 BUDGET = 1000  # of the two that ask more than plain bisection does
 ALL = hshap.DepthFirst(0.0)
 FINE = hshap.DepthFirst(0.0, max_evaluations=BUDGET)
-SPIN = hshap.DepthFirst(0.0, max_evaluations=BUDGET // 4)
 HIGH = hshap.BreadthFirst(percentile=70)
 CLEAR = hshap.DepthFirst(0.15)  # tried on some of the test images, so not blind; see trees.py
-BUDGETS = (50, 100, 200, 500)
+BUDGETS = (50, 100, 200, 500)  # of equal evaluations with peers
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
     Method("h-shap quadtree shared", FAMILY, _share_out),
     Method("h-shap bisection", FAMILY, partial(_bisect, search=ALL)),
     Method("h-shap bisection fine", FAMILY, partial(_bisect, search=FINE, parts=2)),
-    Method("h-shap cycle-spun", FAMILY, _spin),
-)
-# Not in the tables yet.
-NEXT = (
+    Method("h-shap cycle-spun", FAMILY, partial(_spin, budget=BUDGET)),
     Method("h-shap trees", FAMILY, _follow),
-    *(
-        Method(f"h-shap spun {budget}", FAMILY, partial(_spin_both, budget=budget))
-        for budget in BUDGETS
-    ),
+    *(Method(f"h-shap spun {budget}", FAMILY, partial(_spin, budget=budget)) for budget in BUDGETS),
 )
