@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from benchmarks import results
+from benchmarks import budgets, results
 from benchmarks.claims import claims
 from benchmarks.folders import RESULTS, ROOT
 from benchmarks.methods import METHODS
@@ -107,7 +107,9 @@ def filled(text: str) -> str:
 
 def _block(match: re.Match[str]) -> str:
     what, options = match["what"], match["options"].split()
-    content = {"table": _task_table, "claims": _claims, "models": _models}[what](*options)
+    content = {"table": _task_table, "claims": _claims, "models": _models, "budgets": _budgets}[
+        what
+    ](*options)
     return f"<!-- {' '.join([what, *options])} -->\n{content}\n<!-- end -->"
 
 
@@ -116,6 +118,12 @@ def _task_table(task: str) -> str:
         return f"Not run yet: `benchmarks/run {task}`."
     summary = results.read_summary(task)
     return f"{table(summary, MAIN)}\n\n{source(summary)}"
+
+
+def _budgets(task: str) -> str:
+    if not (results.folder(task) / "rows.csv.gz").exists():
+        return f"Not run yet: `benchmarks/run {task}`."
+    return budgets.table(results.read_rows(task))
 
 
 def _measures(methods: dict[str, Any], columns: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skimage")
 pytest.importorskip("rich")
 
-from benchmarks import claims, meter, ranking, report, results, runner, sanity, tasks
+from benchmarks import budgets, claims, meter, ranking, report, results, runner, sanity, tasks
 from benchmarks.measures import SHARES, against_model, against_truth
 from benchmarks.methods import METHODS, named
 from benchmarks.protocol import Cannot, Method
@@ -348,3 +348,27 @@ class TestTraffic:
         assert entries["h-shap bisection"]["object_recall"][0] == 1
         assert entries["h-shap bisection"]["f1"][0] > entries["Sobel"]["f1"][0]
         assert "h-shap bisection" in report.table(summary)
+
+
+def test_budgets_are_compared_with_the_best_who_asks_no_more():
+    rng = np.random.default_rng(0)
+
+    def rows(method, evaluations, level):
+        return [
+            {
+                "method": method,
+                "group": "",
+                "image": str(image),
+                "evaluations": str(evaluations),
+                **dict.fromkeys(budgets.MEASURES, f"{level + 0.01 * rng.random():.4f}"),
+            }
+            for image in range(12)
+        ]
+
+    made = [row for n in budgets.BUDGETS for row in rows(f"h-shap spun {n}", n, 0.5)]
+    made += rows("cheap", 1, 0.4) + rows("dear", 150, 0.6)
+    made += rows("h-shap bisection", 10, 0.9)  # ours too, and so no rival
+    lines = budgets.table(made).splitlines()[2:]
+    assert len(lines) == 12
+    assert all("cheap" in line and "| leads |" in line for line in lines[:6])
+    assert all("dear" in line and "| behind |" in line for line in lines[6:])
