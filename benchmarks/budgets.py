@@ -1,4 +1,4 @@
-"""Spinning against everybody who asks the model no more often, at 50, 100, 200 and 500 evaluations.
+"""Ours against everybody who asks the model no more often, at 50, 100, 200 and 500 evaluations.
 
 Made from the committed rows. A method's evaluations are its median; Grad-CAM's one counts as no
 more than any budget. The rival of a row is the best by that row's measure: it is chosen with the
@@ -36,15 +36,13 @@ def table(rows: Sequence[dict[str, str]]) -> str:
         by[row["method"]][f"{row['group']}/{row['image']}"] = row
     spent = {m: median(float(r["evaluations"]) for r in mine.values()) for m, mine in by.items()}
     lines = [
-        "| evaluations | measure | spun | best rival that asks no more | difference | |",
+        "| evaluations | measure | h-shap | best rival that asks no more | difference | |",
         "|---|---|---|---|---|---|",
     ]
     for budget in BUDGETS:
         rivals = [m for m in by if m not in OURS and spent[m] <= OVER * budget]
         for name, title in MEASURES.items():
-            lines.append(
-                f"| {budget} | {title} | {_line(by, f'h-shap spun {budget}', rivals, name)}"
-            )
+            lines.append(f"| {budget} | {title} | {_line(by, f'h-shap at {budget}', rivals, name)}")
     return "\n".join(lines)
 
 

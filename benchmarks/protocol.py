@@ -60,7 +60,8 @@ class Subject:
     1 is explained. `layer` is the last layer whose output still has places, for Grad-CAM.
     `baseline` stands in for what is hidden: the mean training image, or the counterfactual of the
     image. `background` holds some training images (n, *image.shape).
-    `size` is about the size of the smallest thing to be found, in pixels a side.
+    `size` is about the size of the smallest thing to be found, in pixels a side. `template` says
+    whether the baseline is the counterfactual.
     """
 
     model: nn.Module
@@ -69,6 +70,7 @@ class Subject:
     background: Image
     size: int
     seed: int
+    template: bool = False
 
 
 class UnknownNameError(ValueError):

@@ -161,7 +161,12 @@ def fitted(subject: Subject, example: Example) -> Subject:
     baseline = example.counterfactual
     if baseline is None:
         baseline = _resized(subject.baseline[None], shape)[0]
-    return replace(subject, baseline=baseline, background=_resized(subject.background, shape))
+    return replace(
+        subject,
+        baseline=baseline,
+        background=_resized(subject.background, shape),
+        template=example.counterfactual is not None,
+    )
 
 
 def _resized(images: Any, shape: tuple[int, ...]) -> Any:

@@ -365,7 +365,7 @@ def test_budgets_are_compared_with_the_best_who_asks_no_more():
             for image in range(12)
         ]
 
-    made = [row for n in budgets.BUDGETS for row in rows(f"h-shap spun {n}", n, 0.5)]
+    made = [row for n in budgets.BUDGETS for row in rows(f"h-shap at {n}", n, 0.5)]
     made += rows("cheap", 1, 0.4) + rows("dear", 150, 0.6)
     made += rows("h-shap bisection", 10, 0.9)  # ours too, and so no rival
     lines = budgets.table(made).splitlines()[2:]

@@ -16,6 +16,7 @@ from benchmarks.methods import (
     lime_segments,
     ours,
     partition,
+    smoothed,
 )
 from benchmarks.methods.ours import ours_at
 from benchmarks.protocol import UnknownNameError
@@ -33,6 +34,7 @@ METHODS: tuple[Method, ...] = (
     *lime_segments.METHODS,
     *bpt.METHODS,
     *cells.METHODS,
+    *smoothed.METHODS,
     *controls.METHODS,
 )
 

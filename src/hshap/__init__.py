@@ -31,6 +31,7 @@ from hshap.samplers import Similar
 from hshap.search import BreadthFirst, DepthFirst, Found, Game
 from hshap.shapley import shapley
 from hshap.spin import Spin
+from hshap.spots import Spots
 from hshap.superpixels import Superpixels
 from hshap.tokens import Tokens
 from hshap.version import __version__
@@ -69,6 +70,7 @@ __all__ = [
     "Shifted",
     "Similar",
     "Spin",
+    "Spots",
     "Still",
     "Superpixels",
     "Tokens",

@@ -19,6 +19,7 @@ from hshap.errors import ArgumentError
 from hshap.recipes import recipe
 from hshap.regions import Coalition, mask
 from hshap.samplers import Sampler, check_shape
+from hshap.smoothing import gaussian
 from hshap.streams import stream_mean
 
 if TYPE_CHECKING:
@@ -166,13 +167,7 @@ class Blur:
 
     def __call__(self, image: NDArray[Any]) -> Fill:
         """Return the fill for one image."""
-        blurred = image.astype(np.float64)
-        radius = int(4 * self.sigma + 0.5)
-        steps = np.arange(-radius, radius + 1)
-        kernel = np.exp(-0.5 * (steps / self.sigma) ** 2)
-        kernel /= kernel.sum()
-        for axis in range(1, image.ndim):
-            blurred = _convolve(blurred, kernel, axis)
+        blurred = gaussian(image, self.sigma, range(1, image.ndim))
         return Still(blurred.astype(image.dtype)[None])
 
 
@@ -273,11 +268,3 @@ class Conditional:
 def _single(reference: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> Still:
     check_shape(reference.shape, shape)
     return Still(reference.astype(dtype, copy=False)[None])
-
-
-def _convolve(array: NDArray[Any], kernel: NDArray[Any], axis: int) -> NDArray[Any]:
-    radius, length = len(kernel) // 2, array.shape[axis]
-    padding = [(radius, radius) if a == axis else (0, 0) for a in range(array.ndim)]
-    padded = np.moveaxis(np.pad(array, padding, mode="symmetric"), axis, 0)
-    out = sum(weight * padded[i : i + length] for i, weight in enumerate(kernel))
-    return np.moveaxis(np.asarray(out), 0, axis)

@@ -46,9 +46,9 @@ class Spin:
         """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
         return self._mean(lambda member: member.coefficients())
 
-    def attribution(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps."""
-        return self._mean(lambda member: member.attribution())
+    def attribution(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
+        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
+        return self._mean(lambda member: member.attribution(smooth=smooth))
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hshap
+from hshap import DepthFirst, Explainer, Fixed, Spots
+from hshap.errors import ArgumentError
+
+pytest.importorskip("scipy")
+
+
+def pixels_of(region):
+    return np.ravel_multi_index(region.index, region.grid)
+
+
+def all_leaves(region):
+    parts = region.split()
+    return [leaf for part in parts for leaf in all_leaves(part)] if parts else [region]
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 9),
+    st.sampled_from([(1,), (7,), (1, 13), (11, 14), (4, 5, 6)]),
+    st.integers(0, 5),
+)
+def test_leaves_cover_every_pixel_once(seed, size, grid, marks):
+    rng = np.random.default_rng(seed)
+    image = np.zeros((2, *grid))
+    image[:, *(rng.integers(0, side, marks) for side in grid)] = rng.random(marks)
+    root = Spots(size, np.zeros_like(image))(image)
+    found = np.concatenate([pixels_of(leaf) for leaf in all_leaves(root)])
+    assert np.array_equal(np.sort(found), np.arange(np.prod(grid)))
+
+
+def test_cells_lie_around_what_differs():
+    template = np.random.default_rng(0).random((1, 40, 60))
+    image = template.copy()
+    places = [(5, 5), (8, 40), (30, 12), (31, 50)]
+    for row, column in places:
+        image[0, row, column] += 1.0
+    tree = Spots(8, template).tree(image)
+    cells = [np.argwhere(tree.labels == number) for number in range(len(places))]
+    assert {tuple(cell.mean(axis=0)) for cell in cells} == {(r, c) for r, c in places}
+    assert {len(cell) for cell in cells} == {81}
+    assert tree.labels.max() == len(places)  # and the rest
+
+
+def test_two_that_are_near_share_the_ground_between():
+    image = np.zeros((1, 20, 40))
+    image[0, 10, 10] = image[0, 10, 17] = 1.0
+    labels = Spots(8, 0.0).tree(image).labels
+    sizes = np.bincount(labels.ravel())
+    assert sizes[0] == pytest.approx(sizes[1], abs=9)
+    assert labels[10, 10] != labels[10, 17]
+
+
+def test_every_object_is_found_with_few_evaluations():
+    rng = np.random.default_rng(1)
+    template = rng.random((1, 128, 128)) * 0.2
+    image = template.copy()
+    rows, columns = np.divmod(rng.choice(64, 30, replace=False), 8)
+    image[0, rows * 16 + 8, columns * 16 + 8] = 0.9  # things that the model does not look for
+    for row, column in ((24, 40), (104, 88), (56, 8)):
+        image[0, row : row + 3, column] = 1.0
+
+    def model(batch):
+        return (batch[:, 0] >= 1.0).any(axis=(1, 2)).astype(float)
+
+    explainer = Explainer(model, Fixed(template), Spots(8, template), DepthFirst(0.0))
+    found = explainer.explain(image, target=0)
+    truth = image[0] >= 1.0
+    assert len(found.leaves) == 3
+    assert (found.saliency()[truth] > 0).all()
+    assert found.evaluations <= 40  # a grid of this size takes 2 + 2 * 3 * 8 at least
+
+
+def test_an_image_like_its_baseline_is_one_region():
+    root = Spots(4, 0.5)(np.full((3, 9, 9), 0.5))
+    assert root.size == 81
+    assert len(all_leaves(root)) > 1  # by place, if it matters
+
+
+def test_the_users_baseline_is_copied():
+    mine = np.zeros((1, 8, 8))
+    spots = Spots(4, mine)
+    mine[:] = 5.0
+    assert not spots.baseline.any()
+
+
+def test_it_is_described_in_results():
+    image = np.zeros((1, 16, 16))
+    image[0, 3, 3] = 1.0
+    explainer = Explainer(lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), Spots(4, 0.0))
+    settings = explainer.explain(image, target=0).settings
+    assert settings["partition"]["type"] == "Spots"
+    assert settings["partition"]["size"] == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Spots(0, 0.0), "size must be at least 1"),
+        (lambda: Spots(4, "template.png"), "baseline"),
+        (lambda: Spots(4, np.zeros((3, 5, 5)))(np.zeros((3, 6, 5))), "pass the image that"),
+        (lambda: Spots(4, 0.0)(np.zeros(5)), "pass (channels"),
+        (lambda: Spots(4, np.nan), "finite"),
+    ],
+)
+def test_bad_input_is_refused(make, words):
+    with pytest.raises(ArgumentError, match=words.replace("(", r"\(")):
+        make()
+
+
+class TestSmooth:
+    @pytest.fixture
+    def found(self):
+        image = np.zeros((1, 16, 16))
+        image[0, 2, 3] = image[0, 12, 15] = 1.0
+        return Explainer(
+            lambda b: b.sum(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)
+        ).explain(image, target=0)
+
+    @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0, 30.0])
+    def test_the_sum_stays(self, found, sigma):
+        smooth = found.attribution(smooth=sigma)
+        assert smooth.sum() == pytest.approx(found.attribution().sum())
+        assert smooth.max() < found.attribution().max()
+
+    def test_it_is_scipys(self, found):
+        ndimage = pytest.importorskip("scipy.ndimage")
+        theirs = ndimage.gaussian_filter(found.attribution(), 1.5, mode="reflect")
+        np.testing.assert_allclose(found.attribution(smooth=1.5), theirs, atol=1e-12)
+
+    def test_a_spin_smooths_its_mean(self):
+        explainer = Explainer(
+            lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)
+        )
+        spin = hshap.cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1])
+        assert spin.attribution(smooth=1.0).sum() == pytest.approx(spin.attribution().sum())
+
+    def test_a_negative_width_is_refused(self, found):
+        with pytest.raises(ArgumentError, match="smooth"):
+            found.attribution(smooth=-1.0)
