@@ -144,6 +144,34 @@ def test_gaps_do_not_depend_on_the_unit_of_the_score():
 def test_nothing_at_all_has_no_gap():
     audit = explain(np.zeros((1, 8)), any_marked).audit
     assert (audit.gap, audit.failures, audit.fall, audit.bound) == (0.0, 0.0, 0.0, 0.0)
+    assert (audit.carried, audit.doubt) == (1.0, 0.0)
+
+
+def test_what_is_found_carries_the_score_or_does_not():
+    def parts_of_the_score(batch):
+        return 0.6 * batch[:, 0, 1] + 0.25 * batch[:, 0, 4] + 0.15 * batch[:, 0, 7]
+
+    found = [
+        explain(np.ones((1, 8)), parts_of_the_score, search=DepthFirst(tolerance))
+        for tolerance in (0.0, 0.16, 0.3, 0.7)
+    ]
+    carried = [one.audit.carried for one in found]
+    assert carried == pytest.approx([1.0, 0.85, 0.6, 0.0])
+    for one in found:
+        assert one.audit.carried == pytest.approx(one.attribution().sum())
+        assert one.audit.doubt == max(one.audit.gap, 1 - one.audit.carried)
+    assert "carries 60% of the score only" in str(found[2].audit)
+    assert "carries 100% of the score." in str(found[0].audit)
+
+
+def test_little_that_is_carried_is_told_in_the_line():
+    def mostly_the_first(batch):  # the rest says nothing by itself
+        rest = batch[:, 0, 4:].min(axis=1) * 0.2 + 0.15 * batch[:, 0, 7]
+        return 0.65 * batch[:, 0, 1] + rest
+
+    found = explain(np.ones((1, 8)), mostly_the_first, search=DepthFirst(0.5))
+    assert found.audit.gap < FAR
+    assert "carries only 65% of the score" in repr(found)
 
 
 def monotone_model(rng, pixels):

@@ -36,7 +36,10 @@ class Audit:
     move the score: 0 if the rule holds, about 1 if parts say nothing alone. `failures` is the share
     of games in which showing more lowered the score, and `fall` the most that it did, as such a
     share too. `bound` is the most that any one dropped part, or anything in it, adds alone if the
-    model is monotone; where `failures` is above 0, it is seen not to be.
+    model is monotone; where `failures` is above 0, it is seen not to be. `carried` is what the
+    found regions carry, as a share of the most that any parts move the score.
+
+    `doubt` is the one number to look at: the larger of the gap and of what is not carried.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -55,14 +58,20 @@ class Audit:
     failures: float
     fall: float
     bound: float
+    carried: float
+
+    @property
+    def doubt(self) -> float:
+        """How far the explanation is from one to trust: 0 near, 1 far."""
+        return max(self.gap, 1.0 - self.carried)
 
     def __str__(self) -> str:
         """Say it in words."""
-        return f"{_rule(self.gap)} {_dropped(self)}"
+        return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)}"
 
 
-def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
-    """Read the audit off the games that were played."""
+def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audit:
+    """Read the audit off the games that were played; `found` is what the leaves carry together."""
     # Not by what all parts add together: where some raise the score and others lower it, that is
     # little, and says nothing of how they act.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
@@ -75,6 +84,8 @@ def audit(games: Sequence[Game], leaves: Sequence[Region]) -> Audit:
         failures=float((falls > NOISE).mean()),
         fall=float(falls.max()),
         bound=max((bound for _, bound in dropped(games, leaves)), default=0.0),
+        # Where nothing moves the score there is nothing to carry.
+        carried=min(max(found / unit, 0.0), 1.0) if weights.any() else 1.0,
     )
 
 
@@ -130,6 +141,11 @@ def _rule(gap: float) -> str:
         f"Parts act together (OR gap {gap:.2f}): the paper's assumption fails here, and what is "
         "highlighted may be too little, too much or elsewhere."
     )
+
+
+def _carried(share: float) -> str:
+    told = f"What was found carries {share:.0%} of the score"
+    return f"{told}." if 1.0 - share < FAR else f"{told} only; where the rest is from is not shown."
 
 
 def _dropped(found: Audit) -> str:

@@ -34,10 +34,12 @@ def as_text(explanation: Explanation) -> str:
         f"{_count(len(explanation.games), 'game')}, "
         f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
     )
-    gap = explanation.audit.gap
-    end = f", OR gap {gap:.2f}" + (
-        ": parts act together, do not trust it alone" if gap >= FAR else ""
-    )
+    audit = explanation.audit
+    end = f", OR gap {audit.gap:.2f}"
+    if audit.gap >= FAR:
+        end += ": parts act together, do not trust it alone"
+    elif leaves and audit.doubt >= FAR:
+        end += f": what was found carries only {audit.carried:.0%} of the score"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"

@@ -113,7 +113,7 @@ class Explanation:
     @property
     def residual(self) -> float:
         """What `attribution()` leaves out of `score - baseline_score`."""
-        return self.games[0].total - sum(self._parts[leaf].share for leaf in self.leaves)
+        return self.games[0].total - self._found
 
     def saliency(self) -> NDArray[np.float64]:
         """Return the paper's map: one in all, spread evenly over the relevant pixels.
@@ -207,7 +207,7 @@ class Explanation:
 
         `print(explanation.audit)` says it in words.
         """
-        return audit(self.games, self.leaves)
+        return audit(self.games, self.leaves, self._found)
 
     def bounds(self) -> NDArray[np.float64]:
         """Return a map of the most that dropped parts add alone, if the model is monotone.
@@ -299,6 +299,10 @@ class Explanation:
         for leaf in self.leaves:
             out[leaf.index] = value(leaf)
         return out
+
+    @cached_property
+    def _found(self) -> float:
+        return sum(self._parts[leaf].share for leaf in self.leaves)
 
     @cached_property
     def _parts(self) -> dict[Region, Part]:
