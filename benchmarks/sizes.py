@@ -65,16 +65,16 @@ def run() -> None:
 def table(content: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
-        "| set | partition | images | best side | its F1 | F1 of auto | share | its recall "
-        "| recall of auto | evaluations |",
+        "| set | partition | images | best side | F1 | recall | F1 of auto | recall | share of F1 "
+        + "| evaluations |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in content["rows"]:
         share = row["auto"] / row["best"] if row["best"] else 1.0
         lines.append(
             f"| {row['group']} | {row['partition']} | {row['images']} | {row['side']} | "
-            f"{row['best']:.3f} | {row['auto']:.3f} | {share:.0%} | {row['recall']:.2f} | "
-            f"{row['auto_recall']:.2f} | {row['evaluations']:.0f} |"
+            f"{row['best']:.3f} | {row['recall']:.2f} | {row['auto']:.3f} | "
+            f"{row['auto_recall']:.2f} | {share:.0%} | {row['evaluations']:.0f} |"
         )
     end = f"F1 at 1e-6, tolerance 0.15; commit {content['commit']}, {content['date']}."
     return "\n".join(lines) + f"\n\n{end}\n"
