@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -29,6 +30,14 @@ from hshap import (
 )
 from hshap.network import Network
 from hshap.patches import Patch
+
+
+@pytest.fixture(autouse=True)
+def at_any_price(monkeypatch):
+    """Set up at once and try everything, which runs as short as these would never pay for."""
+    module = sys.modules[Incremental.__module__]
+    monkeypatch.setattr(module, "SETUP", 0.0)
+    monkeypatch.setattr(module, "ODDS", 1e9)
 
 
 class Residual(nn.Module):
@@ -446,6 +455,48 @@ def test_what_cannot_be_traced_runs_as_a_whole():
     assert "cannot be traced" in Incremental(model).report(SHAPE)
     with says_why(True, "cannot be traced"):
         same_as_batched(model, SHAPE, Bisection(6), Constant(0.2))
+
+
+class TestShortRuns:
+    """Setting up costs time, which a few evaluations of a quick network do not win back."""
+
+    @pytest.fixture(autouse=True)
+    def at_its_price(self, monkeypatch):
+        monkeypatch.setattr(sys.modules[Incremental.__module__], "SETUP", 10.0)
+        monkeypatch.setattr(sys.modules[Incremental.__module__], "ODDS", 0.1)
+
+    def test_nothing_is_set_up_that_would_not_pay(self, monkeypatch):
+        def traced(_):
+            raise AssertionError
+
+        monkeypatch.setattr("hshap.network.Network", traced)
+        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
+
+    def test_it_is_once_enough_was_spent(self, monkeypatch):
+        module = sys.modules[Incremental.__module__]
+        monkeypatch.setattr(module, "SETUP", 1e-9)
+        made = []
+        anchors = Network.anchors
+
+        def watched(network, *rest):
+            made.append(network)
+            return anchors(network, *rest)
+
+        monkeypatch.setattr(Network, "anchors", watched)
+        monkeypatch.setattr(module, "QUICK", 0.0)  # as if it were a slow network
+        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
+        assert made
+
+    def test_what_is_lost_is_bounded(self):
+        ledger = sys.modules[Incremental.__module__]._Ledger()
+        assert not ledger.allows(0.1)
+        ledger.add(whole=2.0, spent=2.0)
+        assert ledger.allows(0.1)
+        ledger.add(whole=0.0, spent=0.15)  # setting up
+        assert ledger.allows(0.05)
+        assert not ledger.allows(0.1)
+        ledger.add(whole=1.0, spent=0.2)  # patches were quicker
+        assert ledger.allows(0.9)
 
 
 def test_other_models_are_refused():

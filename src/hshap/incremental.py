@@ -36,6 +36,8 @@ PIXELS = 2**20  # of all rectangles together: activations should stay in the cac
 ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
 WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
 QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
+SETUP = 5e-4  # seconds for each of a network's modules: about what tracing takes
+ODDS = 0.1  # of what whole inputs would have taken: what setting up and trying may cost besides
 MEMORY = 2 * 2**30
 
 
@@ -80,7 +82,7 @@ class Incremental:
         """Start a run."""
         dense = self._dense().open_session()
         return IncrementalSession(
-            self._network(), dense, self.max_memory, channels_last=self.channels_last
+            self.model, dense, self.max_memory, channels_last=self.channels_last
         )
 
     def report(self, shape: Sequence[int]) -> str:
@@ -88,23 +90,19 @@ class Incremental:
 
         The example shows a rectangle of a quarter of each side, in the middle.
         """
-        from hshap.network import reported  # noqa: PLC0415, torch is an optional dependency
+        from hshap.network import Network, reported  # noqa: PLC0415, torch is optional
 
-        return reported(self._network(), tuple(shape))
+        return reported(Network(self.model), tuple(shape))
 
     def _dense(self) -> Batched:
         return Batched(self.model, self.batch_size, channels_last=self.channels_last)
-
-    def _network(self) -> Network:
-        from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
-
-        return Network(self.model)
 
 
 @dataclass(frozen=True, eq=False)
 class _Anchor:
     """An input whose activations are known."""
 
+    network: Network
     input: Array  # kept, so that nothing else can have its identity
     tensor: Any
     activations: dict[str, Any]
@@ -118,22 +116,41 @@ class _Anchor:
         return size_of(self.activations)
 
 
+@dataclass
+class _Ledger:
+    """What whole inputs would have taken so far, and what has been spent beyond that, in seconds.
+
+    A short run of a quick network is over before setting up has paid; this bounds what it costs.
+    """
+
+    whole: float = 0.0
+    beyond: float = 0.0
+
+    def add(self, whole: float, spent: float) -> None:
+        self.whole += whole
+        self.beyond += spent - whole
+
+    def allows(self, cost: float) -> bool:
+        return self.beyond + cost <= ODDS * self.whole
+
+
 class IncrementalSession:
     """Sorts rows by what they differ from and in which rectangle, and runs each sort at once."""
 
     def __init__(
-        self, network: Network, dense: BatchedSession, max_memory: int, *, channels_last: bool
+        self, model: Any, dense: BatchedSession, max_memory: int, *, channels_last: bool
     ) -> None:
-        self._network, self._dense, self._max_memory = network, dense, max_memory
+        self._model, self._dense, self._max_memory = model, dense, max_memory
         self._channels_last = channels_last
+        self._setup = SETUP * sum(1 for _ in model.modules())
+        self._network: Network | None = None
         self._anchors: dict[int, _Anchor] = {}
         self._slow: set[Any] = set()
         self._measured: set[Any] = set()
         self._paces: dict[tuple[int, ...], float] = {}  # seconds for one of many whole inputs
+        self._ledger = _Ledger()
         self._canvas: Inputs | None = None
         self.reason = ""
-        if network.reason:
-            self._give_up(network.reason)
 
     def put(self, array: NDArray[Any]) -> Array:
         return self._dense.put(array)
@@ -152,6 +169,7 @@ class IncrementalSession:
                 (found[number],) = self._dense_scores([row])
             elif anchor is not None and not prod(size):
                 found[number] = anchor.output
+                self._ledger.add(self._pace(row, anchor), 0.0)
             else:
                 groups[None if anchor is None else (anchor, size)].append(number)
                 starts[number] = start
@@ -166,19 +184,26 @@ class IncrementalSession:
         if key is None or key in self._slow or self._unknown(key[0], rows):
             return self._dense_scores(rows)
         anchor, size = key
+        whole = self._pace(rows[0], anchor)
+        if key not in self._measured and whole < QUICK and not self._ledger.allows(0.0):
+            return self._dense_scores(rows)
         few = max(1, min(len(rows), PIXELS // prod(size)))
         parts: list[NDArray[np.float64]] = []
         for first in range(0, len(rows), few):
             some = slice(first, first + few)
             begun = time.perf_counter()
             parts.append(self._patched(anchor, rows[some], starts[some], size))
-            pace = (time.perf_counter() - begun) / len(parts[-1])
+            spent, count = time.perf_counter() - begun, len(parts[-1])
+            self._ledger.add(count * whole, spent)
             # The second time, since the first also sets things up.
-            whole = self._paces.get(rows[0].canvas.shape) or anchor.seconds
-            if key in self._measured and pace > whole:
+            if key in self._measured and spent > count * whole:
                 self._slow.add(key)
             self._measured.add(key)
         return np.concatenate(parts)
+
+    def _pace(self, row: Row, anchor: _Anchor) -> float:
+        """Return the seconds that a whole input takes."""
+        return self._paces.get(row.canvas.shape) or anchor.seconds
 
     def _unknown(self, anchor: _Anchor, rows: Sequence[Row]) -> bool:
         """Tell whether whole inputs should be run once, to learn how fast that is."""
@@ -202,7 +227,7 @@ class IncrementalSession:
             for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
                 spans = (slice(a, a + n) for a, n in zip(start, size, strict=True))
                 data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
-            outputs = self._network.run(Patch(data, tuple(starts), whole), anchor.activations)
+            outputs = anchor.network.run(Patch(data, tuple(starts), whole), anchor.activations)
         return as_scores(outputs, len(rows))
 
     def _painted(self, row: Row) -> Array:
@@ -219,7 +244,9 @@ class IncrementalSession:
         for first in range(0, len(rows), few):
             begun = time.perf_counter()
             parts.append(self._dense.score(rows[first : first + few]))
-            pace = (time.perf_counter() - begun) / len(parts[-1])
+            spent = time.perf_counter() - begun
+            self._ledger.add(spent, spent)
+            pace = spent / len(parts[-1])
             if len(parts[-1]) > 1:
                 self._paces[canvas.shape] = min(pace, self._paces.get(canvas.shape, pace))
         return np.concatenate(parts)
@@ -228,7 +255,7 @@ class IncrementalSession:
         """Return the best anchor, and the rectangle in which the row differs from it."""
         grid = row.canvas.grid
         nowhere = None, (), ()
-        if self.reason:
+        if not self._ready():
             return nowhere
         shown = _around([bounds for region in row.kept for bounds in blocks(region, grid)], grid)
         under = row.canvas.stand_ins(row.kept, row.draw)
@@ -248,12 +275,25 @@ class IncrementalSession:
             return nowhere
         return anchor, *rectangle
 
+    def _ready(self) -> bool:
+        """Tell whether the network is traced, which is done as soon as it may pay."""
+        if self._network is None and not self.reason and self._ledger.allows(self._setup):
+            from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
+
+            begun = time.perf_counter()
+            self._network = Network(self._model)
+            self._ledger.add(0.0, time.perf_counter() - begun)
+            if self._network.reason:
+                self._give_up(self._network.reason)
+        return self._network is not None and not self.reason
+
     def _anchor(self, whole: Array) -> _Anchor | None:
         found = self._anchors.pop(id(whole), None)
         if found is None:
-            if self.reason:
+            pace = self._paces.get(whole.shape, QUICK)
+            if self._network is None or (pace < QUICK and not self._ledger.allows(pace)):
                 return None
-            found = self._made(whole)
+            found = self._made(self._network, whole)
             if found is None:
                 self._give_up(f"activations take more than max_memory={self._max_memory} bytes")
                 return None
@@ -271,7 +311,7 @@ class IncrementalSession:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self.reason = reason
 
-    def _made(self, whole: Array) -> _Anchor | None:
+    def _made(self, network: Network, whole: Array) -> _Anchor | None:
         import torch  # noqa: PLC0415, an optional dependency
 
         from hshap.network import TooLargeError  # noqa: PLC0415
@@ -280,11 +320,12 @@ class IncrementalSession:
         tensor = self._tensor(whole)
         try:
             with torch.inference_mode():
-                activations, output = self._network.anchors(tensor, self._max_memory)
+                activations, output = network.anchors(tensor, self._max_memory)
         except TooLargeError:
             return None
         seconds = time.perf_counter() - begun
-        return _Anchor(whole, tensor, activations, as_scores(output, 1)[0], seconds)
+        self._ledger.add(0.0, seconds)
+        return _Anchor(network, whole, tensor, activations, as_scores(output, 1)[0], seconds)
 
     def _tensor(self, whole: Array) -> Any:
         import torch  # noqa: PLC0415, an optional dependency
