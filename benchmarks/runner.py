@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.folders import CACHE, cache
 from benchmarks.measures import against_model, against_truth
 from benchmarks.meter import Meter, metered
-from benchmarks.methods import METHODS
+from benchmarks.methods import methods_of
 from benchmarks.protocol import Cannot
 from benchmarks.provenance import provenance
 from benchmarks.tasks import TASKS, Synthetic, fitted
@@ -51,7 +51,7 @@ class Run:
         return CACHE / "runs" / (self.task + ("-quick" if self.quick else ""))
 
     def chosen(self) -> list[Method]:
-        return [m for m in METHODS if not self.methods or m.name in self.methods]
+        return [m for m in methods_of(self.task) if not self.methods or m.name in self.methods]
 
 
 def run(settings: Run, workers: int) -> list[Row]:

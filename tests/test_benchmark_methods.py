@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 BEFORE = set(sys.modules)
-from benchmarks.methods import METHODS, named, ours_at
+from benchmarks.methods import EVERY as NAMED
+from benchmarks.methods import named, ours_at
 
 AFTER = set(sys.modules)
 from benchmarks.methods.common import as_rgb, channels_first, scores, seeded
@@ -20,7 +21,7 @@ from benchmarks.reference import TARGET
 
 IMPORTS = {"grad-cam": "pytorch_grad_cam", "shap-bpt": "shap_bpt"}
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4
-EVERY = (*METHODS, ours_at(60))
+EVERY = (*NAMED, ours_at(60))
 # Three controls look elsewhere, LIME's default takes so small an image for one segment, and 16
 # evaluations end before the regions are as small as the spot.
 NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
@@ -152,7 +153,7 @@ def test_budgets_bound_our_evaluations():
 
 
 def test_names_are_unique_and_looked_up_in_the_order_given():
-    names = [method.name for method in METHODS]
+    names = [method.name for method in NAMED]
     assert len(set(names)) == len(names)
     assert [method.name for method in named(["Sobel", "random"])] == ["Sobel", "random"]
     with pytest.raises(ValueError, match="'Sobol'"):

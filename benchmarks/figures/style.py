@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.methods import METHODS
+from benchmarks.methods import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,8 +45,8 @@ HEAT = mpl.colormaps["RdBu_r"].resampled(41)
 LARGEST = 300_000  # bytes of a picture
 DPI = 120
 LABEL = 2.1  # inches that a name and its mark take
-FAMILIES = {method.name: method.family for method in METHODS}
-ORDER = {method.name: place for place, method in enumerate(METHODS)}
+FAMILIES = {method.name: method.family for method in EVERY}
+ORDER = {method.name: place for place, method in enumerate(EVERY)}
 SETTINGS = {
     "font.size": 8.5,
     "axes.titlesize": 9.5,
@@ -82,10 +82,10 @@ class Look:
 @cache
 def look(name: str) -> Look:
     """Return the colour of the method's family and the marker of its place in it."""
-    method = next((m for m in METHODS if m.name == name), None)
+    method = next((m for m in EVERY if m.name == name), None)
     if method is None:
         return Look("#444444", "o", "-", ours=False)
-    settings = [m.name for m in METHODS if m.family == method.family]
+    settings = [m.name for m in EVERY if m.family == method.family]
     place = settings.index(name) % len(MARKERS)
     marker = GRADIENTS if method.gradients else MARKERS[place]
     return Look(COLOURS.get(method.family, "#444444"), marker, LINES[place], method.family == OURS)

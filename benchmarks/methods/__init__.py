@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from benchmarks.methods import (
     authors,
     bpt,
+    budgeted,
     cells,
     controls,
     gradients,
     lime_segments,
     ours,
     partition,
-    smoothed,
 )
 from benchmarks.methods.ours import ours_at
 from benchmarks.protocol import UnknownNameError
@@ -34,16 +34,23 @@ METHODS: tuple[Method, ...] = (
     *lime_segments.METHODS,
     *bpt.METHODS,
     *cells.METHODS,
-    *smoothed.METHODS,
     *controls.METHODS,
 )
 
-__all__ = ["METHODS", "named", "ours_at"]
+BUDGETED: tuple[Method, ...] = budgeted.METHODS
+EVERY = (*METHODS, *BUDGETED)
+
+__all__ = ["BUDGETED", "EVERY", "METHODS", "methods_of", "named", "ours_at"]
+
+
+def methods_of(task: str) -> tuple[Method, ...]:
+    """Return what is compared on a task: on photographs, also at equal evaluations."""
+    return METHODS if task.startswith("synthetic") else EVERY
 
 
 def named(names: Iterable[str]) -> tuple[Method, ...]:
     """Return the methods of these names, in the order given."""
-    known = {method.name: method for method in METHODS}
+    known = {method.name: method for method in EVERY}
     wanted = list(names)
     missing = [name for name in wanted if name not in known]
     if missing:

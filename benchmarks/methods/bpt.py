@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.protocol import Image, Map, Subject
 
-BUDGETS = (50, 100, 200, 500)
+BUDGETS = (100, 500)
 BATCH = 10
 ENDS = 2  # the whole image and the bare baseline, which the package does not count
 

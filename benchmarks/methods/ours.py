@@ -53,7 +53,8 @@ def _spin(subject: Subject, image: Image) -> Map:
 
 
 def _at(subject: Subject, image: Image, budget: int) -> Map:
-    return spin_at(subject, image, budget).attribution(smooth=subject.size / SMOOTH)
+    spin, smooth = spin_at(subject, image, budget), subject.size / SMOOTH
+    return spin.alone(smooth=smooth) if subject.template else spin.attribution(smooth=smooth)
 
 
 def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
@@ -72,15 +73,11 @@ def _partitions(subject: Subject, budget: int) -> list[Partition]:
     if subject.template:
         return [hshap.Spots(subject.size, subject.baseline)]
     half = subject.size // 2
-    grids: list[Partition] = [
-        hshap.Shifted(hshap.Bisection(subject.size), shift)
-        for shift in ((0, 0), (half, half), (0, half), (half, 0))
-    ]
-    if budget < TWO:
-        return [tree_of(subject)]
-    if budget < THREE:
-        return grids[:2]
-    return [*(grids if budget >= FIVE else grids[:2]), tree_of(subject)]
+    shifts = {50: (), 100: ((0, 0), (half, half)), 200: ((0, 0), (half, half))}.get(
+        budget, tuple(product((0, half), repeat=2))
+    )
+    grids = [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
+    return grids if budget == ONLY_GRIDS else [*grids, tree_of(subject)]
 
 
 def tree_of(subject: Subject) -> hshap.Superpixels:
@@ -111,7 +108,7 @@ SPIN = hshap.DepthFirst(0.0, max_evaluations=BUDGET // 4)
 HIGH = hshap.BreadthFirst(percentile=70)
 CLEAR = hshap.DepthFirst(0.15)  # tried on some of the test images, so not blind; see trees.py
 BUDGETS = (50, 100, 200, 500)  # of equal evaluations with peers
-TWO, THREE, FIVE = 100, 200, 500  # evaluations from which on there are so many partitions
+ONLY_GRIDS = 100  # evaluations: two grids did better than a grid and a tree
 SMOOTH = 8  # the part of the size that maps at a budget are smoothed by
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
@@ -121,5 +118,5 @@ METHODS = (
     Method("h-shap bisection fine", FAMILY, partial(_bisect, search=FINE, parts=2)),
     Method("h-shap cycle-spun", FAMILY, _spin),
     Method("h-shap trees", FAMILY, _follow),
-    *(Method(f"h-shap at {budget}", FAMILY, partial(_at, budget=budget)) for budget in BUDGETS),
 )
+AT = tuple(Method(f"h-shap at {budget}", FAMILY, partial(_at, budget=budget)) for budget in BUDGETS)

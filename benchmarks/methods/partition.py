@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from benchmarks.protocol import Image, Map, Subject
 
-BUDGETS = (500, 64, 32, 16)  # the paper's
-DEFAULT_BUDGETS = (500, 200, 100, 50)
+BUDGETS = (500, 64, 32, 16)
 
 
 def _explain(subject: Subject, image: Image, budget: int, context: int | None = 0) -> Map:
@@ -77,4 +76,4 @@ def default_at(budget: int) -> Method:
 
 
 FAMILY = "PartitionExplainer"
-METHODS = (*map(at, BUDGETS), *map(default_at, DEFAULT_BUDGETS))
+METHODS = (*map(at, BUDGETS), default_at(500))

@@ -8,3 +8,4 @@ ZOO = (
     "MobileNet-like",
     "EfficientNet-lite0",
 )
+SHORT = ("ConvNet", "MobileNet-like", "DenseNet-121-like", "ResNet-18")  # for runs of little

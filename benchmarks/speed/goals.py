@@ -20,6 +20,7 @@ def judged(done: Measured) -> list[dict[str, Any]]:
         *_together(done),
         _floor(done),
         _agreement(done),
+        _short(done),
         _tree(done),
     ]
 
@@ -146,6 +147,21 @@ def _agreement(done: Measured) -> dict[str, Any]:
     reached = ", ".join(f"{name} {difference:.0e}" for name, difference in found.items())
     met = all(difference <= CLOSE for difference in found.values())
     return _goal("networks of known kinds", "agree with the whole to 1e-5", reached, met=met)
+
+
+def _short(done: Measured) -> dict[str, Any]:
+    found = [taken[0] for name, taken in done.items() if name.startswith("short, ")]
+    worst = max((one["ratio"] for one in found), default=float("inf"))
+    told = "; ".join(
+        f"{one['network']} " + ", ".join(f"{ratio:.2f}" for ratio in one["ratios"].values())
+        for one in found
+    )
+    return _goal(
+        "explanations of 8, 40 and 200 evaluations, 100 x 120 to 224 x 224",
+        "never longer than 1.1 times whole inputs",
+        told or "not measured",
+        met=worst <= 1.1,
+    )
 
 
 def _tree(done: Measured) -> dict[str, Any]:

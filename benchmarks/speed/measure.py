@@ -203,13 +203,13 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    from benchmarks.speed import agreement, crosses, growth
+    from benchmarks.speed import agreement, crosses, growth, short
 
     task = json.loads(sys.argv[1])
     torch.set_num_threads(THREADS)
     torch.manual_seed(SEED)
     others = Others()
-    every = MEASURES | crosses.MEASURES | growth.MEASURES | agreement.MEASURES
+    every = MEASURES | crosses.MEASURES | growth.MEASURES | agreement.MEASURES | short.MEASURES
     measure = every[task.pop("measure")]
     found = measure(**task)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models.names import ZOO
+from benchmarks.models.names import SHORT, ZOO
 from benchmarks.provenance import provenance, versions
 from benchmarks.reference import install_reference
 from benchmarks.speed import goals, plots
@@ -73,6 +73,7 @@ def tasks() -> list[tuple[str, Task, int]]:
         (f"options, {name}", {"measure": "options", "name": name}, 1)
         for name in ("ConvNet", "ResNet-18")
     ]
+    found += [(f"short, {name}", {"measure": "short", "name": name}, 1) for name in SHORT]
     found += [(f"findings, {n}", {"measure": "by_findings", "side": n}, 1) for n in (64, 256, 1024)]
     found += [(f"side, {n}", {"measure": "by_side", "side": n}, 1) for n in SIDES]
     found += [(n, {"measure": n}, 1) for n in ("by_size", "by_classes", "by_images")]

@@ -20,7 +20,7 @@ from hshap.parts import Part, parts
 from hshap.plot import draw, levels, tree
 from hshap.reading import reread
 from hshap.regions import Region, blocks, touching
-from hshap.smoothing import gaussian
+from hshap.smoothing import smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,9 +145,15 @@ class Explanation:
         up as before. Where a grid happens to cut says nothing: a quarter of the size of what is
         sought softens that.
         """
-        sigma = checks.number("smooth", smooth, minimum=0.0)
-        plain = self._paint(lambda leaf: self._parts[leaf].share / leaf.size)
-        return gaussian(plain, sigma, range(plain.ndim)) if sigma else plain
+        return smoothed(self._paint(lambda leaf: self._parts[leaf].share / leaf.size), smooth)
+
+    def alone(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
+        """Return a map in which each leaf spreads what it adds to the baseline by itself.
+
+        Where parts speak for themselves, a thing then shows the same however many others there are;
+        `attribution()` shares the score among them. `smooth` is as there.
+        """
+        return smoothed(self._paint(lambda leaf: self._parts[leaf].alone / leaf.size), smooth)
 
     def boxes(self, *, merge: bool = True) -> list[Finding]:
         """Return the boxes around what was found, the highest score first.

@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
     `number` counts from 0, the whole image, and `parent` is the number of the region it is a part
     of, -1 for the whole. `coefficient` and `error` are those of its parent's game; `share` is what
-    falls to it of all that the image adds to the baseline.
+    falls to it of all that the image adds to the baseline, `alone` what it adds by itself.
     """
 
     region: Region
@@ -31,6 +31,7 @@ class Part(NamedTuple):
     coefficient: float
     error: float
     share: float
+    alone: float
 
 
 def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
@@ -38,20 +39,25 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     root = games[0]
     # The root has no game but the whole; its error is not kept, so it is not known.
     error = 0.0 if draws == 1 else float("nan")
-    seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total)}
+    seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
     for game in games:
         whole = seen[game.region]
-        pairs = zip(game.coefficients.tolist(), game.errors.tolist(), strict=True)
-        for child, (phi, error), share in zip(
-            game.children, pairs, _shares(whole, game), strict=True
-        ):
+        known = zip(
+            game.children,
+            game.coefficients.tolist(),
+            game.errors.tolist(),
+            _shares(whole, game),
+            game.alone.tolist(),
+            strict=True,
+        )
+        for child, phi, error, share, alone in known:
             if child == game.region:
                 # It is not split: its game is its own, and so is its place.
                 own = whole.share if share is None else share
                 seen[child] = whole._replace(coefficient=phi, error=error, share=own)
             else:
                 place = (len(seen), whole.number, whole.depth + 1)
-                seen[child] = Part(child, *place, phi, error, share or 0.0)
+                seen[child] = Part(child, *place, phi, error, share or 0.0, alone)
     return seen
 
 

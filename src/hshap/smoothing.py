@@ -6,15 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap import checks
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
+WIDEST = 4
+"""Beyond so many lengths of the longest axis, all is even already."""
+
+
+def smoothed(heat: NDArray[np.float64], smooth: float) -> NDArray[np.float64]:
+    """Return a map smoothed over all its axes by so many pixels, or as it is for 0."""
+    sigma = checks.number("smooth", smooth, minimum=0.0)
+    return gaussian(heat, sigma, range(heat.ndim)) if sigma else heat
+
 
 def gaussian(array: NDArray[Any], sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:
     """Return a smoothed copy; borders are mirrored, pixel for pixel, so that sums stay."""
     out = array.astype(np.float64)
+    sigma = min(sigma, WIDEST * max(array.shape))
     radius = int(4 * sigma + 0.5)
     steps = np.arange(-radius, radius + 1)
     kernel = np.exp(-0.5 * (steps / sigma) ** 2)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hshap.display import map_as_html
 from hshap.plot import draw
+from hshap.smoothing import smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,11 @@ class Spin:
 
     def attribution(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
         """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
-        return self._mean(lambda member: member.attribution(smooth=smooth))
+        return smoothed(self._mean(lambda member: member.attribution()), smooth)
+
+    def alone(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
+        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
+        return smoothed(self._mean(lambda member: member.alone()), smooth)
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""

@@ -1,0 +1,68 @@
+"""What recomputing only what differs costs where it can hardly pay: short, quick runs."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import hshap
+from benchmarks.models.zoo import made
+from hshap.demo import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hshap.search import Steps
+
+EVALUATIONS = (8, 40, 200)
+TURNS = 5
+
+
+def short(name: str) -> dict[str, Any]:
+    """Explain an image with few evaluations, both ways in turns: how many times as long it takes.
+
+    Which regions are split does not depend on what the network says, so that both do the same.
+    """
+    network = load() if name == "ConvNet" else made(name)
+    grid, smallest = ((100, 120), 4) if name == "ConvNet" else ((224, 224), 8)
+    image = np.random.default_rng(0).random((3, *grid), dtype=np.float32)
+    found: dict[str, float] = {}
+    for count in EVALUATIONS:
+        explainers = [
+            hshap.Explainer(way, hshap.Constant(0.5), hshap.Bisection(smallest), _visits(count))
+            for way in (hshap.Batched(network), hshap.Incremental(network))
+        ]
+        ratios = []
+        for turn in range(TURNS + 1):
+            whole, parts = (_seconds(explainer, image) for explainer in explainers)
+            if turn:  # the first warms up
+                ratios.append(parts / whole)
+        found[str(count)] = median(ratios)
+    return {"network": name, "ratios": found, "ratio": max(found.values())}
+
+
+def _seconds(explainer: hshap.Explainer, image: Any) -> float:
+    started = time.perf_counter()
+    explainer.explain(image, target=1)
+    return time.perf_counter() - started
+
+
+def _visits(evaluations: int) -> Callable[..., Steps]:
+    """Return a search that splits the first regions, level by level, whatever they score."""
+
+    def search(root: hshap.Region, _draws: int = 1) -> Steps:
+        level, left = [root], (evaluations - 2) // 2
+        while level and left:
+            asked = level[:left]
+            games = yield asked
+            left -= len(asked)
+            level = [part for game in games for part in game.children if part.split()]
+        return hshap.Found(())
+
+    return search
+
+
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"short": short}
