@@ -35,6 +35,8 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     for row in rows:
         by[row["method"]][f"{row['group']}/{row['image']}"] = row
     spent = {m: median(float(r["evaluations"]) for r in mine.values()) for m, mine in by.items()}
+    if missing := {f"h-shap at {budget}" for budget in BUDGETS} - by.keys():
+        return f"No rows of {', '.join(sorted(missing))}: run the task again."
     lines = [
         "| evaluations | measure | h-shap | best rival that asks no more | difference | |",
         "|---|---|---|---|---|---|",

@@ -160,8 +160,23 @@ def test_what_is_found_carries_the_score_or_does_not():
     for one in found:
         assert one.audit.carried == pytest.approx(one.attribution().sum())
         assert one.audit.doubt == max(one.audit.gap, 1 - one.audit.carried)
-    assert "carries 60% of the score only" in str(found[2].audit)
-    assert "carries 100% of the score." in str(found[0].audit)
+    assert "carries 60% of what the image adds to the score only" in str(found[2].audit)
+    assert "carries 100% of what the image adds to the score." in str(found[0].audit)
+
+
+def test_all_that_is_found_is_carried_though_parts_lower_the_score():
+    def one_against_the_other(batch):
+        return batch[:, 0, 0] - 0.5 * batch[:, 0, 1]
+
+    found = explain(np.ones((1, 8)), one_against_the_other)
+    assert found.residual == pytest.approx(0)
+    assert found.audit.carried == 1.0
+
+
+def test_rounding_is_nothing_to_carry():
+    rng = np.random.default_rng(0)
+    found = explain(np.ones((1, 8)), lambda b: 5.0 + 1e-7 * rng.random(len(b)))
+    assert found.audit.carried == 1.0
 
 
 def test_little_that_is_carried_is_told_in_the_line():
@@ -171,7 +186,7 @@ def test_little_that_is_carried_is_told_in_the_line():
 
     found = explain(np.ones((1, 8)), mostly_the_first, search=DepthFirst(0.5))
     assert found.audit.gap < FAR
-    assert "carries only 65% of the score" in repr(found)
+    assert "carries only 65% of what the image adds" in repr(found)
 
 
 def monotone_model(rng, pixels):

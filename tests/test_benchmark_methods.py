@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 BEFORE = set(sys.modules)
 from benchmarks.methods import EVERY as NAMED
-from benchmarks.methods import named, ours_at
+from benchmarks.methods import named, ours, ours_at
 
 AFTER = set(sys.modules)
 from benchmarks.methods.common import as_rgb, channels_first, scores, seeded
@@ -150,6 +151,11 @@ def test_budgets_bound_our_evaluations():
     subject.model.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
     ours_at(20).explain(subject, image_of(3))
     assert sum(rows) <= 20
+    for template in (False, True):
+        for method, budget in zip(ours.AT, ours.BUDGETS, strict=True):
+            rows.clear()
+            method.explain(replace(subject, template=template), image_of(3))
+            assert 2 < sum(rows) <= budget
 
 
 def test_names_are_unique_and_looked_up_in_the_order_given():

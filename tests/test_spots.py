@@ -77,7 +77,7 @@ def test_every_object_is_found_with_few_evaluations():
 
 
 def test_an_image_like_its_baseline_is_one_region():
-    root = Spots(4, 0.5)(np.full((3, 9, 9), 0.5))
+    root = Spots(2, 0.5)(np.full((3, 9, 9), 0.5))
     assert root.size == 81
     assert len(all_leaves(root)) > 1  # by place, if it matters
 
@@ -86,7 +86,47 @@ def test_the_users_baseline_is_copied():
     mine = np.zeros((1, 8, 8))
     spots = Spots(4, mine)
     mine[:] = 5.0
-    assert not spots.baseline.any()
+    assert not spots.baseline.image.any()
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        0,
+        0.0,
+        [0.0, 0.0],
+        np.zeros((2, 9, 12)),
+        hshap.Constant(0),
+        hshap.Mean(np.zeros((4, 2, 9, 12))),
+    ],
+)
+def test_a_baseline_is_given_as_an_explainer_takes_it(baseline):
+    image = np.zeros((2, 9, 12))
+    image[:, 4, 3] = 1.0
+    tree = Spots(3, baseline).tree(image)
+    assert np.argwhere(tree.labels == 0).mean(axis=0).tolist() == [4, 3]
+
+
+def test_whole_numbers_and_tensors_are_looked_at_too():
+    torch = pytest.importorskip("torch")
+    image = np.zeros((1, 9, 12), dtype=np.uint16)
+    image[0, 4, 3] = 60_000
+    for each in (image, torch.tensor(image.astype(np.float32))):
+        assert Spots(3, 0).tree(each).labels.max() == 1
+
+
+def test_it_is_not_shifted():
+    template = np.random.default_rng(0).random((1, 16, 16))
+    with pytest.raises(ArgumentError, match="moving the image does not move them"):
+        hshap.Shifted(Spots(4, template), 3)
+    with pytest.raises(ArgumentError, match="spin over several partitions"):
+        hshap.Shifted(hshap.Superpixels.from_labels(np.zeros((4, 4), int)), 3)
+    assert hshap.Shifted(hshap.Superpixels(), 3)
+
+
+def test_many_differences_are_refused():
+    with pytest.raises(ArgumentError, match="pass a larger size"):
+        Spots(1, 0.0)(np.random.default_rng(0).random((1, 200, 200)))
 
 
 def test_it_is_described_in_results():
@@ -102,8 +142,12 @@ def test_it_is_described_in_results():
     ("make", "words"),
     [
         (lambda: Spots(0, 0.0), "size must be at least 1"),
-        (lambda: Spots(4, "template.png"), "baseline"),
-        (lambda: Spots(4, np.zeros((3, 5, 5)))(np.zeros((3, 6, 5))), "pass the image that"),
+        (lambda: Spots(4, "template.png"), "pass an array"),
+        (lambda: Spots(4, np.zeros((3, 5, 5)))(np.zeros((3, 6, 5))), "shape"),
+        (lambda: Spots(4, hshap.Blur(2.0)), "which looks at the image"),
+        (lambda: Spots(4, [0.1, 0.2])(np.zeros((3, 6, 5))), "2 entries"),
+        (lambda: Spots(4, 0.0)(np.full((1, 4, 4), np.nan)), "not finite"),
+        (lambda: Spots(4, 0.0)("picture.png"), "pass"),
         (lambda: Spots(4, 0.0)(np.zeros(5)), "pass (channels"),
         (lambda: Spots(4, np.nan), "finite"),
     ],
@@ -111,6 +155,25 @@ def test_it_is_described_in_results():
 def test_bad_input_is_refused(make, words):
     with pytest.raises(ArgumentError, match=words.replace("(", r"\(")):
         make()
+
+
+class TestAlone:
+    def test_leaves_show_what_they_add_by_themselves(self):
+        image = np.zeros((1, 8))
+        image[0, 1] = image[0, 6] = 1.0
+        found = Explainer(
+            lambda b: b.max(axis=(1, 2)), hshap.Constant(0.0), hshap.Bisection(1)
+        ).explain(image, target=0)
+        assert found.alone()[[1, 6]].tolist() == [1.0, 1.0]
+        assert found.attribution()[[1, 6]].tolist() == [0.5, 0.5]
+        spin = hshap.cycle_spin(
+            Explainer(lambda b: b.max(axis=(1, 2)), hshap.Constant(0.0), hshap.Bisection(1)),
+            image,
+            target=0,
+            shifts=[0, 1],
+        )
+        assert spin.alone().tolist() == found.alone().tolist()
+        assert found.alone(smooth=1.0).sum() == pytest.approx(2.0)
 
 
 class TestSmooth:
@@ -122,7 +185,7 @@ class TestSmooth:
             lambda b: b.sum(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)
         ).explain(image, target=0)
 
-    @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0, 30.0])
+    @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0, 30.0, 1e9])
     def test_the_sum_stays(self, found, sigma):
         smooth = found.attribution(smooth=sigma)
         assert smooth.sum() == pytest.approx(found.attribution().sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def draw() -> Figure:
 def _explained(name: str, example: Example) -> dict[str, tuple[Any, int]]:
     import hshap
     from benchmarks.methods.common import probability
-    from benchmarks.methods.ours import spin_at, tree_of
+    from benchmarks.methods.ours import tree_of
 
     subject = fitted(TASKS[name]().subject(), example)
     baseline = hshap.Fixed(subject.baseline)
@@ -69,7 +70,10 @@ def _explained(name: str, example: Example) -> dict[str, tuple[Any, int]]:
         explainer = hshap.Explainer(subject.model, baseline, partition, search)
         one = explainer.explain(example.image, target=probability)
         found[way] = np.asarray(one.attribution()), one.evaluations
-    spin = spin_at(subject, example.image, BUDGET)
+    half = replace(search, max_evaluations=BUDGET // len(ways))
+    explainer = hshap.Explainer(subject.model, baseline, ways["grid"], half)
+    both = list(ways.values())
+    spin = hshap.cycle_spin(explainer, example.image, target=probability, partitions=both)
     found["spun"] = spin.attribution(), spin.evaluations
     found["spread"] = spin.stability(), spin.evaluations
     return found

@@ -79,6 +79,21 @@ def as_image(name: str, value: Any) -> NDArray[np.floating[Any]]:
     return array
 
 
+def as_pixels(name: str, value: Any) -> NDArray[Any]:
+    """Return numbers `(channels, *grid)` to be looked at; unlike models, that takes whole ones."""
+    array = to_numpy(name, value)
+    if array.ndim < 2 or not array.size:
+        message = f"{name} has shape {array.shape}; pass (channels, *grid), with a pixel at least"
+        raise ArgumentError(message)
+    if array.dtype.kind not in "iubf":
+        message = f"{name} has type {array.dtype}; pass an array of numbers"
+        raise ArgumentError(message)
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        message = f"{name} holds values that are not finite; replace them before it is split"
+        raise ArgumentError(message)
+    return array
+
+
 def as_images(name: str, value: Any) -> NDArray[np.floating[Any]]:
     """Return several images `(count, channels, *grid)`, or say what is wrong with them."""
     array = to_numpy(name, value)

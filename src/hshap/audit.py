@@ -36,8 +36,9 @@ class Audit:
     move the score: 0 if the rule holds, about 1 if parts say nothing alone. `failures` is the share
     of games in which showing more lowered the score, and `fall` the most that it did, as such a
     share too. `bound` is the most that any one dropped part, or anything in it, adds alone if the
-    model is monotone; where `failures` is above 0, it is seen not to be. `carried` is what the
-    found regions carry, as a share of the most that any parts move the score.
+    model is monotone; where `failures` is above 0, it is seen not to be. `carried` is the share of
+    what the image adds to the baseline's score that `attribution()` gives to the found regions; 1
+    if it adds nothing.
 
     `doubt` is the one number to look at: the larger of the gap and of what is not carried.
 
@@ -62,7 +63,10 @@ class Audit:
 
     @property
     def doubt(self) -> float:
-        """How far the explanation is from one to trust: 0 near, 1 far."""
+        """How far the explanation is from one to trust: 0 near, 1 far.
+
+        It does not know of regions that a budget left unsplit; these are in `unfinished`.
+        """
         return max(self.gap, 1.0 - self.carried)
 
     def __str__(self) -> str:
@@ -84,9 +88,15 @@ def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audi
         failures=float((falls > NOISE).mean()),
         fall=float(falls.max()),
         bound=max((bound for _, bound in dropped(games, leaves)), default=0.0),
-        # Where nothing moves the score there is nothing to carry.
-        carried=min(max(found / unit, 0.0), 1.0) if weights.any() else 1.0,
+        carried=_share(found, games[0]),
     )
+
+
+def _share(found: float, root: Game) -> float:
+    """Return the share of what the image adds that was found; 1 if it adds nothing."""
+    if root.total <= NOISE * float(np.abs(root.values).max()):
+        return 1.0
+    return min(max(found / root.total, 0.0), 1.0)
 
 
 def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
@@ -144,7 +154,7 @@ def _rule(gap: float) -> str:
 
 
 def _carried(share: float) -> str:
-    told = f"What was found carries {share:.0%} of the score"
+    told = f"What was found carries {share:.0%} of what the image adds to the score"
     return f"{told}." if 1.0 - share < FAR else f"{told} only; where the rest is from is not shown."
 
 

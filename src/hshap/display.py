@@ -39,7 +39,7 @@ def as_text(explanation: Explanation) -> str:
     if audit.gap >= FAR:
         end += ": parts act together, do not trust it alone"
     elif leaves and audit.doubt >= FAR:
-        end += f": what was found carries only {audit.carried:.0%} of the score"
+        end += f": what was found carries only {audit.carried:.0%} of what the image adds"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"

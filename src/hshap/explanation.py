@@ -142,8 +142,8 @@ class Explanation:
         What falls to parts that were dropped is the residual.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian to smooth the map with; it adds
-        up as before. Where a grid happens to cut says nothing: a quarter of the size of what is
-        sought softens that.
+        up as before. Where a grid happens to cut says nothing: an eighth to a quarter of the size
+        of what is sought softens that.
         """
         return smoothed(self._paint(lambda leaf: self._parts[leaf].share / leaf.size), smooth)
 

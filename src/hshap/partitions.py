@@ -120,6 +120,12 @@ class Shifted:
                 "pass one such as Dyadic(min_size=10)"
             )
             raise ArgumentError(message)
+        if getattr(self.partition, "is_placed", False):
+            message = (
+                f"partition is {checks.shown(self.partition)}, whose regions have their places: "
+                "moving the image does not move them; spin over several partitions instead"
+            )
+            raise ArgumentError(message)
         object.__setattr__(self, "offset", _offset(self.offset))
 
     def __call__(self, image: Any) -> Region:

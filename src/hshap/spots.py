@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hshap import checks
-from hshap.arrays import as_floats, to_numpy
+from hshap.arrays import as_pixels, to_numpy
+from hshap.baselines import Constant, Fixed, Imageless
 from hshap.errors import ArgumentError, require
 from hshap.recipes import recipe
 from hshap.smoothing import gaussian
@@ -24,6 +26,10 @@ LEAST = 0.02
 """Spots differ from the baseline by at least this share of what the one that differs most does."""
 
 
+MOST = 4096
+"""Cells; merging them takes memory by the square of their number."""
+
+
 @recipe
 class Spots:
     """Put cells of a known size where the image differs most from the baseline.
@@ -31,13 +37,15 @@ class Spots:
     What equals the baseline cannot matter: hiding it changes nothing. So if the baseline is a
     picture of the same thing without what is sought (a template, an earlier scan), a few cells
     around the differences are all that need be asked about. `size` is the side of a cell, about
-    that of what is sought; `baseline` is what the explainer hides with: an image, or a number for
-    all pixels. What lies outside of all cells is a region too, halved by place if it matters.
+    that of what is sought (a cell has a pixel in its middle, so of an even size, one more).
+    `baseline` is what the explainer hides with: an image, a number, one for each channel, or a
+    baseline that does not look at the image. What lies outside of all cells is a region too, halved
+    by place if it matters.
 
     >>> template = np.zeros((1, 32, 32))
     >>> image = template.copy()
     >>> image[0, 4, 25] = image[0, 20, 7] = 1.0
-    >>> outside, spots = sorted(Spots(4, template)(image).split(), key=lambda part: -part.size)
+    >>> outside, spots = sorted(Spots(5, template)(image).split(), key=lambda part: -part.size)
     >>> [[int(axis.mean()) for axis in part.index] for part in spots.split()]
     [[4, 25], [20, 7]]
     """
@@ -47,33 +55,38 @@ class Spots:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", checks.integer("size", self.size, minimum=1))
-        object.__setattr__(self, "baseline", as_floats("baseline", self.baseline).copy())
+        object.__setattr__(self, "baseline", _baseline(self.baseline))
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether cells lie where they lie: moving the image would not move the baseline."""
+        return True
 
     def __call__(self, image: Any) -> Region:
         """Return the region of all pixels."""
         tree = self.tree(image)
-        return Segment(
-            tree, tree.root, min_area=1, max_area=(2 * self.size) ** tree.labels.ndim, parts=2
-        ).region()
+        most = math.prod(min(2 * self.size, side) for side in tree.labels.shape)
+        return Segment(tree, tree.root, min_area=1, max_area=most, parts=2).region()
 
     def tree(self, image: Any) -> MergeTree:
         """Return the cells and how they merge: those that lie close first, what is outside last."""
-        pixels = to_numpy("image", image).astype(np.float64)
-        try:
-            hidden = np.broadcast_to(self.baseline, pixels.shape)
-        except ValueError:
-            message = (
-                f"baseline has shape {self.baseline.shape}, but the image has {pixels.shape}; "
-                "pass the image that the explainer hides with"
-            )
-            raise ArgumentError(message) from None
-        if pixels.ndim < 2 or not pixels.size:
-            message = (
-                f"image has shape {pixels.shape}; pass (channels, *grid), with a pixel at least"
-            )
-            raise ArgumentError(message)
-        labels, centres = _cells(np.abs(pixels - hidden).mean(axis=0), self.size)
+        pixels = as_pixels("image", image).astype(np.float64)
+        hidden = self.baseline.still(pixels.shape, pixels.dtype).images
+        labels, centres = _cells(np.abs(pixels - hidden.mean(axis=0)).mean(axis=0), self.size)
         return MergeTree(labels, _merges(centres, outside=int(labels.max()) == len(centres)))
+
+
+def _baseline(given: Any) -> Imageless:
+    """Return a baseline that does not look at the image, as an explainer would take it."""
+    if isinstance(given, Imageless):
+        return given
+    if callable(given):
+        message = (
+            f"baseline is {checks.shown(given)}, which looks at the image; "
+            "pass an image, a number, or Constant, Fixed or Mean"
+        )
+        raise ArgumentError(message)
+    return Constant(given) if to_numpy("baseline", given).ndim < 2 else Fixed(given)
 
 
 def _cells(difference: NDArray[np.float64], size: int) -> tuple[Ints, NDArray[np.intp]]:
@@ -107,6 +120,11 @@ def _apart(
         if taken[tuple(place)]:
             continue
         kept.append(place)
+        if len(kept) > MOST:
+            message = (
+                f"image differs from the baseline in more than {MOST} places; pass a larger size"
+            )
+            raise ArgumentError(message)
         taken[tuple(slice(max(i - reach, 0), i + reach + 1) for i in place.tolist())] = True
     return np.array(kept, dtype=np.intp).reshape(-1, len(shape))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hshap import checks
-from hshap.arrays import to_numpy
+from hshap.arrays import as_pixels, to_numpy
 from hshap.errors import ArgumentError
 from hshap.partitions import AUTO
 from hshap.recipes import recipe
@@ -127,6 +127,11 @@ class Superpixels:
         _refuse_none("merges", merges)
         return cls(min_area=min_area, parts=parts, labels=labels, merges=merges)
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether segments lie where they lie: moving the image would not move them."""
+        return self.labels is not None
+
     def __call__(self, image: Any) -> Region:
         """Return the region of all pixels."""
         tree = self.tree(image)
@@ -142,13 +147,7 @@ class Superpixels:
 
     def tree(self, image: Any) -> MergeTree:
         """Return the segments of an image and how they merge."""
-        # Whole numbers will do here: only models insist on fractions.
-        pixels = to_numpy("image", image)
-        if pixels.ndim < 2 or not pixels.size:
-            message = (
-                f"image has shape {pixels.shape}; pass (channels, *grid), with a pixel at least"
-            )
-            raise ArgumentError(message)
+        pixels = as_pixels("image", image)
         grid = pixels.shape[1:]
         if self.labels is not None and self.labels.shape != grid:
             message = (
@@ -173,9 +172,6 @@ def _refuse_none(name: str, value: Any) -> None:
 def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
     """Return the channels of each pixel `(pixels, channels)`, scaled so that any range will do."""
     values = image.reshape(len(image), -1).T.astype(np.float64)
-    if not np.isfinite(values).all():
-        message = "image holds values that are not finite; replace them before it is segmented"
-        raise ArgumentError(message)
     low, high = float(values.min()), float(values.max())
     if math.isinf(high - low):  # halves of huge values still have a range
         values, low, high = values / 2, low / 2, high / 2

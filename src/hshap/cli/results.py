@@ -189,6 +189,7 @@ def _told(name: str, explanation: Explanation) -> dict[str, Any]:
         "complete": explanation.complete,
         "or_gap": explanation.audit.gap,
         "carried": explanation.audit.carried,
+        "doubt": explanation.audit.doubt,
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,
         "explanation": f"{name}.npz",
