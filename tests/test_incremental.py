@@ -31,11 +31,14 @@ from hshap import (
 from hshap.network import Network
 from hshap.patches import Patch
 
+# The very module that is used: pytest may have imported it a second time.
+MODULE = sys.modules["hshap.differences"]
+
 
 @pytest.fixture(autouse=True)
 def at_any_price(monkeypatch):
     """Set up at once and try everything, which runs as short as these would never pay for."""
-    module = sys.modules[Incremental.__module__]
+    module = MODULE
     monkeypatch.setattr(module, "SETUP", 0.0)
     monkeypatch.setattr(module, "ODDS", 1e9)
 
@@ -462,8 +465,8 @@ class TestShortRuns:
 
     @pytest.fixture(autouse=True)
     def at_its_price(self, monkeypatch):
-        monkeypatch.setattr(sys.modules[Incremental.__module__], "SETUP", 10.0)
-        monkeypatch.setattr(sys.modules[Incremental.__module__], "ODDS", 0.1)
+        monkeypatch.setattr(MODULE, "SETUP", 10.0)
+        monkeypatch.setattr(MODULE, "ODDS", 0.1)
 
     def test_nothing_is_set_up_that_would_not_pay(self, monkeypatch):
         def traced(_):
@@ -473,7 +476,7 @@ class TestShortRuns:
         same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
 
     def test_it_is_once_enough_was_spent(self, monkeypatch):
-        module = sys.modules[Incremental.__module__]
+        module = MODULE
         monkeypatch.setattr(module, "SETUP", 1e-9)
         made = []
         anchors = Network.anchors
@@ -488,7 +491,7 @@ class TestShortRuns:
         assert made
 
     def test_what_is_lost_is_bounded(self):
-        ledger = sys.modules[Incremental.__module__]._Ledger()
+        ledger = MODULE._Ledger()
         assert not ledger.allows(0.1)
         ledger.add(whole=2.0, spent=2.0)
         assert ledger.allows(0.1)

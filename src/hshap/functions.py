@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as f
 
 from hshap.layers import (
@@ -69,7 +69,8 @@ def function_rule(
     """Return the rule of a function or method call; `spatial` says which arguments are patches."""
     if target in TOGETHER:
         fits = len(args) == 2 and not options and _elementwise(args, spatial)
-        return _together(TOGETHER[target], alone=sum(spatial) == 1) if fits else None
+        numbers = any(isinstance(arg, (int, float)) for arg in args)
+        return _together(TOGETHER[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
         return Rule(_concatenation) if fits else None
@@ -83,10 +84,8 @@ def function_rule(
 
 def _rule_of_one(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
     """Return the rule of a call whose other arguments are all known before the network runs."""
-    if target in POINTWISE_FUNCTIONS:
-        return pointwise(lambda data: target(data, *args, **options))
-    if target in POINTWISE_METHODS:
-        return pointwise(lambda data: getattr(data, target)(*args, **options))
+    if target in POINTWISE_FUNCTIONS or target in POINTWISE_METHODS:
+        return _pointwise(target, args, options)
     if target in CONVOLVE:
         return _functional_convolution(target, args, options)
     # The order of further options differs between functions and layers.
@@ -100,6 +99,17 @@ def _rule_of_one(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -
     return makers[target](*args, **options) if target in makers else None
 
 
+def _pointwise(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
+    """Return the rule of a call on each number by itself, unless places are given other numbers."""
+    if any(isinstance(value, torch.Tensor) and value.ndim for value in (*args, *options.values())):
+        return None
+    # By position, no other argument is a truth value: `f.relu(x, True)`.
+    in_place = target == "relu_" or options.get("inplace", False) or any(v is True for v in args)
+    if isinstance(target, str):
+        return pointwise(lambda d: getattr(d, target)(*args, **options), in_place=in_place)
+    return pointwise(lambda data: target(data, *args, **options), in_place=in_place)
+
+
 def _interpolation(
     size: Any = None,
     scale_factor: Any = None,
@@ -107,14 +117,18 @@ def _interpolation(
     align_corners: Any = None,
     **more: Any,
 ) -> Rule | None:
-    del size, scale_factor  # whatever is asked for, the anchor has it
-    return None if any(more.values()) else upsampling(mode, align=align_corners)
+    del size  # whatever is asked for, the anchor has it
+    if any(more.values()) or isinstance(scale_factor, fx.Node):
+        return None
+    return upsampling(mode, align=align_corners, factor=scale_factor)
 
 
 def _known(values: Sequence[Any]) -> bool:
     """Tell whether all are known before the network runs."""
     return all(
-        value is None or isinstance(value, (int, float, str, tuple, list, torch.Tensor))
+        _known(value)
+        if isinstance(value, (tuple, list))
+        else value is None or isinstance(value, (int, float, str, torch.Tensor))
         for value in values
     )
 
@@ -146,11 +160,13 @@ def _functional_mean(
     dim: Any = None,
     keepdim: Any = None,
     dtype: Any = None,
+    axis: Any = None,
 ) -> Rule | None:
     del keepdim  # the anchor has the axes that are kept
-    if dtype or dim is None:
+    given = axis if dim is None else dim
+    if dtype or given is None:
         return None
-    over = several(dim, 1)
+    over = several(given, 1)
 
     def rule(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor | None:
         axes = args[0].data.ndim
@@ -161,8 +177,11 @@ def _functional_mean(
 
 
 def _together(act: Callable[[Any, Any], Any], *, alone: bool) -> Rule:
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
+    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
         patches = [arg for arg in args if isinstance(arg, Patch)]
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not all(_everywhere(tensor, len(patches[0].size)) for tensor in tensors):
+            return None
         same = iter(joined(patches))
         placed = [next(same) if isinstance(arg, Patch) else arg for arg in args]
         values = [arg.data if isinstance(arg, Patch) else arg for arg in placed]
@@ -174,15 +193,16 @@ def _together(act: Callable[[Any, Any], Any], *, alone: bool) -> Rule:
 
 
 def _elementwise(args: Sequence[Any], spatial: Sequence[bool]) -> bool:
-    """Tell whether everything but patches is the same at every place."""
-    return all(known or _everywhere(arg) for arg, known in zip(args, spatial, strict=True))
+    """Tell whether everything but patches is a number or a constant."""
+    return all(
+        known or isinstance(arg, (int, float, torch.Tensor))
+        for arg, known in zip(args, spatial, strict=True)
+    )
 
 
-def _everywhere(value: Any) -> bool:
-    """Tell whether a value is a number, or one for each channel as in `(1, channels, 1, 1)`."""
-    if isinstance(value, torch.Tensor):
-        return value.ndim == 0 or (value.ndim > 2 and set(value.shape[-(value.ndim - 2) :]) == {1})
-    return isinstance(value, (int, float))
+def _everywhere(value: torch.Tensor, axes: int) -> bool:
+    """Tell whether a constant is the same at every place, as `(1, channels, 1, 1)` is."""
+    return value.ndim == 0 or (value.ndim > axes and set(value.shape[-axes:]) == {1})
 
 
 def _concatenation(args: Sequence[Any], anchor: torch.Tensor) -> Patch:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as f
 
 from hshap.patches import Patch, Reach, enlarged, moved
+from hshap.steps import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,10 +35,8 @@ class Rule:
     ends_space: bool = False
 
 
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 POINTWISE = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
     nn.Dropout,
     nn.Dropout1d,
     nn.Dropout2d,
@@ -84,28 +83,36 @@ MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 def module_rule(module: nn.Module) -> Rule | None:
     """Return the rule of a layer, if there is one."""
     makers: dict[Any, Callable[[Any], Rule | None]] = {
-        **dict.fromkeys(POINTWISE, pointwise),
+        **dict.fromkeys((*NORMS, *POINTWISE), _pointwise),
         **dict.fromkeys(CONVOLUTIONS, convolution),
         **dict.fromkeys(MAX_POOLS, _max_pool),
         **dict.fromkeys(AVERAGE_POOLS, _average_pool),
         **dict.fromkeys(MEANS, _global_mean),
         **dict.fromkeys(PADDINGS, _padded),
-        nn.Upsample: lambda module: upsampling(module.mode, align=module.align_corners),
+        nn.Upsample: lambda module: upsampling(
+            module.mode, align=module.align_corners, factor=module.scale_factor
+        ),
         nn.UpsamplingNearest2d: lambda _: upsampling("nearest"),
     }
     # By the very type: a subclass may do anything.
-    maker = makers.get(type(module))
+    maker = makers.get(type(module)) if is_plain(module) else None
     return None if maker is None else maker(module)
 
 
-def pointwise(act: Callable[[Any], Any]) -> Rule:
+def _pointwise(module: Any) -> Rule | None:
+    # Without statistics of its own, a batch norm takes those of all places.
+    if isinstance(module, NORMS) and module.running_mean is None:
+        return None
+    return pointwise(module, in_place=getattr(module, "inplace", False))
+
+
+def pointwise(act: Callable[[Any], Any], *, in_place: bool = False) -> Rule:
     """Return the rule of what is done to each number by itself."""
 
     def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
-        # A copy where the layer works in place: others may read the patch too.
+        # A copy where it works in place: others may read the patch too.
         patch = args[0]
-        data = patch.data.clone() if getattr(act, "inplace", False) else patch.data
-        return Patch(act(data), patch.starts, anchor)
+        return Patch(act(patch.data.clone() if in_place else patch.data), patch.starts, anchor)
 
     return Rule(rule, looks_around=False)
 
@@ -145,7 +152,7 @@ def padding(
             return None
         return moved(patch, (0,) * (axes - len(before)) + before, anchor)
 
-    return Rule(rule, looks_around=False)
+    return Rule(rule)
 
 
 def _padding(module: Any) -> tuple[int, ...]:
@@ -194,14 +201,14 @@ def _average_pool(module: Any) -> Rule | None:
 
 
 def mean(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor:
-    """Return the anchor's mean, moved by what the patches add to it."""
+    """Return the anchor's mean, moved by what the patches add to it: in double, for they cancel."""
     patch = args[0]
     axes = tuple(range(2, patch.data.ndim))
     before = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
     old = before.window(patch.starts, patch.size)
-    by = (patch.data.double() - old.double()).sum(axes) / prod(patch.grid)
-    by = by.reshape(len(by), *anchor.shape[1:])
-    return (anchor.double() + by).to(anchor.dtype)
+    by = (patch.data.double() - old.double()).sum(axes)
+    total = (patch.anchor.double().sum(axes) + by) / prod(patch.grid)
+    return total.reshape(len(by), *anchor.shape[1:]).to(anchor.dtype)
 
 
 def _global_mean(module: Any) -> Rule | None:
@@ -209,10 +216,12 @@ def _global_mean(module: Any) -> Rule | None:
     return Rule(mean, ends_space=True) if single else None
 
 
-def upsampling(mode: str, *, align: bool | None = None) -> Rule | None:
+def upsampling(mode: str, *, align: bool | None = None, factor: Any = None) -> Rule | None:
     """Return the rule of making every pixel a whole number of pixels."""
     linear = mode in {"linear", "bilinear", "trilinear"} and not align
-    if mode != "nearest" and not linear:
+    # Of 2.1, torch takes the very factor, even where sizes come out as with 2.
+    whole = factor is None or all(float(times).is_integer() for times in several(factor, 1))
+    if (mode != "nearest" and not linear) or not whole:
         return None
 
     def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:

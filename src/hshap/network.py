@@ -16,8 +16,10 @@ from hshap.patches import Patch
 from hshap.steps import (
     Step,
     folded,
+    is_plain,
     overwritten,
     read_after,
+    traceable,
     watched,
     with_last_reads,
     works_in_place,
@@ -33,6 +35,41 @@ class TooLargeError(Exception):
     """Activations take more memory than they may."""
 
 
+class OverwrittenError(Exception):
+    """A step reads what another has written over, by whatever name."""
+
+
+class _Writes:
+    """How often each tensor was written to, which torch counts, by whatever name it was."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._seen = {name: _writes(value) for name, value in values.items()}
+        self._held: list[tuple[torch.Tensor, int]] = []
+
+    def note(self, name: str, value: torch.Tensor, kept: torch.Tensor) -> None:
+        self._seen[name] = _writes(value)
+        if kept.device.type != "meta":
+            self._held.append((kept, _writes(kept)))
+
+    def check(self, read: Any, values: dict[str, Any]) -> None:
+        """Refuse to read what was written over since it was made."""
+
+        def one(node: fx.Node) -> None:
+            if node.name in self._seen and _writes(values[node.name]) != self._seen[node.name]:
+                raise OverwrittenError
+
+        map_arg(read, one)
+
+    def check_kept(self) -> None:
+        """Refuse what was written over though it is kept."""
+        if any(_writes(tensor) != version for tensor, version in self._held):
+            raise OverwrittenError
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    return tensor._version  # noqa: SLF001, torch's own count has no public name
+
+
 class Network:
     """A traced module.
 
@@ -45,15 +82,18 @@ class Network:
         self.steps: list[Step] = []
         self._input, self._output = "", None
         self._fresh: set[fx.Node] = set()  # whose patches are made anew, not an argument's
+        if not is_plain(module):
+            self.reason = "it has hooks, or a forward of its own, which tracing does not see"
+            return
         try:
-            traced = folded(fx.symbolic_trace(module))
+            traced = folded(fx.symbolic_trace(traceable(module)))
+            spatial: dict[fx.Node, bool] = {}
+            constants: dict[fx.Node, Any] = {}
+            for node in traced.graph.nodes:
+                self._add(traced, node, spatial, constants)
         except Exception as error:  # noqa: BLE001, tracing runs the user's code, which may do anything
             self.reason = f"it cannot be traced ({type(error).__name__}: {error})"
             return
-        spatial: dict[fx.Node, bool] = {}
-        constants: dict[fx.Node, Any] = {}
-        for node in traced.graph.nodes:
-            self._add(traced, node, spatial, constants)
         self.steps = with_last_reads(self.steps, self._output)
         self.watched, self._overwritten = watched(self.steps), overwritten(self.steps)
         if not any(step.rule for step in self.steps):
@@ -105,19 +145,29 @@ class Network:
     ) -> tuple[Anchors, torch.Tensor]:
         """Return the activations of one input `(1, *image)` that patches look at, and its output.
 
-        Of the others only the shape is kept. More than `max_bytes` raise `TooLargeError`.
+        Of the others only the shape is kept. More than `max_bytes` raise `TooLargeError`. Where it
+        reads what it has written over, `OverwrittenError` is raised: patches do not do that.
         """
+        with torch.inference_mode(mode=False), torch.no_grad():  # where tensors count their writes
+            return self._anchors(image, max_bytes)
+
+    def _anchors(self, image: torch.Tensor, max_bytes: int | None) -> tuple[Anchors, torch.Tensor]:
         values: dict[str, Any] = {self._input: image.clone()}
         kept: Anchors = {self._input: image}
+        writes = _Writes(values)
         for step in self.steps:
+            writes.check((step.args, step.options), values)
             value = step.act(*_filled(step.args, values), **_filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
                 kept[step.name] = self._kept(step.name, value)
+                writes.note(step.name, value, kept[step.name])
                 if max_bytes is not None and size_of(kept) > max_bytes:
                     raise TooLargeError
             for name in step.last:
                 del values[name]
+        writes.check(self._output, values)
+        writes.check_kept()
         return kept, _filled(self._output, values)
 
     def _kept(self, name: str, value: torch.Tensor) -> torch.Tensor:
@@ -168,8 +218,8 @@ def _patched(step: Step, args: Any, anchors: Anchors) -> Any:
 
 def size_of(anchors: Anchors) -> int:
     """Return how many bytes of memory activations take; some share it under two names."""
-    real = (tensor for tensor in anchors.values() if tensor.device.type != "meta")
-    return sum({t.data_ptr(): t.numel() * t.element_size() for t in real}.values())
+    real = (t.untyped_storage() for t in anchors.values() if t.device.type != "meta")
+    return sum({storage.data_ptr(): storage.nbytes() for storage in real}.values())
 
 
 def _share(value: Any) -> tuple[str, float]:

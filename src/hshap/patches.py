@@ -131,12 +131,13 @@ class Reach:
         for start in patch.starts:
             axes = zip(
                 self._touched(start, patch.size, grid),
-                *(start, patch.size, patch.grid, grid, self.kernel, self.dilation),
+                *(start, patch.size, patch.grid, grid, self.kernel, self.dilation, self.padding),
                 strict=True,
             )
             span: list[tuple[int, int]] = []
-            for (low, high), a, n, most, outputs, k, d in axes:
-                first, last = a < d * (k - 1), a + n > most - d * (k - 1)
+            for (low, high), a, n, most, outputs, k, d, p in axes:
+                near = max(d * (k - 1), p + 1)  # mirrored, the pixel at `p` is shown too
+                first, last = a < near, a + n > most - near
                 everything = around and (first or last)
                 span.append(
                     (0 if first or everything else low, outputs if last or everything else high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,20 @@ class Step:
     last: tuple[str, ...] = ()  # values that no later step reads
 
 
+def is_plain(module: nn.Module) -> bool:
+    """Tell whether calling a module does what its type says: no hooks, no forward of its own."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    return "forward" not in vars(module) and not any(getattr(module, name) for name in hooks)
+
+
+def traceable(module: nn.Module) -> nn.Module:
+    """Return a copy that shares the parameters: tracing runs the user's code, which may set things.
+
+    Buffers are copied, since that code may write to them.
+    """
+    return copy.deepcopy(module, {id(own): own for own in module.parameters()})
+
+
 def folded(traced: fx.GraphModule) -> fx.GraphModule:
     """Put every batch norm that only follows a convolution into that convolution's weights."""
     modules: dict[str, Any] = dict(traced.named_modules())
@@ -45,7 +60,8 @@ def folded(traced: fx.GraphModule) -> fx.GraphModule:
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
             continue
         first, norm = modules[str(before.target)], modules[str(node.target)]
-        if (type(first), type(norm)) in FOLDED and norm.running_mean is not None:
+        known = (type(first), type(norm)) in FOLDED and norm.running_mean is not None
+        if known and is_plain(first) and is_plain(norm):
             name = f"{before.target}_folded_{node.name}"
             modules[name] = fuse_conv_bn_eval(first, norm)
             traced.add_submodule(name, modules[name])
@@ -96,7 +112,7 @@ def overwritten(steps: Sequence[Step]) -> dict[str, int]:
     found: dict[str, int] = {}
     for number, step in enumerate(steps):
         if step.in_place and step.args and isinstance(step.args[0], fx.Node):
-            found[step.args[0].name] = number
+            found.setdefault(step.args[0].name, number)
     return found
 
 

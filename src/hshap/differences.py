@@ -1,0 +1,364 @@
+"""The work of `Incremental`: which rows differ where, from what, and whether that pays."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap.evaluators import Inputs
+from hshap.models import as_scores
+from hshap.regions import blocks, mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.canvas import Array, Row
+    from hshap.evaluators import BatchedSession
+    from hshap.incremental import Incremental
+    from hshap.network import Network
+
+ROWS = 64  # that are scored together, if their rectangles are small
+PIXELS = 2**20  # of all rectangles together: activations should stay in the cache
+ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
+WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
+QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
+SETUP = 5e-4  # seconds for each of a network's modules: about what tracing takes
+ODDS = 0.1  # of what whole inputs would have taken: what setting up and trying may cost besides
+CLOSE = 1e-4  # of the largest score: what differs more is not the same
+
+
+@dataclass(frozen=True, eq=False)
+class _Anchor:
+    """An input whose activations are known."""
+
+    network: Network
+    input: Array  # kept, so that nothing else can have its identity
+    tensor: Any
+    activations: dict[str, Any]
+    output: NDArray[np.float64]
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        from hshap.network import size_of  # noqa: PLC0415, torch is an optional dependency
+
+        return size_of(self.activations)
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """The input that a row differs from, and the rectangle in which it does."""
+
+    anchor: Array
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+@dataclass
+class _Ledger:
+    """What whole inputs would have taken so far, and what has been spent beyond that, in seconds.
+
+    A short run of a quick network is over before setting up has paid; this bounds what it costs.
+    """
+
+    whole: float = 0.0
+    beyond: float = 0.0
+
+    def add(self, whole: float, spent: float) -> None:
+        self.whole += whole
+        self.beyond += spent - whole
+
+    def allows(self, cost: float) -> bool:
+        return self.beyond + cost <= ODDS * self.whole
+
+
+class IncrementalSession:
+    """Sorts rows by what they differ from and in which rectangle, and runs each sort at once."""
+
+    def __init__(self, settings: Incremental, model: Any, dense: BatchedSession) -> None:
+        self._model, self._dense, self._max_memory = model, dense, settings.max_memory
+        self._channels_last, self._batch_size = settings.channels_last, settings.batch_size
+        self._setup = SETUP * sum(1 for _ in model.modules())
+        self._network: Network | None = None
+        self._anchors: dict[int, _Anchor] = {}
+        self._slow: set[Any] = set()
+        self._measured: set[Any] = set()
+        self._paces: dict[tuple[int, ...], float] = {}  # seconds for one of many whole inputs
+        self._ledger = _Ledger()
+        self._checked = False
+        self._epsilon = _epsilon(model)
+        self._canvas: Inputs | None = None
+        self.reason = ""
+
+    def put(self, array: NDArray[Any]) -> Array:
+        return self._dense.put(array)
+
+    def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
+        return self._dense.capacity(shape, itemsize) if self.reason else self._batch_size or ROWS
+
+    def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        if self.reason:
+            return self._dense_scores(rows)
+        found: dict[int, NDArray[np.float64]] = {}
+        groups: defaultdict[Any, list[int]] = defaultdict(list)
+        places: dict[int, _Place | None] = {}
+        # Whole images first, before the memory they need is taken by what is kept of the baseline.
+        for number, row in sorted(enumerate(rows), key=lambda each: not _is_whole(each[1])):
+            place = places[number] = self._differs(row)
+            if place is None and _is_whole(row):
+                (found[number],) = self._dense_scores([row])
+            else:
+                groups[None if place is None else (id(place.anchor), place.size)].append(number)
+        # One anchor after another, so that few are needed at once; what is empty after the rest,
+        # which was checked by then.
+        for _, numbers in sorted(groups.items(), key=_by_anchor):
+            scores = self._scores(places[numbers[0]], [(rows[n], places[n]) for n in numbers])
+            found.update(zip(numbers, scores, strict=True))
+        if self.reason:  # found only now: what came before may be wrong
+            return self._dense_scores(rows)
+        return np.stack([found[number] for number in range(len(rows))])
+
+    def _scores(
+        self, first: _Place | None, placed: Sequence[tuple[Row, _Place | None]]
+    ) -> Iterable[NDArray[np.float64]]:
+        """Score rows that differ from one anchor in rectangles of one size."""
+        rows = [row for row, _ in placed]
+        anchor = None if first is None else self._anchor(first.anchor)
+        if anchor is None or first is None:
+            return self._dense_scores(rows)
+        if not prod(first.size) and self._checked:
+            self._ledger.add(len(rows) * self._pace(rows[0], anchor), 0.0)
+            return [anchor.output] * len(rows)
+        if not prod(first.size) or not self._pays(anchor, rows, first.size):
+            return self._dense_scores(rows)
+        starts = [place.start for _, place in placed if place is not None]
+        try:
+            return self._in_parts(anchor, rows, starts, first.size)
+        except Exception as error:  # noqa: BLE001, a rule may meet what it was not made for
+            self._give_up(f"a part of an input failed ({type(error).__name__}: {error})")
+            return self._dense_scores(rows)
+
+    def _pays(self, anchor: _Anchor, rows: Sequence[Row], size: tuple[int, ...]) -> bool:
+        """Tell whether rectangles of a size are quicker than whole inputs, or may be tried."""
+        key = rows[0].canvas.shape, size
+        quick = self._pace(rows[0], anchor) < QUICK
+        barred = quick and key not in self._measured and not self._ledger.allows(0.0)
+        return key not in self._slow and not barred and not self._unknown(anchor, rows)
+
+    def _in_parts(
+        self,
+        anchor: _Anchor,
+        rows: Sequence[Row],
+        starts: Sequence[tuple[int, ...]],
+        size: tuple[int, ...],
+    ) -> NDArray[np.float64]:
+        key, whole = (rows[0].canvas.shape, size), self._pace(rows[0], anchor)
+        few = max(1, min(len(rows), self._batch_size or len(rows), PIXELS // prod(size)))
+        parts: list[NDArray[np.float64]] = []
+        for first in range(0, len(rows), few):
+            some = slice(first, first + few)
+            begun = time.perf_counter()
+            parts.append(self._patched(anchor, rows[some], starts[some], size))
+            spent, count = time.perf_counter() - begun, len(parts[-1])
+            self._ledger.add(count * whole, spent)
+            # The second time, since the first also sets things up.
+            if key in self._measured and spent > count * whole:
+                self._slow.add(key)
+            self._measured.add(key)
+            if not self._checked:
+                self._check(rows[first], parts[-1][0])
+        return np.concatenate(parts)
+
+    def _check(self, row: Row, found: NDArray[np.float64]) -> None:
+        """Run an input as a whole too, once a run: a trace may differ from the module itself."""
+        self._checked = True
+        (expected,) = self._dense_scores([row])
+        close = max(CLOSE, 8 * self._epsilon) * float(np.abs(expected).max(initial=1e-6))
+        if float(np.abs(found - expected).max(initial=0.0)) > close:
+            self._give_up("what is computed in part differs from what it computes as a whole")
+
+    def _pace(self, row: Row, anchor: _Anchor) -> float:
+        """Return the seconds that a whole input takes."""
+        return self._paces.get(row.canvas.shape) or anchor.seconds
+
+    def _unknown(self, anchor: _Anchor, rows: Sequence[Row]) -> bool:
+        """Tell whether whole inputs should be run once, to learn how fast that is."""
+        shape = rows[0].canvas.shape
+        return anchor.seconds < QUICK and len(rows) > 1 and shape not in self._paces
+
+    def _patched(
+        self,
+        anchor: _Anchor,
+        rows: Sequence[Row],
+        starts: Sequence[tuple[int, ...]],
+        size: tuple[int, ...],
+    ) -> NDArray[np.float64]:
+        import torch  # noqa: PLC0415, an optional dependency
+
+        from hshap.patches import Patch, room  # noqa: PLC0415
+
+        with torch.inference_mode():
+            whole = anchor.tensor
+            data = room(whole, (len(rows), whole.shape[1], *size))
+            for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
+                spans = (slice(a, a + n) for a, n in zip(start, size, strict=True))
+                data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
+            outputs = anchor.network.run(Patch(data, tuple(starts), whole), anchor.activations)
+        return as_scores(outputs, len(rows))
+
+    def _painted(self, row: Row) -> Array:
+        image, shape = row.canvas.image, row.canvas.shape
+        if self._canvas is None or not self._canvas.fit(shape, image.dtype, 1):
+            self._canvas = Inputs(self._dense.inputs(1, shape, image.dtype), shape, image.dtype, 1)
+        self._canvas.paint(0, row)
+        return self._canvas.array[0]
+
+    def _dense_scores(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        canvas = rows[0].canvas
+        few = self._dense.capacity(canvas.shape, canvas.image.dtype.itemsize)
+        parts: list[NDArray[np.float64]] = []
+        for first in range(0, len(rows), few):
+            begun = time.perf_counter()
+            parts.append(self._dense.score(rows[first : first + few]))
+            spent = time.perf_counter() - begun
+            self._ledger.add(spent, spent)
+            pace = spent / len(parts[-1])
+            if len(parts[-1]) > 1:
+                self._paces[canvas.shape] = min(pace, self._paces.get(canvas.shape, pace))
+        return np.concatenate(parts)
+
+    def _differs(self, row: Row) -> _Place | None:
+        """Return the best anchor and the rectangle in which the row differs from it, if any."""
+        grid = row.canvas.grid
+        if not self._ready():
+            return None
+        shown = _around([bounds for region in row.kept for bounds in blocks(region, grid)], grid)
+        under = row.canvas.stand_ins(row.kept, row.draw)
+        if not row.canvas.is_still:
+            self._give_up("what the baseline shows depends on what is kept")
+            return None
+        if prod(shown[1]) <= prod(grid) / 2:
+            return _Place(under, *shown)
+        away = _around(_bounds(~mask(row.kept, grid)), grid)
+        if not prod(away[1]) and id(row.canvas.image) not in self._anchors:
+            return None  # the image itself: its activations may never be needed
+        hides = prod(away[1]) < prod(shown[1])
+        place = _Place(row.canvas.image, *away) if hides else _Place(under, *shown)
+        return place if prod(place.size) <= WORTH * prod(grid) else None
+
+    def _ready(self) -> bool:
+        """Tell whether the network is traced, which is done as soon as it may pay."""
+        if self._network is None and not self.reason and self._ledger.allows(self._setup):
+            from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
+
+            begun = time.perf_counter()
+            self._network = Network(self._model)
+            self._ledger.add(0.0, time.perf_counter() - begun)
+            if self._network.reason:
+                self._give_up(self._network.reason)
+        return self._network is not None and not self.reason
+
+    def _anchor(self, whole: Array) -> _Anchor | None:
+        found = self._anchors.pop(id(whole), None)
+        if found is None:
+            pace = self._paces.get(whole.shape, QUICK)
+            if self._network is None or (pace < QUICK and not self._ledger.allows(pace)):
+                return None
+            found = self._made(self._network, whole)
+            if found is None:
+                return None
+        spent = found.bytes + sum(anchor.bytes for anchor in self._anchors.values())
+        # What was not asked for longest goes first: the baseline is asked for by every image.
+        while spent > self._max_memory:
+            spent -= self._anchors.pop(next(iter(self._anchors))).bytes
+        self._anchors[id(whole)] = found
+        return found
+
+    def _give_up(self, reason: str) -> None:
+        """Run whole inputs from now on, and say why."""
+        if not self.reason:
+            message = f"Incremental runs every input as a whole: {reason}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        self.reason = reason
+
+    def _made(self, network: Network, whole: Array) -> _Anchor | None:
+        from hshap.network import OverwrittenError, TooLargeError  # noqa: PLC0415
+
+        begun = time.perf_counter()
+        tensor = self._tensor(whole)
+        try:
+            activations, output = network.anchors(tensor, self._max_memory)
+            scores = as_scores(output, 1)[0]
+        except TooLargeError:
+            self._give_up(f"activations take more than max_memory={self._max_memory} bytes")
+            return None
+        except OverwrittenError:
+            self._give_up("it reads what it has overwritten in place")
+            return None
+        except Exception as error:  # noqa: BLE001, step by step may fail where the whole does not
+            self._give_up(f"step by step it failed ({type(error).__name__}: {error})")
+            return None
+        seconds = time.perf_counter() - begun
+        self._ledger.add(0.0, seconds)
+        return _Anchor(network, whole, tensor, activations, scores, seconds)
+
+    def _tensor(self, whole: Array) -> Any:
+        import torch  # noqa: PLC0415, an optional dependency
+
+        with warnings.catch_warnings():
+            # That the array is read-only: nothing writes to what is kept of it.
+            warnings.simplefilter("ignore", UserWarning)
+            tensor = torch.from_numpy(whole) if isinstance(whole, np.ndarray) else whole
+        last = self._channels_last and tensor.ndim == 3
+        layout = torch.channels_last if last else torch.contiguous_format
+        return tensor[None].contiguous(memory_format=layout)
+
+
+def _by_anchor(group: tuple[Any, list[int]]) -> tuple[bool, int, int]:
+    """Sort by anchor, and what equals one last."""
+    key = group[0]
+    return (False, 0, 0) if key is None else (not prod(key[1]), key[0], group[1][0])
+
+
+def _epsilon(model: Any) -> float:
+    """Return the precision of a module's numbers."""
+    import torch  # noqa: PLC0415, an optional dependency
+
+    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    return max((torch.finfo(kind).eps for kind in kinds), default=0.0)
+
+
+def _is_whole(row: Row) -> bool:
+    return row.kept == (row.canvas.root,)
+
+
+def _bounds(inside: NDArray[np.bool_]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the box around what is True, if anything is."""
+    places = np.nonzero(inside)
+    if not places[0].size:
+        return []
+    return [(tuple(int(a.min()) for a in places), tuple(int(a.max()) + 1 for a in places))]
+
+
+def _around(
+    bounds: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], grid: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return start and size of the rectangle around all, its sides rounded up."""
+    if not bounds:
+        return (0,) * len(grid), (0,) * len(grid)
+    low = [min(axis) for axis in zip(*(start for start, _ in bounds), strict=True)]
+    high = [max(axis) for axis in zip(*(stop for _, stop in bounds), strict=True)]
+    size = tuple(
+        int(min(n, -(-(b - a) // ROUNDED) * ROUNDED))
+        for a, b, n in zip(low, high, grid, strict=True)
+    )
+    start = tuple(int(min(a, n - m)) for a, m, n in zip(low, size, grid, strict=True))
+    return start, size
