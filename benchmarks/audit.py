@@ -50,11 +50,35 @@ def run() -> None:
     """Train what is not trained yet, explain, and write the figures."""
     torch.set_num_threads(2)
     rows = [row for case in CASES for row in _explained(case)]
-    content = {"task": "audit", **provenance(), "versions": versions(), **summed_up(rows)}
-    path = RESULTS / "audit" / "summary.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content | {"rows": rows}, indent=1) + "\n")
-    print(json.dumps(content, indent=1))
+    folder = RESULTS / "audit"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"task": "audit", **provenance(), "versions": versions(), "rows": rows}
+    (folder / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / "table.md").write_text(table(content))
+    print(table(content))
+
+
+def table(content: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
+    made = summed_up(content["rows"])
+    columns = ("images", "bad", "empty", "iou", "gap", "doubt")
+    lines = [
+        "| network | images | IoU below 0.3 | nothing found | IoU, median | gap | doubt |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in made["by"].items():
+        cells = (f"{one[c]:.2f}" if isinstance(one[c], float) else str(one[c]) for c in columns)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", "| AUROC for IoU below 0.3 | of | |", "|---|---|---|"]
+    bad, found = made["bad_where_something_was_found"]
+    for name, of in (
+        ("auroc", "doubt, all explanations"),
+        ("auroc_where_something_was_found", f"doubt, where something was found ({bad} of {found})"),
+        ("auroc_of_the_gap_alone", "the gap alone, all explanations"),
+    ):
+        area, low, high = made[name]
+        lines.append(f"| {area:.2f} | {of} | [{low:.2f}, {high:.2f}] |")
+    return "\n".join(lines) + f"\n\nCommit {content['commit']}, {content['date']}.\n"
 
 
 def summed_up(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -107,9 +107,14 @@ def filled(text: str) -> str:
 
 def _block(match: re.Match[str]) -> str:
     what, options = match["what"], match["options"].split()
-    content = {"table": _task_table, "claims": _claims, "models": _models, "budgets": _budgets}[
-        what
-    ](*options)
+    makers = {
+        "table": _task_table,
+        "claims": _claims,
+        "models": _models,
+        "budgets": _budgets,
+        "file": _file,
+    }
+    content = makers[what](*options)
     return f"<!-- {' '.join([what, *options])} -->\n{content}\n<!-- end -->"
 
 
@@ -124,6 +129,12 @@ def _budgets(task: str) -> str:
     if not (results.folder(task) / "rows.csv.gz").exists():
         return f"Not run yet: `benchmarks/run {task}`."
     return budgets.table(results.read_rows(task))
+
+
+def _file(name: str) -> str:
+    """Return the table of a command that makes one."""
+    path = RESULTS / name / "table.md"
+    return path.read_text().strip() if path.exists() else f"Not run yet: `benchmarks/run {name}`."
 
 
 def _measures(methods: dict[str, Any], columns: dict[str, str]) -> str:
