@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hshap.search import Steps
 
 EVALUATIONS = (8, 40, 200)
-TURNS = 5
+TURNS = 3
 
 
 def short(name: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROWS = 64  # that are scored together, if their rectangles are small
 PIXELS = 2**20  # of all rectangles together: activations should stay in the cache
 ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
+SMALL = 2**17  # pixels: of images up to here, whole ones go together until setting up pays
 WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
 QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
 SETUP = 5e-4  # seconds for each of a network's modules: about what tracing takes
@@ -105,18 +106,18 @@ class IncrementalSession:
         return self._dense.capacity(shape, itemsize) if self.reason else self._batch_size or ROWS
 
     def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        if self.reason:
+        if not self._ready() and (self.reason or prod(rows[0].canvas.grid) <= SMALL):
             return self._dense_scores(rows)
         found: dict[int, NDArray[np.float64]] = {}
-        groups: defaultdict[Any, list[int]] = defaultdict(list)
-        places: dict[int, _Place | None] = {}
         # Whole images first, before the memory they need is taken by what is kept of the baseline.
-        for number, row in sorted(enumerate(rows), key=lambda each: not _is_whole(each[1])):
-            place = places[number] = self._differs(row)
-            if place is None and _is_whole(row):
-                (found[number],) = self._dense_scores([row])
-            else:
-                groups[None if place is None else (id(place.anchor), place.size)].append(number)
+        whole = [n for n, row in enumerate(rows) if _is_whole(row) and self._differs(row) is None]
+        if whole:
+            found.update(zip(whole, self._dense_scores([rows[n] for n in whole]), strict=True))
+        rest = [n for n in range(len(rows)) if n not in found]
+        places = {n: self._differs(rows[n]) for n in rest}
+        groups: defaultdict[Any, list[int]] = defaultdict(list)
+        for n, place in places.items():
+            groups[None if place is None else (id(place.anchor), place.size)].append(n)
         # One anchor after another, so that few are needed at once; what is empty after the rest,
         # which was checked by then.
         for _, numbers in sorted(groups.items(), key=_by_anchor):
@@ -124,7 +125,7 @@ class IncrementalSession:
             found.update(zip(numbers, scores, strict=True))
         if self.reason:  # found only now: what came before may be wrong
             return self._dense_scores(rows)
-        return np.stack([found[number] for number in range(len(rows))])
+        return np.stack([found[n] for n in range(len(rows))])
 
     def _scores(
         self, first: _Place | None, placed: Sequence[tuple[Row, _Place | None]]
