@@ -341,3 +341,17 @@ def test_what_fails_in_part_runs_as_a_whole(monkeypatch):
             image, target=0
         )
     assert quick.evaluations > 2
+
+
+@pytest.mark.parametrize("name", ["asks for tensors", "another name", "low precision inside"])
+def test_large_images_are_checked_on_a_part(name, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(MODULE, "SMALL", 0)
+    monkeypatch.setattr(MODULE, "CUT", 16)
+    image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+    for net, given_up in ((NETWORKS[name]().eval(), True), (plain().eval(), False)):
+        explainer = Explainer(Incremental(net), Constant(0.0), Dyadic(6), every_game)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            explainer.explain(image, target=0)
+        assert any("differs from what it computes" in str(w.message) for w in seen) == given_up
