@@ -121,8 +121,8 @@ RUNS = {
         hshap.Superpixels.from_labels(LABELS, min_area="auto"),
         hshap.DepthFirst(0.01),
     ),
-    "shifted labels": (
-        hshap.Shifted(hshap.Superpixels.from_labels(LABELS), 3),
+    "shifted superpixels": (
+        hshap.Shifted(hshap.Superpixels(min_area=4, max_area=16), 3),
         hshap.DepthFirst(),
     ),
     "superpixels": (hshap.Superpixels(min_area=4, max_area=16), hshap.DepthFirst()),

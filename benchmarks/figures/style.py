@@ -86,9 +86,10 @@ def look(name: str) -> Look:
     if method is None:
         return Look("#444444", "o", "-", ours=False)
     settings = [m.name for m in EVERY if m.family == method.family]
-    place = settings.index(name) % len(MARKERS)
+    turn, place = divmod(settings.index(name), len(MARKERS))
     marker = GRADIENTS if method.gradients else MARKERS[place]
-    return Look(COLOURS.get(method.family, "#444444"), marker, LINES[place], method.family == OURS)
+    line = LINES[(place + turn) % len(LINES)]  # other pairs in every turn
+    return Look(COLOURS.get(method.family, "#444444"), marker, line, method.family == OURS)
 
 
 def label(name: str) -> str:
