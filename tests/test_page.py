@@ -163,14 +163,21 @@ def test_sliders_give_exactly_the_leaves_of_at(show, name):
     assert changes
 
 
+def drawn(tab):
+    """Wait until the page has drawn what was asked: it does so once a frame."""
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def test_the_python_line_says_what_is_read(show):
     image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst(0.01))
     tab = show([View("x.png", image, {"one": explanation})])
+    drawn(tab)
     assert tab.text_content("#python") == "explanation"
     tab.fill("#slider-tolerance-value", "0.125")
     tab.press("#slider-tolerance-value", "Enter")
     tab.fill("#slider-side-value", "6")
     tab.press("#slider-side-value", "Enter")
+    drawn(tab)
     assert tab.text_content("#python") == "explanation.at(tolerance=0.125, min_size=6)"
     assert shown_leaves(tab) == expected_leaves(explanation.at(tolerance=0.125, min_size=6))
     tab.fill("#slider-tolerance-value", "0")  # finer than the run was
