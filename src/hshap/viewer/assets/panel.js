@@ -69,7 +69,9 @@ function buildSliders(host, sliders, changed) {
       const place = Number(slider.range.value);
       changed(slider.key, place === 0 ? null : slider.at(place));
     });
+    slider.box.addEventListener("input", () => { slider.typing = true; });
     slider.box.addEventListener("change", () => {
+      slider.typing = false;
       const value = Number(slider.box.value);
       const given = slider.box.value !== "" && Number.isFinite(value);
       const whole = slider.step === 1 ? Math.round(value) : value;
@@ -82,9 +84,9 @@ function buildSliders(host, sliders, changed) {
 
 /** Make sliders show what is asked for. */
 function showAsked(sliders, asked) {
-  for (const { key, range, box, place } of sliders) {
+  for (const { key, range, box, place, typing } of sliders) {
     range.value = asked[key] === null ? 0 : place(asked[key]);
-    box.value = asked[key] === null ? "" : asked[key];
+    if (!typing) box.value = asked[key] === null ? "" : asked[key]; // not over what is being typed
     range.setAttribute("aria-valuetext", asked[key] === null ? "as the run was" : String(asked[key]));
   }
 }
