@@ -319,9 +319,9 @@ class TestMemory:
         explainer = Explainer(Incremental(net, batch_size=2), Constant(0.0), Dyadic(6), every_game)
         patched = MODULE.IncrementalSession._patched
         try:
-            MODULE.IncrementalSession._patched = lambda s, a, r, *more: (
-                rows.append(len(r)),
-                patched(s, a, r, *more),
+            MODULE.IncrementalSession._patched = lambda session, group: (
+                rows.append(len(group.rows)),
+                patched(session, group),
             )[1]
             explainer.explain(np.ones(SHAPE, dtype=np.float32), target=0)
         finally:

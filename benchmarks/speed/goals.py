@@ -180,7 +180,8 @@ def markdown(content: dict[str, Any]) -> str:
     made = (
         f"Made by `benchmarks/run speed` on {content['date']}, commit {content['commit']}, two "
         "threads, medians of three runs in turns where it takes seconds. How each is measured "
-        "stands in `table.py`."
+        "stands in `table.py`. What is not measured again stays as it was: rows may be of commits "
+        "before and after."
     )
     lines = [
         "# Speed",

@@ -6,7 +6,7 @@ import contextlib
 import time
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap.evaluators import Inputs
 from hshap.models import as_scores
+from hshap.rectangles import around, bounds
 from hshap.regions import blocks, mask
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 ROWS = 64  # that are scored together, if their rectangles are small
 PIXELS = 2**20  # of all rectangles together: activations should stay in the cache
-ROUNDED = 16  # pixels: rectangles of about one size are made so, and go together
 SMALL = 2**17  # pixels: of images up to here, whole ones go together until setting up pays
 CUT = 160  # pixels a side: of larger images, such a part is checked
 WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
@@ -63,6 +63,25 @@ class _Place:
     anchor: Array
     start: tuple[int, ...]
     size: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Rows that differ from one anchor in rectangles of one size, each at its place."""
+
+    anchor: _Anchor
+    rows: Sequence[Row]
+    starts: Sequence[tuple[int, ...]]
+    size: tuple[int, ...]
+
+    @property
+    def key(self) -> Any:
+        """What the pace depends on."""
+        return self.rows[0].canvas.shape, self.size
+
+    def some(self, first: int, count: int) -> _Group:
+        part = slice(first, first + count)
+        return replace(self, rows=self.rows[part], starts=self.starts[part])
 
 
 @dataclass
@@ -140,42 +159,35 @@ class IncrementalSession:
         if not prod(first.size) and self._checked:
             self._ledger.add(len(rows) * self._pace(rows[0], anchor), 0.0)
             return [anchor.output] * len(rows)
-        if not prod(first.size) or not self._pays(anchor, rows, first.size):
-            return self._dense_scores(rows)
         starts = [place.start for _, place in placed if place is not None]
+        group = _Group(anchor, rows, starts, first.size)
+        if not prod(first.size) or not self._pays(group):
+            return self._dense_scores(rows)
         try:
-            return self._in_parts(anchor, rows, starts, first.size)
+            return self._in_parts(group)
         except Exception as error:  # noqa: BLE001, a rule may meet what it was not made for
             self._give_up(f"a part of an input failed ({type(error).__name__}: {error})")
             return self._dense_scores(rows)
 
-    def _pays(self, anchor: _Anchor, rows: Sequence[Row], size: tuple[int, ...]) -> bool:
+    def _pays(self, group: _Group) -> bool:
         """Tell whether rectangles of a size are quicker than whole inputs, or may be tried."""
-        key = rows[0].canvas.shape, size
-        quick = self._pace(rows[0], anchor) < QUICK
-        barred = quick and key not in self._measured and not self._ledger.allows(0.0)
-        return key not in self._slow and not barred and not self._unknown(anchor, rows)
+        quick = self._pace(group.rows[0], group.anchor) < QUICK
+        barred = quick and group.key not in self._measured and not self._ledger.allows(0.0)
+        return group.key not in self._slow and not barred and not self._unknown(group)
 
-    def _in_parts(
-        self,
-        anchor: _Anchor,
-        rows: Sequence[Row],
-        starts: Sequence[tuple[int, ...]],
-        size: tuple[int, ...],
-    ) -> NDArray[np.float64]:
-        key, whole = (rows[0].canvas.shape, size), self._pace(rows[0], anchor)
-        few = max(1, min(len(rows), self._batch_size or len(rows), PIXELS // prod(size)))
+    def _in_parts(self, group: _Group) -> NDArray[np.float64]:
+        rows, whole = group.rows, self._pace(group.rows[0], group.anchor)
+        few = max(1, min(len(rows), self._batch_size or len(rows), PIXELS // prod(group.size)))
         parts: list[NDArray[np.float64]] = []
         for first in range(0, len(rows), few):
-            some = slice(first, first + few)
             begun = time.perf_counter()
-            parts.append(self._patched(anchor, rows[some], starts[some], size))
+            parts.append(self._patched(group.some(first, few)))
             spent, count = time.perf_counter() - begun, len(parts[-1])
             self._ledger.add(count * whole, spent)
             # The second time, since the first also sets things up.
-            if key in self._measured and spent > count * whole:
-                self._slow.add(key)
-            self._measured.add(key)
+            if group.key in self._measured and spent > count * whole:
+                self._slow.add(group.key)
+            self._measured.add(group.key)
             if not self._checked:
                 self._check(rows[first], parts[-1][0])
         return np.concatenate(parts)
@@ -228,30 +240,25 @@ class IncrementalSession:
         """Return the seconds that a whole input takes."""
         return self._paces.get(row.canvas.shape) or anchor.seconds
 
-    def _unknown(self, anchor: _Anchor, rows: Sequence[Row]) -> bool:
+    def _unknown(self, group: _Group) -> bool:
         """Tell whether whole inputs should be run once, to learn how fast that is."""
-        shape = rows[0].canvas.shape
-        return anchor.seconds < QUICK and len(rows) > 1 and shape not in self._paces
+        shape = group.rows[0].canvas.shape
+        return group.anchor.seconds < QUICK and len(group.rows) > 1 and shape not in self._paces
 
-    def _patched(
-        self,
-        anchor: _Anchor,
-        rows: Sequence[Row],
-        starts: Sequence[tuple[int, ...]],
-        size: tuple[int, ...],
-    ) -> NDArray[np.float64]:
+    def _patched(self, group: _Group) -> NDArray[np.float64]:
         import torch  # noqa: PLC0415, an optional dependency
 
         from hshap.patches import Patch, room  # noqa: PLC0415
 
         with torch.inference_mode():
-            whole = anchor.tensor
-            data = room(whole, (len(rows), whole.shape[1], *size))
-            for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
-                spans = (slice(a, a + n) for a, n in zip(start, size, strict=True))
+            whole = group.anchor.tensor
+            data = room(whole, (len(group.rows), whole.shape[1], *group.size))
+            for place, (row, start) in enumerate(zip(group.rows, group.starts, strict=True)):
+                spans = (slice(a, a + n) for a, n in zip(start, group.size, strict=True))
                 data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
-            outputs = anchor.network.run(Patch(data, tuple(starts), whole), anchor.activations)
-        return as_scores(outputs, len(rows))
+            patch = Patch(data, tuple(group.starts), whole)
+            outputs = group.anchor.network.run(patch, group.anchor.activations)
+        return as_scores(outputs, len(group.rows))
 
     def _painted(self, row: Row) -> Array:
         image, shape = row.canvas.image, row.canvas.shape
@@ -279,14 +286,14 @@ class IncrementalSession:
         grid = row.canvas.grid
         if not self._ready():
             return None
-        shown = _around([bounds for region in row.kept for bounds in blocks(region, grid)], grid)
+        shown = around([box for region in row.kept for box in blocks(region, grid)], grid)
         under = row.canvas.stand_ins(row.kept, row.draw)
         if not row.canvas.is_still:
             self._give_up("what the baseline shows depends on what is kept")
             return None
         if prod(shown[1]) <= prod(grid) / 2:
             return _Place(under, *shown)
-        away = _around(_bounds(~mask(row.kept, grid)), grid)
+        away = around(bounds(~mask(row.kept, grid)), grid)
         if not prod(away[1]) and id(row.canvas.image) not in self._anchors:
             return None  # the image itself: its activations may never be needed
         hides = prod(away[1]) < prod(shown[1])
@@ -377,27 +384,3 @@ def _epsilon(model: Any) -> float:
 
 def _is_whole(row: Row) -> bool:
     return row.kept == (row.canvas.root,)
-
-
-def _bounds(inside: NDArray[np.bool_]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the box around what is True, if anything is."""
-    places = np.nonzero(inside)
-    if not places[0].size:
-        return []
-    return [(tuple(int(a.min()) for a in places), tuple(int(a.max()) + 1 for a in places))]
-
-
-def _around(
-    bounds: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], grid: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return start and size of the rectangle around all, its sides rounded up."""
-    if not bounds:
-        return (0,) * len(grid), (0,) * len(grid)
-    low = [min(axis) for axis in zip(*(start for start, _ in bounds), strict=True)]
-    high = [max(axis) for axis in zip(*(stop for _, stop in bounds), strict=True)]
-    size = tuple(
-        int(min(n, -(-(b - a) // ROUNDED) * ROUNDED))
-        for a, b, n in zip(low, high, grid, strict=True)
-    )
-    start = tuple(int(min(a, n - m)) for a, m, n in zip(low, size, grid, strict=True))
-    return start, size
