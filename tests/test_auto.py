@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,6 +56,49 @@ def test_single_pixels_are_found_as_at_size_one(points):
     auto, fixed = (explain(image, any_marked, Bisection(size)) for size in ("auto", 1))
     assert set(auto.leaves) == set(fixed.leaves)
     assert auto.evaluations == fixed.evaluations
+
+
+def sees_square(batch):
+    """Score 1 if some 4 x 4 square, wherever it lies, is bright as a whole."""
+    views = np.lib.stride_tricks.sliding_window_view(batch[:, 0], (4, 4), axis=(1, 2))
+    return (views.mean(axis=(-2, -1)) > 0.9).any(axis=(1, 2)).astype(float)
+
+
+def with_squares(*corners):
+    image = np.zeros((1, 32, 32))
+    for row, column in corners:
+        image[0, row : row + 4, column : column + 4] = 1.0
+    return image
+
+
+@pytest.mark.parametrize("partition", AUTO)
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_what_a_cut_left_much_larger_than_usual_is_split_on(partition, search):
+    options = {} if search is DepthFirst else {"percentile": 0}
+    whole, cut = with_squares((4, 8), (0, 0), (20, 24)), with_squares((4, 8), (0, 0), (20, 6))
+    assert len(explain(whole, sees_square, partition, search(**options)).leaves) == 3
+    # The third lies across a coarse cut. By itself it would stay a region of 128 pixels or more.
+    lost = explain(cut, sees_square, partition, search(**options))
+    assert {leaf.size for leaf in lost.leaves} == {16}
+    kept = explain(cut, sees_square, partition, search(**options, keep_whole=True))
+    assert (kept.saliency() > 0)[cut[0] > 0].all()
+    alone = explain(with_squares((20, 6)), sees_square, partition, search(**options))
+    assert (alone.saliency() > 0)[20:24, 6:10].all()  # nothing else tells what is usual
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
+    st.sampled_from([None, 5, 9, 20, 40, 80]),
+    st.booleans(),
+)
+def test_an_auto_run_is_what_it_reads_as_whatever_its_budget(corners, budget, depth):
+    image = with_squares(*corners)
+    search = DepthFirst(0.1) if depth else BreadthFirst(0)
+    found = explain(image, sees_square, Bisection("auto"), replace(search, max_evaluations=budget))
+    read = found.at()
+    assert set(read.leaves) == set(found.leaves)
+    assert set(read.unfinished) == set(found.unfinished)
+    assert budget is None or found.evaluations <= budget
 
 
 def test_it_costs_no_more_than_the_finest_size():

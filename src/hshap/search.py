@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +80,9 @@ class Found:
 ENOUGH = 0.3
 """A part is enough if it adds this share of what its whole region adds; see `min_size="auto"`."""
 
+LARGE = 4
+"""Of regions that size themselves, those with more than this many median areas are split on."""
+
 CLOSE = 0.5
 """Under a budget, regions at least this share as urgent as the first go with it."""
 
@@ -96,7 +100,8 @@ class DepthFirst:
     urgent together, and what is not yet split when the budget ends stays as it is. `keep_whole`
     keeps a relevant region none of whose parts is relevant alone, which the paper drops. Regions of
     a partition with `min_size="auto"` are leaves where no part is enough alone, that is, adds 30 %
-    of what the region adds.
+    of what the region adds; in the end those of more than four times the median area, which a cut
+    through a thing left large, are split on.
 
     >>> DepthFirst(tolerance=0.05, max_evaluations=500).tolerance
     0.05
@@ -117,27 +122,36 @@ class DepthFirst:
     def __call__(self, root: Region, draws: int = 1) -> Steps:
         """Ask for games, receive them and return what matters."""
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
-        leaves: list[Region] = []
-        order = count()
+        leaves, order = _Leaves(), count()
         frontier = [_root_entry(root)]
-        while asked := budget.spend(frontier, self.width):
-            games = yield [entry.region for entry in asked]
-            for entry, game in zip(asked, games, strict=True):
-                if _ends_here(game) and _own(entry, game) > self.tolerance:
-                    leaves.append(game.region)
-                    continue
-                relevant = [
-                    part for part in _parts(entry, game, order) if part.phi > self.tolerance
-                ]
-                for part in relevant:
-                    if part.region.split():
-                        heapq.heappush(frontier, part)
-                    else:
-                        leaves.append(part.region)
-                if self.keep_whole and not relevant and _own(entry, game) > self.tolerance:
-                    leaves.append(game.region)
+        while True:
+            while asked := budget.spend(frontier, self.width):
+                games = yield [entry.region for entry in asked]
+                for played in zip(asked, games, strict=True):
+                    self._go_on(*played, frontier, leaves, order)
+            large = leaves.too_large(entry.region for entry in frontier)
+            for played in large:
+                self._go_on(*played, frontier, leaves, order)
+            if not large:
+                break
         unfinished = tuple(entry.region for entry in sorted(frontier))
-        return Found((*leaves, *unfinished), unfinished)
+        return Found((*leaves.regions, *unfinished), unfinished)
+
+    def _go_on(
+        self, entry: _Entry, game: Game, frontier: list[_Entry], leaves: _Leaves, order: count[int]
+    ) -> None:
+        """Put a region's relevant parts, or itself if it ends here, where they belong."""
+        matters = _own(entry, game) > self.tolerance
+        if matters and leaves.ends(entry, game):
+            return
+        relevant = [part for part in _parts(entry, game, order) if part.phi > self.tolerance]
+        for part in relevant:
+            if part.region.split():
+                heapq.heappush(frontier, part)
+            else:
+                leaves.add(part.region)
+        if self.keep_whole and matters and not relevant:
+            leaves.add(game.region)
 
 
 @recipe
@@ -164,7 +178,7 @@ class BreadthFirst:
     def __call__(self, root: Region, draws: int = 1) -> Steps:
         """Ask for games level by level, receive them and return what matters."""
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
-        leaves: list[Region] = []
+        leaves = _Leaves()
         unfinished: list[Region] = []
         level = [_root_entry(root)]
         while level:
@@ -174,11 +188,11 @@ class BreadthFirst:
                 played += zip(asked, games, strict=True)
             unfinished += [entry.region for entry in sorted(level)]
             level = self._next_level(played, leaves)
-        return Found((*leaves, *unfinished), tuple(unfinished))
+            if not level:
+                level = self._next_level(leaves.too_large(unfinished), leaves)
+        return Found((*leaves.regions, *unfinished), tuple(unfinished))
 
-    def _next_level(
-        self, played: Sequence[tuple[_Entry, Game]], leaves: list[Region]
-    ) -> list[_Entry]:
+    def _next_level(self, played: Sequence[tuple[_Entry, Game]], leaves: _Leaves) -> list[_Entry]:
         """Return what goes on to the next level, and add to the leaves what does not."""
         if not played:
             return []
@@ -187,18 +201,17 @@ class BreadthFirst:
         level: list[_Entry] = []
         order = count()
         for entry, game in played:
-            if _ends_here(game) and _own(entry, game) > 0:
-                leaves.append(game.region)
+            matters = _own(entry, game) > 0
+            if matters and leaves.ends(entry, game):
                 continue
             for part in _parts(entry, game, order):
                 if part.phi >= cut and part.phi > 0:
                     if part.region.split():
                         level.append(part)
                     else:
-                        leaves.append(part.region)
-            relevant = _own(entry, game) > 0
-            if self.keep_whole and relevant and not (game.coefficients > 0).any():
-                leaves.append(game.region)
+                        leaves.add(part.region)
+            if self.keep_whole and matters and not (game.coefficients > 0).any():
+                leaves.add(game.region)
         heapq.heapify(level)
         return level
 
@@ -239,9 +252,40 @@ def _parts(whole: _Entry, game: Game, order: Iterator[int]) -> list[_Entry]:
     ]
 
 
-def _ends_here(game: Game) -> bool:
-    """Tell whether a region that sizes itself is a leaf: its parts stopped being enough."""
-    return is_adaptive(game.region) and float(game.alone.max()) < ENOUGH * game.total
+class _Leaves:
+    """The leaves so far. Of those that sized themselves, some may turn out too large."""
+
+    def __init__(self) -> None:
+        self._final: list[Region] = []
+        self._ended: list[tuple[_Entry, Game]] = []
+        self._limit = math.inf
+
+    @property
+    def regions(self) -> list[Region]:
+        return [*self._final, *(game.region for _, game in self._ended)]
+
+    def add(self, region: Region) -> None:
+        self._final.append(region)
+
+    def ends(self, entry: _Entry, game: Game) -> bool:
+        """Keep a region that sizes itself, and whose parts stopped being enough, as a leaf."""
+        here = (
+            is_adaptive(game.region)
+            and float(game.alone.max()) < ENOUGH * game.total
+            and game.region.size <= self._limit
+        )
+        if here:
+            self._ended.append((entry, game))
+        return here
+
+    def too_large(self, unfinished: Iterable[Region]) -> list[tuple[_Entry, Game]]:
+        """Give up, once, the leaves that are much larger than usual: a cut went through a thing."""
+        if not self._ended or self._limit < math.inf:
+            return []
+        self._limit = LARGE * median_low([region.size for region in (*self.regions, *unfinished)])
+        large = [(e, game) for e, game in self._ended if game.region.size > self._limit]
+        self._ended = [(e, game) for e, game in self._ended if game.region.size <= self._limit]
+        return large
 
 
 def _own(entry: _Entry, game: Game) -> float:
