@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
-from hshap.regions import blocks, extent, mask, rolled, touching
+from hshap.regions import blocks, copy, extent, mask, rolled, touching
 
 GRIDS = st.lists(st.integers(1, 13), min_size=1, max_size=3).map(tuple)
 KINDS = st.sampled_from([Dyadic, Bisection])
@@ -140,3 +140,19 @@ def test_recipes_print_and_compare():
     assert Dyadic(4) == Dyadic(4) != Dyadic(5)
     assert Dyadic(4) != Bisection(4)
     assert hash(Dyadic([4, 8])) == hash(Dyadic((4, 8)))
+
+
+@given(st.sets(st.integers(0, 59), min_size=1), st.randoms(use_true_random=False), st.booleans())
+def test_free_forms_copy_and_compare_by_their_pixels_however_many(chosen, random, last):
+    pixels = list(chosen)
+    random.shuffle(pixels)
+    region, same = Pixels(np.array(pixels), (5, 12)), Pixels(np.array(sorted(pixels)), (5, 12))
+    assert region == same
+    assert hash(region) == hash(same)
+    other = chosen ^ {0}
+    assert not other or region != Pixels(np.array(sorted(other)), (5, 12))
+    source = np.random.default_rng(0).random((3, 5, 12))
+    target = np.moveaxis(np.zeros((5, 12, 3)), -1, 0) if last else np.zeros((3, 5, 12))
+    copy(region, source, target)
+    shown = np.isin(np.arange(60), pixels).reshape(5, 12)
+    assert np.array_equal(target, source * shown)

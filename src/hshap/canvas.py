@@ -91,7 +91,7 @@ class Backdrop:
         return self._shared[key]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Score:
     """The values of a coalition `(draws, targets)`, and who waits for those still missing."""
 
@@ -145,20 +145,6 @@ class Canvas:
             return self.draws
         return 1 if kept[0].size == self.root.size else self.draws
 
-    def measure(self, kept: Sequence[Coalition], outputs: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the targets' values `(rows, targets)` of model outputs, all finite."""
-        values = np.stack([measure(target, outputs) for target in self.targets], axis=1)
-        if not np.isfinite(values).all():
-            row, column = np.argwhere(~np.isfinite(values))[0]
-            shown = kept[row] or "nothing, the bare baseline"
-            message = (
-                f"the model gave {values[row, column]} for target "
-                f"{describe_target(self.targets[column])} on image {self.position} with "
-                f"{shown} kept; explain a finite output, such as a logit"
-            )
-            raise ModelError(message)
-        return values
-
 
 class Row(NamedTuple):
     """One input for the model: a coalition shown on a canvas, with one draw of the baseline."""
@@ -166,3 +152,21 @@ class Row(NamedTuple):
     canvas: Canvas
     kept: Coalition
     draw: int
+
+
+def measured(
+    rows: Sequence[Row], targets: Sequence[Target], outputs: NDArray[np.float64]
+) -> NDArray[Any]:
+    """Return the targets' values `(rows, targets)` of the rows' model outputs, all finite."""
+    values = np.stack([measure(target, outputs) for target in targets], axis=1)
+    if not np.isfinite(values).all():
+        number, column = np.argwhere(~np.isfinite(values))[0]
+        row = rows[number]
+        kept = row.kept or "nothing, the bare baseline"
+        message = (
+            f"the model gave {values[number, column]} for target "
+            f"{describe_target(targets[column])} on image {row.canvas.position} with "
+            f"{kept} kept; explain a finite output, such as a logit"
+        )
+        raise ModelError(message)
+    return values

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.canvas import Canvas, Row, Score
+from hshap.canvas import Canvas, Row, Score, measured
 from hshap.checks import shown
 from hshap.errors import ArgumentError
 from hshap.search import Found, Game
@@ -109,6 +109,8 @@ class Job:
 
 class _Ask:
     """A game to play, with its coalitions in the order that `shapley` takes, and their scores."""
+
+    __slots__ = ("children", "coalitions", "region", "scores")
 
     def __init__(self, region: Region) -> None:
         # A root too small to be split plays alone.
@@ -224,10 +226,10 @@ class _Queue:
         batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
         outputs = self._session.score([row for row, _ in batch])
         start = 0
-        for canvas, group in groupby(batch, key=lambda item: item[0].canvas):
+        for targets, group in groupby(batch, key=lambda item: item[0].canvas.targets):
             items = list(group)
             stop = start + len(items)
-            values = canvas.measure([row.kept for row, _ in items], outputs[start:stop])
+            values = measured([row for row, _ in items], targets, outputs[start:stop])
             for (row, score), value in zip(items, values, strict=True):
                 self._record(row, score, value)
             start = stop

@@ -15,6 +15,7 @@ from hshap import checks
 from hshap.errors import HshapError, ModelError
 from hshap.models import Runner, free_memory, out_of_memory, runner
 from hshap.recipes import recipe
+from hshap.regions import copy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,14 +168,11 @@ class Inputs:
         target, under = self.array[place], row.canvas.stand_ins(row.kept, row.draw)
         if self._under[place] is under:
             for region in self._over[place]:
-                pixels = (slice(None), *region.index)
-                target[pixels] = under[pixels]
+                copy(region, under, target)
         else:
             target[...] = under
-        image = row.canvas.image
         for region in row.kept:
-            pixels = (slice(None), *region.index)
-            target[pixels] = image[pixels]
+            copy(region, row.canvas.image, target)
         self._under[place], self._over[place] = under, row.kept
 
     def forget(self) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Index = tuple[Any, ...]
 """One slice or integer array for each spatial axis."""
 
+LARGE = 8  # a region of one pixel in so many, or more, is large
+
 Bounds = tuple[tuple[int, ...], tuple[int, ...]]
 """First pixel, and the one past the last, on each axis."""
 
@@ -94,10 +96,6 @@ class Box(_Splitting):
     @property
     def index(self) -> Index:
         """One slice for each axis."""
-        return self._slices
-
-    @cached_property
-    def _slices(self) -> Index:
         return tuple(map(slice, self.start, self.stop))
 
     @property
@@ -108,10 +106,6 @@ class Box(_Splitting):
     @property
     def size(self) -> int:
         """Number of pixels."""
-        return self._size
-
-    @cached_property
-    def _size(self) -> int:
         return prod(self.shape)
 
 
@@ -172,9 +166,15 @@ class Pixels(_Splitting):
         """Number of pixels."""
         return len(self.flat)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether a mask of the grid is quicker to work with than so many positions."""
+        return self.size * LARGE >= prod(self.grid)
+
     @cached_property
     def _digest(self) -> str:
-        return hashlib.sha256(np.sort(self.flat).tobytes()).hexdigest()
+        content = np.packbits(mask((self,), self.grid)) if self.is_large else np.sort(self.flat)
+        return hashlib.sha256(content.tobytes()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pixels):
@@ -244,8 +244,20 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return an array that is True on the pixels of any of the regions."""
     out = np.zeros(grid, dtype=bool)
     for region in regions:
-        out[region.index] = True
+        if isinstance(region, Pixels):
+            out.reshape(-1)[region.flat] = True
+        else:
+            out[region.index] = True
     return out
+
+
+def copy(region: Region, source: Any, target: Any) -> None:
+    """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
+    if isinstance(region, Pixels) and region.is_large and isinstance(target, np.ndarray):
+        np.copyto(target, source, where=mask((region,), region.grid))
+        return
+    pixels = (slice(None), *region.index)
+    target[pixels] = source[pixels]
 
 
 def runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hshap.regions import Region
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Game:
     """A region's game: its parts are the players.
 
@@ -123,7 +123,7 @@ class DepthFirst:
         """Ask for games, receive them and return what matters."""
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
         leaves, order = _Leaves(), count()
-        frontier = [_root_entry(root)]
+        frontier = [_entry(root, math.inf, 1.0, -1)]
         while True:
             while asked := budget.spend(frontier, self.width):
                 games = yield [entry.region for entry in asked]
@@ -180,7 +180,7 @@ class BreadthFirst:
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
         leaves = _Leaves()
         unfinished: list[Region] = []
-        level = [_root_entry(root)]
+        level = [_entry(root, math.inf, 1.0, -1)]
         while level:
             played: list[tuple[_Entry, Game]] = []
             while asked := budget.spend(level, self.width):
@@ -216,28 +216,21 @@ class BreadthFirst:
         return level
 
 
-@dataclass(frozen=True, eq=False)
-class _Entry:
+class _Entry(NamedTuple):
     """A region that waits for its game, with its coefficient and its share of the score.
 
-    The most urgent goes first: what has a large share on a large area is least known.
+    The first in order goes first: what has a large share on a large area is least known.
     """
 
+    late: float
+    number: int  # no two have the same, so that nothing below is ever compared
     region: Region
     phi: float
     share: float
-    number: int
-
-    @property
-    def urgency(self) -> float:
-        return self.share * self.region.size**0.5
-
-    def __lt__(self, other: _Entry) -> bool:
-        return (-self.urgency, self.number) < (-other.urgency, other.number)
 
 
-def _root_entry(root: Region) -> _Entry:
-    return _Entry(root, math.inf, 1.0, 0)
+def _entry(region: Region, phi: float, share: float, number: int) -> _Entry:
+    return _Entry(-share * region.size**0.5, number, region, phi, share)
 
 
 def _parts(whole: _Entry, game: Game, order: Iterator[int]) -> list[_Entry]:
@@ -245,7 +238,7 @@ def _parts(whole: _Entry, game: Game, order: Iterator[int]) -> list[_Entry]:
     positive = np.maximum(game.coefficients, 0.0)
     shares = whole.share * positive / (positive.sum() or 1.0)
     return [
-        _Entry(part, phi, share, next(order))
+        _entry(part, phi, share, next(order))
         for part, phi, share in zip(
             game.children, game.coefficients.tolist(), shares.tolist(), strict=True
         )
@@ -310,7 +303,7 @@ class _Budget:
         allowance = self._allowance()
         while heap and len(taken) < width:
             # What is much less urgent waits: its turn may be better spent on parts of these.
-            if self._limited and taken and heap[0].urgency < CLOSE * taken[0].urgency:
+            if self._limited and taken and heap[0].late > CLOSE * taken[0].late:
                 break
             cost = self._cost(heap[0].region)
             if cost > allowance:
