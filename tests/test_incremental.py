@@ -32,15 +32,14 @@ from hshap.network import Network
 from hshap.patches import Patch
 
 # The very module that is used: pytest may have imported it a second time.
-MODULE = sys.modules["hshap.differences"]
+PACE = sys.modules["hshap.pace"]
 
 
 @pytest.fixture(autouse=True)
 def at_any_price(monkeypatch):
     """Set up at once and try everything, which runs as short as these would never pay for."""
-    module = MODULE
-    monkeypatch.setattr(module, "SETUP", 0.0)
-    monkeypatch.setattr(module, "ODDS", 1e9)
+    monkeypatch.setattr(PACE, "SETUP", 0.0)
+    monkeypatch.setattr(PACE, "ODDS", 1e9)
 
 
 class Residual(nn.Module):
@@ -408,7 +407,7 @@ def test_memory_is_bounded(most, monkeypatch):
 
     def watched(session, array):
         found = whole(session, array)
-        kept.append(sum(anchor.bytes for anchor in session._anchors.values()))
+        kept.append(session._anchors.bytes)
         return found
 
     monkeypatch.setattr(sessions, "_anchor", watched)
@@ -465,8 +464,8 @@ class TestShortRuns:
 
     @pytest.fixture(autouse=True)
     def at_its_price(self, monkeypatch):
-        monkeypatch.setattr(MODULE, "SETUP", 10.0)
-        monkeypatch.setattr(MODULE, "ODDS", 0.1)
+        monkeypatch.setattr(PACE, "SETUP", 10.0)
+        monkeypatch.setattr(PACE, "ODDS", 0.1)
 
     def test_nothing_is_set_up_that_would_not_pay(self, monkeypatch):
         def traced(_):
@@ -476,8 +475,7 @@ class TestShortRuns:
         same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
 
     def test_it_is_once_enough_was_spent(self, monkeypatch):
-        module = MODULE
-        monkeypatch.setattr(module, "SETUP", 1e-9)
+        monkeypatch.setattr(PACE, "SETUP", 1e-9)
         made = []
         anchors = Network.anchors
 
@@ -486,12 +484,12 @@ class TestShortRuns:
             return anchors(network, *rest)
 
         monkeypatch.setattr(Network, "anchors", watched)
-        monkeypatch.setattr(module, "QUICK", 0.0)  # as if it were a slow network
+        monkeypatch.setattr(PACE, "QUICK", 0.0)  # as if it were a slow network
         same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
         assert made
 
     def test_what_is_lost_is_bounded(self):
-        ledger = MODULE._Ledger()
+        ledger = PACE.Ledger()
         assert not ledger.allows(0.1)
         ledger.add(whole=2.0, spent=2.0)
         assert ledger.allows(0.1)

@@ -15,19 +15,20 @@ from torch.nn import functional as f
 from torch.nn.utils import prune
 
 from hshap import Batched, Constant, Dyadic, Explainer, Found, Incremental, References
+from hshap.anchors import Anchors
 from hshap.network import Network, size_of
 from hshap.patches import Patch
 
 SHAPE = (3, 24, 24)
-MODULE = sys.modules["hshap.differences"]
+MODULE, PACE = sys.modules["hshap.differences"], sys.modules["hshap.pace"]
 
 
 @pytest.fixture(autouse=True)
 def at_any_price(monkeypatch):
     """Try everything, however long it takes: how fast this machine is must not matter here."""
-    monkeypatch.setattr(MODULE, "SETUP", 0.0)
-    monkeypatch.setattr(MODULE, "QUICK", -1.0)
-    monkeypatch.setattr(MODULE._Ledger, "allows", lambda *_: True)
+    monkeypatch.setattr(PACE, "SETUP", 0.0)
+    monkeypatch.setattr(PACE, "QUICK", -1.0)
+    monkeypatch.setattr(PACE.Ledger, "allows", lambda *_: True)
 
 
 def every_game(root, draws=1):
@@ -293,25 +294,29 @@ class TestMemory:
         assert size_of({"view": base[:, :1]}) == base.numel() * 4
 
     def test_anchors_that_went_are_let_go(self, monkeypatch):
-        kept = []
-        made = MODULE.IncrementalSession._made
+        made, sessions = [], []
+        add, score = Anchors.add, MODULE.IncrementalSession.score
 
-        def watched(session, *given):
-            found = made(session, *given)
-            kept.append((session, found.bytes))
-            return found
+        def added(anchors, *given):
+            made.append(add(anchors, *given))
+            assert anchors.bytes <= 60_000
+            return made[-1]
 
-        monkeypatch.setattr(MODULE.IncrementalSession, "_made", watched)
+        def scored(session, rows):
+            sessions.append(session)
+            return score(session, rows)
+
+        monkeypatch.setattr(Anchors, "add", added)
+        monkeypatch.setattr(MODULE.IncrementalSession, "score", scored)
         references = References(np.random.default_rng(0).random((6, *SHAPE), dtype=np.float32))
         image = np.random.default_rng(1).random(SHAPE, dtype=np.float32)
         Explainer(
             Incremental(plain().eval(), max_memory=60_000), references, Dyadic(6), every_game
         ).explain(image, target=0)
-        session = kept[0][0]
-        assert len(kept) > 6  # more than fit were made
-        assert sum(anchor.bytes for anchor in session._anchors.values()) <= 60_000
-        held = {id(part) for key in (session._slow | session._measured) for part in key}
-        assert not held & {id(anchor) for anchor in session._anchors.values()}
+        assert len(made) > 6  # more than fit were made
+        pace = sessions[0]._pace
+        held = {id(part) for key in (pace.slow | pace.measured) for part in key}
+        assert not held & {id(anchor) for anchor in made}
 
     def test_batch_size_is_kept_to(self):
         rows = []

@@ -1,4 +1,4 @@
-"""The work of `Incremental`: which rows differ where, from what, and whether that pays."""
+"""The work of `Incremental`: which rows differ where and from what, and what they score."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap.evaluators import Inputs
 from hshap.models import as_scores
+from hshap.pace import Pace
 from hshap.rectangles import around, bounds
 from hshap.regions import blocks, mask
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap.anchors import Anchor
     from hshap.canvas import Array, Row
     from hshap.evaluators import BatchedSession
     from hshap.incremental import Incremental
@@ -32,28 +34,7 @@ PIXELS = 2**20  # of all rectangles together: activations should stay in the cac
 SMALL = 2**17  # pixels: of images up to here, whole ones go together until setting up pays
 CUT = 160  # pixels a side: of larger images, such a part is checked
 WORTH = 0.75  # of the grid: beyond, a rectangle is not worth it
-QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
-SETUP = 5e-4  # seconds for each of a network's modules: about what tracing takes
-ODDS = 0.1  # of what whole inputs would have taken: what setting up and trying may cost besides
 CLOSE = 1e-4  # of the largest score: what differs more is not the same
-
-
-@dataclass(frozen=True, eq=False)
-class _Anchor:
-    """An input whose activations are known."""
-
-    network: Network
-    input: Array  # kept, so that nothing else can have its identity
-    tensor: Any
-    activations: dict[str, Any]
-    output: NDArray[np.float64]
-    seconds: float
-
-    @property
-    def bytes(self) -> int:
-        from hshap.network import size_of  # noqa: PLC0415, torch is an optional dependency
-
-        return size_of(self.activations)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,52 +50,31 @@ class _Place:
 class _Group:
     """Rows that differ from one anchor in rectangles of one size, each at its place."""
 
-    anchor: _Anchor
+    anchor: Anchor
     rows: Sequence[Row]
     starts: Sequence[tuple[int, ...]]
     size: tuple[int, ...]
 
     @property
-    def key(self) -> Any:
-        """What the pace depends on."""
-        return self.rows[0].canvas.shape, self.size
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the images."""
+        return self.rows[0].canvas.shape
 
     def some(self, first: int, count: int) -> _Group:
         part = slice(first, first + count)
         return replace(self, rows=self.rows[part], starts=self.starts[part])
 
 
-@dataclass
-class _Ledger:
-    """What whole inputs would have taken so far, and what has been spent beyond that, in seconds.
-
-    A short run of a quick network is over before setting up has paid; this bounds what it costs.
-    """
-
-    whole: float = 0.0
-    beyond: float = 0.0
-
-    def add(self, whole: float, spent: float) -> None:
-        self.whole += whole
-        self.beyond += spent - whole
-
-    def allows(self, cost: float) -> bool:
-        return self.beyond + cost <= ODDS * self.whole
-
-
 class IncrementalSession:
     """Sorts rows by what they differ from and in which rectangle, and runs each sort at once."""
 
     def __init__(self, settings: Incremental, model: Any, dense: BatchedSession) -> None:
-        self._model, self._dense, self._max_memory = model, dense, settings.max_memory
-        self._channels_last, self._batch_size = settings.channels_last, settings.batch_size
-        self._setup = SETUP * sum(1 for _ in model.modules())
+        from hshap.anchors import Anchors  # noqa: PLC0415, torch is an optional dependency
+
+        self._model, self._dense, self._batch_size = model, dense, settings.batch_size
         self._network: Network | None = None
-        self._anchors: dict[int, _Anchor] = {}
-        self._slow: set[Any] = set()
-        self._measured: set[Any] = set()
-        self._paces: dict[tuple[int, ...], float] = {}  # seconds for one of many whole inputs
-        self._ledger = _Ledger()
+        self._anchors = Anchors(settings.max_memory, channels_last=settings.channels_last)
+        self._pace = Pace(modules=sum(1 for _ in model.modules()))
         self._checked = False
         self._epsilon = _epsilon(model)
         self._canvas: Inputs | None = None
@@ -157,11 +117,12 @@ class IncrementalSession:
         if anchor is None or first is None:
             return self._dense_scores(rows)
         if not prod(first.size) and self._checked:
-            self._ledger.add(len(rows) * self._pace(rows[0], anchor), 0.0)
+            self._pace.saved(len(rows) * self._pace.whole(rows[0].canvas.shape, anchor.seconds))
             return [anchor.output] * len(rows)
         starts = [place.start for _, place in placed if place is not None]
         group = _Group(anchor, rows, starts, first.size)
-        if not prod(first.size) or not self._pays(group):
+        pays = self._pace.pays(group.shape, group.size, len(rows), anchor.seconds)
+        if not prod(first.size) or not pays:
             return self._dense_scores(rows)
         try:
             return self._in_parts(group)
@@ -169,25 +130,15 @@ class IncrementalSession:
             self._give_up(f"a part of an input failed ({type(error).__name__}: {error})")
             return self._dense_scores(rows)
 
-    def _pays(self, group: _Group) -> bool:
-        """Tell whether rectangles of a size are quicker than whole inputs, or may be tried."""
-        quick = self._pace(group.rows[0], group.anchor) < QUICK
-        barred = quick and group.key not in self._measured and not self._ledger.allows(0.0)
-        return group.key not in self._slow and not barred and not self._unknown(group)
-
     def _in_parts(self, group: _Group) -> NDArray[np.float64]:
-        rows, whole = group.rows, self._pace(group.rows[0], group.anchor)
+        rows, whole = group.rows, self._pace.whole(group.shape, group.anchor.seconds)
         few = max(1, min(len(rows), self._batch_size or len(rows), PIXELS // prod(group.size)))
         parts: list[NDArray[np.float64]] = []
         for first in range(0, len(rows), few):
             begun = time.perf_counter()
             parts.append(self._patched(group.some(first, few)))
-            spent, count = time.perf_counter() - begun, len(parts[-1])
-            self._ledger.add(count * whole, spent)
-            # The second time, since the first also sets things up.
-            if group.key in self._measured and spent > count * whole:
-                self._slow.add(group.key)
-            self._measured.add(group.key)
+            spent = time.perf_counter() - begun
+            self._pace.ran_in_part(group.shape, group.size, len(parts[-1]) * whole, spent)
             if not self._checked:
                 self._check(rows[first], parts[-1][0])
         return np.concatenate(parts)
@@ -229,21 +180,12 @@ class IncrementalSession:
             slice(None),
             *(slice(a, a + m) for a, m in zip(start, size, strict=True)),
         )
-        anchor = self._tensor(row.canvas.stand_ins(row.kept, row.draw)[cut])
-        patch = Patch(self._tensor(row.canvas.image[cut])[middle], (start,), anchor)
+        anchor = self._anchors.tensor(row.canvas.stand_ins(row.kept, row.draw)[cut])
+        patch = Patch(self._anchors.tensor(row.canvas.image[cut])[middle], (start,), anchor)
         activations, _ = self._network.anchors(anchor)
         with torch.inference_mode():
             mine, whole = self._network.run(patch, activations), self._model(patch.whole())
         return as_scores(mine, 1)[0], as_scores(whole, 1)[0]
-
-    def _pace(self, row: Row, anchor: _Anchor) -> float:
-        """Return the seconds that a whole input takes."""
-        return self._paces.get(row.canvas.shape) or anchor.seconds
-
-    def _unknown(self, group: _Group) -> bool:
-        """Tell whether whole inputs should be run once, to learn how fast that is."""
-        shape = group.rows[0].canvas.shape
-        return group.anchor.seconds < QUICK and len(group.rows) > 1 and shape not in self._paces
 
     def _patched(self, group: _Group) -> NDArray[np.float64]:
         import torch  # noqa: PLC0415, an optional dependency
@@ -274,11 +216,7 @@ class IncrementalSession:
         for first in range(0, len(rows), few):
             begun = time.perf_counter()
             parts.append(self._dense.score(rows[first : first + few]))
-            spent = time.perf_counter() - begun
-            self._ledger.add(spent, spent)
-            pace = spent / len(parts[-1])
-            if len(parts[-1]) > 1:
-                self._paces[canvas.shape] = min(pace, self._paces.get(canvas.shape, pace))
+            self._pace.ran_whole(canvas.shape, len(parts[-1]), time.perf_counter() - begun)
         return np.concatenate(parts)
 
     def _differs(self, row: Row) -> _Place | None:
@@ -294,7 +232,7 @@ class IncrementalSession:
         if prod(shown[1]) <= prod(grid) / 2:
             return _Place(under, *shown)
         away = around(bounds(~mask(row.kept, grid)), grid)
-        if not prod(away[1]) and id(row.canvas.image) not in self._anchors:
+        if not prod(away[1]) and row.canvas.image not in self._anchors:
             return None  # the image itself: its activations may never be needed
         hides = prod(away[1]) < prod(shown[1])
         place = _Place(row.canvas.image, *away) if hides else _Place(under, *shown)
@@ -302,31 +240,29 @@ class IncrementalSession:
 
     def _ready(self) -> bool:
         """Tell whether the network is traced, which is done as soon as it may pay."""
-        if self._network is None and not self.reason and self._ledger.allows(self._setup):
+        if self._network is None and not self.reason and self._pace.allows_setup():
             from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
 
             begun = time.perf_counter()
             self._network = Network(self._model)
-            self._ledger.add(0.0, time.perf_counter() - begun)
+            self._pace.set_up(time.perf_counter() - begun)
             if self._network.reason:
                 self._give_up(self._network.reason)
         return self._network is not None and not self.reason
 
-    def _anchor(self, whole: Array) -> _Anchor | None:
-        found = self._anchors.pop(id(whole), None)
-        if found is None:
-            pace = self._paces.get(whole.shape, QUICK)
-            if self._network is None or (pace < QUICK and not self._ledger.allows(pace)):
-                return None
-            found = self._made(self._network, whole)
-            if found is None:
-                return None
-        spent = found.bytes + sum(anchor.bytes for anchor in self._anchors.values())
-        # What was not asked for longest goes first: the baseline is asked for by every image.
-        while spent > self._max_memory:
-            spent -= self._anchors.pop(next(iter(self._anchors))).bytes
-        self._anchors[id(whole)] = found
-        return found
+    def _anchor(self, whole: Array) -> Anchor | None:
+        from hshap.anchors import UnfitError  # noqa: PLC0415, torch is an optional dependency
+
+        found = self._anchors.known(whole)
+        if found is not None or self._network is None or not self._pace.allows_anchor(whole.shape):
+            return found
+        try:
+            made = self._anchors.add(self._network, whole)
+        except UnfitError as error:
+            self._give_up(str(error))
+            return None
+        self._pace.set_up(made.seconds)
+        return made
 
     def _give_up(self, reason: str) -> None:
         """Run whole inputs from now on, and say why."""
@@ -334,38 +270,6 @@ class IncrementalSession:
             message = f"Incremental runs every input as a whole: {reason}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self.reason = reason
-
-    def _made(self, network: Network, whole: Array) -> _Anchor | None:
-        from hshap.network import OverwrittenError, TooLargeError  # noqa: PLC0415
-
-        begun = time.perf_counter()
-        tensor = self._tensor(whole)
-        try:
-            activations, output = network.anchors(tensor, self._max_memory)
-            scores = as_scores(output, 1)[0]
-        except TooLargeError:
-            self._give_up(f"activations take more than max_memory={self._max_memory} bytes")
-            return None
-        except OverwrittenError:
-            self._give_up("it reads what it has overwritten in place")
-            return None
-        except Exception as error:  # noqa: BLE001, step by step may fail where the whole does not
-            self._give_up(f"step by step it failed ({type(error).__name__}: {error})")
-            return None
-        seconds = time.perf_counter() - begun
-        self._ledger.add(0.0, seconds)
-        return _Anchor(network, whole, tensor, activations, scores, seconds)
-
-    def _tensor(self, whole: Array) -> Any:
-        import torch  # noqa: PLC0415, an optional dependency
-
-        with warnings.catch_warnings():
-            # That the array is read-only: nothing writes to what is kept of it.
-            warnings.simplefilter("ignore", UserWarning)
-            tensor = torch.from_numpy(whole) if isinstance(whole, np.ndarray) else whole
-        last = self._channels_last and tensor.ndim == 3
-        layout = torch.channels_last if last else torch.contiguous_format
-        return tensor[None].contiguous(memory_format=layout)
 
 
 def _by_anchor(group: tuple[Any, list[int]]) -> tuple[bool, int, int]:
