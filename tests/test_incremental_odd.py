@@ -335,6 +335,49 @@ class TestMemory:
         assert max(rows) <= 2
 
 
+    @pytest.mark.parametrize(("norm", "most"), [(nn.BatchNorm2d(4), 64), (nn.GroupNorm(2, 4), 32)])
+    def test_what_goes_whole_takes_no_larger_batches_than_whole_inputs(
+        self, norm, most, monkeypatch
+    ):
+        rows, patched = [], MODULE.IncrementalSession._patched
+
+        def watched(session, group):
+            rows.append(len(group.rows))
+            return patched(session, group)
+
+        monkeypatch.setattr(MODULE.IncrementalSession, "_patched", watched)
+        monkeypatch.setattr(MODULE, "WORTH", 1.0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 3), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+        )
+        image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+        Explainer(Incremental(net.eval()), Constant(0.0), Dyadic(2), every_game).explain(
+            image, target=0
+        )
+        assert max(rows) == most
+
+
+def test_a_model_may_squeeze_a_batch_of_one():
+    class Squeezes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1))
+
+        def forward(self, x):
+            return self.net(x).squeeze()
+
+    torch.manual_seed(0)
+    model, image = Squeezes().eval(), np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+    found = [
+        Explainer(kind, Constant(0.0), Dyadic(6), every_game).explain(image, target=1)
+        for kind in (Batched(model), Batched(model, batch_size=1), Incremental(model))
+    ]
+    values = [np.array([game.values for game in each.games]) for each in found]
+    assert np.ptp(values[0]) > 0
+    for other in values[1:]:
+        assert np.allclose(values[0], other, atol=1e-6)
+
+
 def test_what_fails_in_part_runs_as_a_whole(monkeypatch):
     def failing(*_):
         raise ValueError("no rule for this")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hshap.search import Steps
 
 EVALUATIONS = (8, 40, 200)
-TURNS = 3
+LEAST, MOST, SECONDS = 3, 25, 10  # turns; as many as these seconds hold
 
 
 def short(name: str) -> dict[str, Any]:
@@ -35,11 +35,14 @@ def short(name: str) -> dict[str, Any]:
             hshap.Explainer(way, hshap.Constant(0.5), hshap.Bisection(smallest), _visits(count))
             for way in (hshap.Batched(network), hshap.Incremental(network))
         ]
-        ratios = []
-        for turn in range(TURNS + 1):
+        for explainer in explainers:  # warms up
+            explainer.explain(image, target=1)
+        started, ratios = time.perf_counter(), list[float]()
+        while len(ratios) < LEAST or (
+            len(ratios) < MOST and time.perf_counter() - started < SECONDS
+        ):
             whole, parts = (_seconds(explainer, image) for explainer in explainers)
-            if turn:  # the first warms up
-                ratios.append(parts / whole)
+            ratios.append(parts / whole)
         found[str(count)] = median(ratios)
     return {"network": name, "ratios": found, "ratio": max(found.values())}
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.evaluators import Inputs
 from hshap.models import as_scores
 from hshap.pace import Pace
 from hshap.rectangles import around, bounds
@@ -77,7 +76,6 @@ class IncrementalSession:
         self._pace = Pace(modules=sum(1 for _ in model.modules()))
         self._checked = False
         self._epsilon = _epsilon(model)
-        self._canvas: Inputs | None = None
         self.reason = ""
 
     def put(self, array: NDArray[Any]) -> Array:
@@ -133,6 +131,8 @@ class IncrementalSession:
     def _in_parts(self, group: _Group) -> NDArray[np.float64]:
         rows, whole = group.rows, self._pace.whole(group.shape, group.anchor.seconds)
         few = max(1, min(len(rows), self._batch_size or len(rows), PIXELS // prod(group.size)))
+        if group.anchor.network.goes_whole:  # and then takes the memory of whole inputs
+            few = min(few, self._dense.capacity(group.shape, rows[0].canvas.image.dtype.itemsize))
         parts: list[NDArray[np.float64]] = []
         for first in range(0, len(rows), few):
             begun = time.perf_counter()
@@ -197,17 +197,10 @@ class IncrementalSession:
             data = room(whole, (len(group.rows), whole.shape[1], *group.size))
             for place, (row, start) in enumerate(zip(group.rows, group.starts, strict=True)):
                 spans = (slice(a, a + n) for a, n in zip(start, group.size, strict=True))
-                data[place] = torch.as_tensor(self._painted(row)[(slice(None), *spans)])
+                data[place] = torch.as_tensor(self._dense.painted(row)[(slice(None), *spans)])
             patch = Patch(data, tuple(group.starts), whole)
             outputs = group.anchor.network.run(patch, group.anchor.activations)
         return as_scores(outputs, len(group.rows))
-
-    def _painted(self, row: Row) -> Array:
-        image, shape = row.canvas.image, row.canvas.shape
-        if self._canvas is None or not self._canvas.fit(shape, image.dtype, 1):
-            self._canvas = Inputs(self._dense.inputs(1, shape, image.dtype), shape, image.dtype, 1)
-        self._canvas.paint(0, row)
-        return self._canvas.array[0]
 
     def _dense_scores(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         canvas = rows[0].canvas

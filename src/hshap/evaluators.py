@@ -100,9 +100,11 @@ class BatchedSession:
     def put(self, array: NDArray[Any]) -> Array:
         return self._runner.put(array)
 
-    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return room for inputs where the model wants them."""
-        return self._runner.inputs(count, shape, dtype)
+    def painted(self, row: Row) -> Array:
+        """Return a row's input; it is painted over with the next."""
+        inputs = self._room([row])
+        inputs.paint(0, row)
+        return inputs.array[0]
 
     def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
@@ -135,6 +137,16 @@ class BatchedSession:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _run(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        inputs = self._room(rows)
+        for place, row in enumerate(rows):
+            inputs.paint(place, row)
+        scores, untouched = self._runner.run(inputs.array, len(rows))
+        if not untouched:
+            inputs.forget()
+        return scores
+
+    def _room(self, rows: Sequence[Row]) -> Inputs:
+        """Return inputs for rows to be painted on: those of the last time, if they fit."""
         image = rows[0].canvas.image
         shape = rows[0].canvas.shape
         if self._inputs is None or not self._inputs.fit(shape, image.dtype, len(rows)):
@@ -144,12 +156,7 @@ class BatchedSession:
             count = max(len(rows), usual)
             made = self._runner.inputs(count, shape, image.dtype)
             self._inputs = Inputs(made, shape, image.dtype, count)
-        for place, row in enumerate(rows):
-            self._inputs.paint(place, row)
-        scores, untouched = self._runner.run(self._inputs.array, len(rows))
-        if not untouched:
-            self._inputs.forget()
-        return scores
+        return self._inputs
 
 
 class Inputs:

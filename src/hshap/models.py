@@ -236,6 +236,8 @@ def as_scores(raw: Any, count: int) -> NDArray[np.float64]:
     if scores.dtype.kind not in "fiub":
         message = f"the model returned {scores.dtype} values; it must return real numbers"
         raise ModelError(message)
+    if count == 1 and scores.ndim < 2:
+        scores = scores.reshape(1, -1)  # a model that squeezes a batch of one
     if scores.ndim not in (1, 2) or len(scores) != count or scores.size == 0:
         message = (
             f"the model returned shape {scores.shape} for {count} inputs; it must return "

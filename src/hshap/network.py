@@ -140,6 +140,11 @@ class Network:
             # A mean over all places leaves nothing to be local.
             spatial[node] = rule is not None and not rule.ends_space
 
+    @property
+    def goes_whole(self) -> bool:
+        """Whether some step needs whole tensors of what had places until then."""
+        return any(s.local and s.rule is None and not s.reads_shape for s in self.steps)
+
     def anchors(
         self, image: torch.Tensor, max_bytes: int | None = None
     ) -> tuple[Anchors, torch.Tensor]:
