@@ -485,7 +485,7 @@ class TestShortRuns:
 
         monkeypatch.setattr(Network, "anchors", watched)
         monkeypatch.setattr(PACE, "QUICK", 0.0)  # as if it were a slow network
-        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
+        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(2), Constant(0.2))
         assert made
 
     def test_what_is_lost_is_bounded(self):

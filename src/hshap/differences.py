@@ -85,7 +85,7 @@ class IncrementalSession:
         return self._dense.capacity(shape, itemsize) if self.reason else self._batch_size or ROWS
 
     def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        if not self._ready() and (self.reason or prod(rows[0].canvas.grid) <= SMALL):
+        if not self._ready(rows[0]) and (self.reason or _is_small(rows[0])):
             return self._dense_scores(rows)
         found: dict[int, NDArray[np.float64]] = {}
         # Whole images first, before the memory they need is taken by what is kept of the baseline.
@@ -150,7 +150,7 @@ class IncrementalSession:
         """
         self._checked = True
         pair = None
-        if prod(row.canvas.grid) > SMALL:
+        if not _is_small(row):
             with contextlib.suppress(Exception):
                 pair = self._on_a_cut(row)
         mine, expected = pair or (found, self._dense_scores([row])[0])
@@ -215,7 +215,7 @@ class IncrementalSession:
     def _differs(self, row: Row) -> _Place | None:
         """Return the best anchor and the rectangle in which the row differs from it, if any."""
         grid = row.canvas.grid
-        if not self._ready():
+        if not self._ready(row):
             return None
         shown = around([box for region in row.kept for box in blocks(region, grid)], grid)
         under = row.canvas.stand_ins(row.kept, row.draw)
@@ -231,9 +231,12 @@ class IncrementalSession:
         place = _Place(row.canvas.image, *away) if hides else _Place(under, *shown)
         return place if prod(place.size) <= WORTH * prod(grid) else None
 
-    def _ready(self) -> bool:
+    def _ready(self, row: Row) -> bool:
         """Tell whether the network is traced, which is done as soon as it may pay."""
-        if self._network is None and not self.reason and self._pace.allows_setup():
+        known = self._network is not None or self.reason
+        # An anchor and a check follow, which on large images are a small part of what is saved.
+        passes = 2 if _is_small(row) else 0
+        if not known and self._pace.allows_setup(row.canvas.shape, passes):
             from hshap.network import Network  # noqa: PLC0415, torch is an optional dependency
 
             begun = time.perf_counter()
@@ -281,3 +284,7 @@ def _epsilon(model: Any) -> float:
 
 def _is_whole(row: Row) -> bool:
     return row.kept == (row.canvas.root,)
+
+
+def _is_small(row: Row) -> bool:
+    return prod(row.canvas.grid) <= SMALL

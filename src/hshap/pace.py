@@ -42,8 +42,9 @@ class Pace:
         """Return what a whole input takes; `one` is what a single one took by itself."""
         return self._whole.get(shape) or one
 
-    def allows_setup(self) -> bool:
-        return self._ledger.allows(self._setup)
+    def allows_setup(self, shape: tuple[int, ...], passes: int) -> bool:
+        """Tell whether tracing, and so many inputs run as a whole besides, may be paid for."""
+        return self._ledger.allows(self._setup + passes * self._whole.get(shape, 0.0))
 
     def allows_anchor(self, shape: tuple[int, ...]) -> bool:
         """Tell whether activations of one more input may be computed."""
