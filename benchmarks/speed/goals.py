@@ -102,11 +102,13 @@ def _crosses(done: Measured) -> dict[str, Any]:
 
 def _together(done: Measured) -> list[dict[str, Any]]:
     ratio, share = _middle(done, "together", "ratio"), _middle(done, "together", "share")
+    # One by one is near the limit already: a search asks for many games at a time.
+    most = median(each["one_by_one"] / each["bare"] for each in done["together"])
     return [
         _goal(
             "100 synthetic images in one call",
             "at least 1.7 times faster than one by one",
-            f"{ratio:.2f} times",
+            f"{ratio:.2f} times; bare forward passes alone would be {most:.2f} times as fast",
             met=ratio >= 1.7,
         ),
         _goal(
