@@ -334,7 +334,6 @@ class TestMemory:
         assert rows
         assert max(rows) <= 2
 
-
     @pytest.mark.parametrize(("norm", "most"), [(nn.BatchNorm2d(4), 64), (nn.GroupNorm(2, 4), 32)])
     def test_what_goes_whole_takes_no_larger_batches_than_whole_inputs(
         self, norm, most, monkeypatch
