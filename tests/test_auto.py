@@ -86,6 +86,42 @@ def test_what_a_cut_left_much_larger_than_usual_is_split_on(partition, search):
     assert (alone.saliency() > 0)[20:24, 6:10].all()  # nothing else tells what is usual
 
 
+def test_of_two_leaves_neither_is_too_large():
+    def model(batch):
+        return batch[:, 0, 0, 8] + batch[:, 0, 12, 7] * batch[:, 0, 12, 8]
+
+    found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
+    assert sorted(leaf.size for leaf in found.leaves) == [1, 128]
+    assert found.residual == 0
+
+
+def test_readings_of_an_auto_run_end_where_it_ended():
+    def model(batch):
+        def at(row, column):
+            return batch[:, 0, row, column]
+
+        return at(0, 8) * (0.6 + 0.4 * at(1, 8)) + 0.1 * at(3, 3) * at(4, 3) + at(12, 7) * at(12, 8)
+
+    found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
+    assert sorted(leaf.size for leaf in found.leaves) == [1, 64, 128]
+    for read in (found.at(min_area=2), found.at(tolerance=0.2)):
+        assert read.complete
+        assert {leaf for leaf in read.leaves if leaf.size > 2} <= set(found.leaves)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
+    st.sampled_from([Bisection("auto"), Dyadic("auto"), Shifted(Bisection("auto"), 5)]),
+)
+def test_coarser_and_stricter_readings_of_a_whole_auto_run_are_whole(corners, partition):
+    found = explain(with_squares(*corners), sees_square, partition, DepthFirst(0.05))
+    assert all(found.at(min_area=point.min_area).complete for point in found.sizes())
+    for tolerance in (0.1, 0.3, 0.6):
+        read = found.at(tolerance=tolerance)
+        assert read.complete
+        assert set(read.leaves) <= set(found.leaves)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
     st.sampled_from([None, 5, 9, 20, 40, 80]),

@@ -320,3 +320,31 @@ def test_images_are_left_alone(rng):
     image.flags.writeable = False
     Explainer(two_classes, baseline=Blur(1.0), partition=Dyadic(1)).explain(image, target=[0, 1])
     assert np.array_equal(image, before)
+
+
+class _Weighted:
+    """A target of a user's, equal to others in a way of its own."""
+
+    def __init__(self, *weights, equal):
+        self.weights, self.equal = np.array(weights), equal
+
+    def __call__(self, outputs):
+        return outputs @ self.weights
+
+    def __eq__(self, other):
+        return self.equal(self.weights == other.weights)
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("equal", [lambda same: same, lambda _: True])
+def test_targets_are_told_apart_however_they_compare(equal):
+    def halves(batch):
+        return np.stack([batch[:, 0, :4].mean(axis=(1, 2)), batch[:, 0, 4:].mean(axis=(1, 2))], 1)
+
+    explainer = Explainer(halves, Constant(0.0), Bisection(4))
+    image = np.ones((1, 8, 8))
+    targets = [_Weighted(1.0, 0.0, equal=equal), _Weighted(0.0, 1.0, equal=equal)]
+    upper, lower = explainer.explain_many((image, target) for target in targets)
+    assert {leaf.start[0] for leaf in upper.leaves} == {0}
+    assert {leaf.start[0] for leaf in lower.leaves} == {4}

@@ -156,3 +156,11 @@ def test_free_forms_copy_and_compare_by_their_pixels_however_many(chosen, random
     copy(region, source, target)
     shown = np.isin(np.arange(60), pixels).reshape(5, 12)
     assert np.array_equal(target, source * shown)
+
+
+def test_free_forms_copy_between_types_as_blocks_do():
+    grid = np.zeros((1, 4, 4))
+    for region in (Pixels(np.arange(16), (4, 4)), Box((0, 0), (4, 4))):
+        target = grid.astype(np.float32)
+        copy(region, np.full((1, 4, 4), 2, dtype=object), target)
+        assert (target == 2).all()

@@ -154,10 +154,9 @@ class Row(NamedTuple):
     draw: int
 
 
-def measured(
-    rows: Sequence[Row], targets: Sequence[Target], outputs: NDArray[np.float64]
-) -> NDArray[Any]:
-    """Return the targets' values `(rows, targets)` of the rows' model outputs, all finite."""
+def measured(rows: Sequence[Row], outputs: NDArray[np.float64]) -> NDArray[Any]:
+    """Return the values `(rows, targets)` of model outputs, all finite, for rows of one target."""
+    targets = rows[0].canvas.targets
     values = np.stack([measure(target, outputs) for target in targets], axis=1)
     if not np.isfinite(values).all():
         number, column = np.argwhere(~np.isfinite(values))[0]

@@ -226,10 +226,10 @@ class _Queue:
         batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
         outputs = self._session.score([row for row, _ in batch])
         start = 0
-        for targets, group in groupby(batch, key=lambda item: item[0].canvas.targets):
+        for _, group in groupby(batch, key=_measured_alike):
             items = list(group)
             stop = start + len(items)
-            values = measured([row for row, _ in items], targets, outputs[start:stop])
+            values = measured([row for row, _ in items], outputs[start:stop])
             for (row, score), value in zip(items, values, strict=True):
                 self._record(row, score, value)
             start = stop
@@ -260,3 +260,12 @@ class _Queue:
 def _key(canvas: Canvas) -> tuple[tuple[int, ...], Any]:
     """Return what the images of a batch must have in common."""
     return canvas.shape, canvas.image.dtype
+
+
+def _measured_alike(item: tuple[Row, Score]) -> tuple[int, ...]:
+    """Return what rows have in common that are measured at once: the very same targets.
+
+    Not equal ones: callables of users may be equal in any sense.
+    """
+    targets = item[0].canvas.targets
+    return tuple(target if isinstance(target, int) else -id(target) for target in targets)

@@ -184,7 +184,7 @@ class Explanation:
         A region becomes a leaf as soon as no axis is longer than `min_size`, or as it has at most
         `min_area` pixels. This equals a new run at that size wherever every axis is split alike,
         and always for `Bisection` with one `min_size` for all axes. `min_size="auto"` ends where no
-        part is enough alone; a run that did so stays one at any size.
+        part is enough alone, as a run with it does; readings of such a run end where it ended.
         """
         return reread(
             self, min_size=min_size, min_area=min_area, tolerance=tolerance, percentile=percentile

@@ -36,6 +36,8 @@ def reread(
     search = _search(explanation.settings, tolerance=tolerance, percentile=percentile)
     partition = explanation.settings.get("partition", {})
     adaptive = is_adaptive(explanation.games[0].region) or is_auto(partition)
+    # A run whose regions sized themselves ends where it ended.
+    ended = frozenset(explanation.leaves) if adaptive else None
     limits, area = None, 0
     if isinstance(min_size, str) and min_size == "auto":
         adaptive, min_size = True, None
@@ -48,7 +50,7 @@ def reread(
         area = checks.integer("min_area", min_area, minimum=1)
         partition = _larger(partition, area)
     games = {game.region: game for game in explanation.games}
-    tree = _Tree(games, explanation.grid, limits, area, adaptive)
+    tree = _Tree(games, explanation.grid, limits, area, adaptive, ended)
     found, games = _replay(search, tree, explanation.games[0].region)
     known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
     # A percentile over fewer games may keep a part that was dropped: what is in it is not known.
@@ -66,13 +68,17 @@ def reread(
 
 @dataclass(frozen=True)
 class _Tree:
-    """The recorded games as a tree that ends where regions are small enough."""
+    """The recorded games as a tree that ends where regions are small enough.
+
+    `ended` are the leaves of a run whose regions sized themselves, None of one whose did not.
+    """
 
     games: Mapping[Region, Game]
     grid: tuple[int, ...]
     limits: tuple[int, ...] | None
     area: int
     adaptive: bool
+    ended: frozenset[Region] | None
 
     def is_small(self, region: Region) -> bool:
         if region.size <= self.area:
@@ -110,6 +116,10 @@ class _Node:
     @property
     def adaptive(self) -> bool:
         return self.tree.adaptive
+
+    @property
+    def ended(self) -> bool | None:
+        return None if self.tree.ended is None else self.region in self.tree.ended
 
     def split(self) -> tuple[_Node, ...]:
         game = self.tree.games.get(self.region)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Index = tuple[Any, ...]
 """One slice or integer array for each spatial axis."""
 
-LARGE = 8  # a region of one pixel in so many, or more, is large
+DENSE = 8  # a free form of one pixel in so many, or more, is quicker to handle as a mask
 
 Bounds = tuple[tuple[int, ...], tuple[int, ...]]
 """First pixel, and the one past the last, on each axis."""
@@ -167,13 +167,13 @@ class Pixels(_Splitting):
         return len(self.flat)
 
     @property
-    def is_large(self) -> bool:
+    def is_dense(self) -> bool:
         """Whether a mask of the grid is quicker to work with than so many positions."""
-        return self.size * LARGE >= prod(self.grid)
+        return self.size * DENSE >= prod(self.grid)
 
     @cached_property
     def _digest(self) -> str:
-        content = np.packbits(mask((self,), self.grid)) if self.is_large else np.sort(self.flat)
+        content = np.packbits(mask((self,), self.grid)) if self.is_dense else np.sort(self.flat)
         return hashlib.sha256(content.tobytes()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -253,8 +253,8 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
 
 def copy(region: Region, source: Any, target: Any) -> None:
     """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
-    if isinstance(region, Pixels) and region.is_large and isinstance(target, np.ndarray):
-        np.copyto(target, source, where=mask((region,), region.grid))
+    if isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
+        np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
         return
     pixels = (slice(None), *region.index)
     target[pixels] = source[pixels]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from statistics import median_low
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -100,8 +100,8 @@ class DepthFirst:
     urgent together, and what is not yet split when the budget ends stays as it is. `keep_whole`
     keeps a relevant region none of whose parts is relevant alone, which the paper drops. Regions of
     a partition with `min_size="auto"` are leaves where no part is enough alone, that is, adds 30 %
-    of what the region adds; in the end those of more than four times the median area, which a cut
-    through a thing left large, are split on.
+    of what the region adds. When all are found, those of more than four times their median area,
+    which a cut through a thing left large, are split on, down to that size.
 
     >>> DepthFirst(tolerance=0.05, max_evaluations=500).tolerance
     0.05
@@ -122,14 +122,14 @@ class DepthFirst:
     def __call__(self, root: Region, draws: int = 1) -> Steps:
         """Ask for games, receive them and return what matters."""
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
-        leaves, order = _Leaves(), count()
+        leaves, order = _Leaves(self.tolerance), count()
         frontier = [_entry(root, math.inf, 1.0, -1)]
         while True:
             while asked := budget.spend(frontier, self.width):
                 games = yield [entry.region for entry in asked]
                 for played in zip(asked, games, strict=True):
                     self._go_on(*played, frontier, leaves, order)
-            large = leaves.too_large(entry.region for entry in frontier)
+            large = leaves.give_up_large(entry.region for entry in frontier)
             for played in large:
                 self._go_on(*played, frontier, leaves, order)
             if not large:
@@ -178,7 +178,7 @@ class BreadthFirst:
     def __call__(self, root: Region, draws: int = 1) -> Steps:
         """Ask for games level by level, receive them and return what matters."""
         budget = _Budget(self.max_evaluations, self.max_seconds, draws)
-        leaves = _Leaves()
+        leaves = _Leaves(0.0)
         unfinished: list[Region] = []
         level = [_entry(root, math.inf, 1.0, -1)]
         while level:
@@ -189,7 +189,7 @@ class BreadthFirst:
             unfinished += [entry.region for entry in sorted(level)]
             level = self._next_level(played, leaves)
             if not level:
-                level = self._next_level(leaves.too_large(unfinished), leaves)
+                level = self._next_level(leaves.give_up_large(unfinished), leaves)
         return Found((*leaves.regions, *unfinished), tuple(unfinished))
 
     def _next_level(self, played: Sequence[tuple[_Entry, Game]], leaves: _Leaves) -> list[_Entry]:
@@ -246,9 +246,13 @@ def _parts(whole: _Entry, game: Game, order: Iterator[int]) -> list[_Entry]:
 
 
 class _Leaves:
-    """The leaves so far. Of those that sized themselves, some may turn out too large."""
+    """The leaves so far. Of those that sized themselves, some may turn out too large.
 
-    def __init__(self) -> None:
+    Parts matter if their coefficient is above `tolerance`.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
         self._final: list[Region] = []
         self._ended: list[tuple[_Entry, Game]] = []
         self._limit = math.inf
@@ -265,20 +269,32 @@ class _Leaves:
         here = (
             is_adaptive(game.region)
             and float(game.alone.max()) < ENOUGH * game.total
-            and game.region.size <= self._limit
+            and self._fits(game)
         )
         if here:
             self._ended.append((entry, game))
         return here
 
-    def too_large(self, unfinished: Iterable[Region]) -> list[tuple[_Entry, Game]]:
+    def give_up_large(self, unfinished: Iterable[Region]) -> list[tuple[_Entry, Game]]:
         """Give up, once, the leaves that are much larger than usual: a cut went through a thing."""
         if not self._ended or self._limit < math.inf:
             return []
-        self._limit = LARGE * median_low([region.size for region in (*self.regions, *unfinished)])
-        large = [(e, game) for e, game in self._ended if game.region.size > self._limit]
-        self._ended = [(e, game) for e, game in self._ended if game.region.size <= self._limit]
+        self._limit = LARGE * median([region.size for region in (*self.regions, *unfinished)])
+        large = [(e, game) for e, game in self._ended if not self._fits(game)]
+        self._ended = [(e, game) for e, game in self._ended if self._fits(game)]
         return large
+
+    def _fits(self, game: Game) -> bool:
+        """Tell whether a region is not too large, or no part that matters could be split on."""
+        if math.isinf(self._limit):
+            return True
+        before: bool | None = getattr(game.region, "ended", None)  # in a run that is read again
+        if before is not None:
+            return before
+        parts = zip(game.children, game.coefficients.tolist(), strict=True)
+        return game.region.size <= self._limit or not any(
+            phi > self._tolerance and part.split() for part, phi in parts
+        )
 
 
 def _own(entry: _Entry, game: Game) -> float:
