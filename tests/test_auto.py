@@ -124,13 +124,17 @@ def test_coarser_and_stricter_readings_of_a_whole_auto_run_are_whole(corners, pa
 
 @given(
     st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
-    st.sampled_from([None, 5, 9, 20, 40, 80]),
+    st.sampled_from([None, 16, 20, 40, 80]),
+    st.sampled_from(AUTO),
+    st.sampled_from([DepthFirst(), DepthFirst(0.1), BreadthFirst(0), BreadthFirst(70)]),
     st.booleans(),
 )
-def test_an_auto_run_is_what_it_reads_as_whatever_its_budget(corners, budget, depth):
+def test_an_auto_run_is_what_it_reads_as_whatever_its_budget(
+    corners, budget, partition, search, keep_whole
+):
     image = with_squares(*corners)
-    search = DepthFirst(0.1) if depth else BreadthFirst(0)
-    found = explain(image, sees_square, Bisection("auto"), replace(search, max_evaluations=budget))
+    search = replace(search, keep_whole=keep_whole)
+    found = explain(image, sees_square, partition, replace(search, max_evaluations=budget))
     read = found.at()
     assert set(read.leaves) == set(found.leaves)
     assert set(read.unfinished) == set(found.unfinished)

@@ -285,16 +285,17 @@ class _Leaves:
         return large
 
     def _fits(self, game: Game) -> bool:
-        """Tell whether a region is not too large, or no part that matters could be split on."""
+        """Tell whether a region is not too large, or all of its parts that matter are leaves."""
         if math.isinf(self._limit):
             return True
         before: bool | None = getattr(game.region, "ended", None)  # in a run that is read again
         if before is not None:
             return before
+        if game.region.size <= self._limit:
+            return True
         parts = zip(game.children, game.coefficients.tolist(), strict=True)
-        return game.region.size <= self._limit or not any(
-            phi > self._tolerance and part.split() for part, phi in parts
-        )
+        relevant = [part for part, phi in parts if phi > self._tolerance]
+        return bool(relevant) and not any(part.split() for part in relevant)
 
 
 def _own(entry: _Entry, game: Game) -> float:
