@@ -155,7 +155,7 @@ class Row(NamedTuple):
 
 
 def measured(rows: Sequence[Row], outputs: NDArray[np.float64]) -> NDArray[Any]:
-    """Return the values `(rows, targets)` of model outputs, all finite, for rows of one target."""
+    """Return the values `(rows, targets)` of model outputs, all finite; rows share targets."""
     targets = rows[0].canvas.targets
     values = np.stack([measure(target, outputs) for target in targets], axis=1)
     if not np.isfinite(values).all():
