@@ -12,7 +12,7 @@ from docutils import nodes
 from docutils.utils.math import latex2mathml
 
 import hshap
-from hshap.version import __version__
+from hshap._util.version import __version__
 
 HERE = Path(__file__).parent
 

@@ -21,7 +21,7 @@ from hshap import (
     Game,
     Superpixels,
 )
-from hshap.audit import FAR, monotone_gap, or_gap
+from hshap.explanation.audit import FAR, monotone_gap, or_gap
 
 
 def game_of(values):
@@ -92,7 +92,7 @@ def test_each_game_has_its_own_number():
     # Two marks side by side at the end: parts say nothing alone only where these are parted.
     found = explain(marked((8,), [6, 7]), needs_two)
     by_size = {
-        game.region.size: gap for game, gap in zip(found.games, found.audit.gaps, strict=True)
+        game.region.area: gap for game, gap in zip(found.games, found.audit.gaps, strict=True)
     }
     assert by_size == {8: 0.0, 4: 0.0, 2: 1.0}
 
@@ -130,8 +130,8 @@ def test_a_root_that_plays_alone_can_be_dropped():
         np.full((1, 8), 0.3), lambda b: b.mean(axis=(1, 2)), Bisection(8), DepthFirst(0.5)
     )
     assert not found.leaves
-    assert found.audit.bound == pytest.approx(0.3)
-    assert np.allclose(found.bounds(), 0.3)
+    assert found.audit.dropped_at_most == pytest.approx(0.3)
+    assert np.allclose(found.dropped_at_most(), 0.3)
 
 
 def test_gaps_do_not_depend_on_the_unit_of_the_score():
@@ -143,7 +143,7 @@ def test_gaps_do_not_depend_on_the_unit_of_the_score():
 
 def test_nothing_at_all_has_no_gap():
     audit = explain(np.zeros((1, 8)), any_marked).audit
-    assert (audit.gap, audit.failures, audit.fall, audit.bound) == (0.0, 0.0, 0.0, 0.0)
+    assert (audit.gap, audit.failures, audit.fall, audit.dropped_at_most) == (0.0, 0.0, 0.0, 0.0)
     assert (audit.carried, audit.doubt) == (1.0, 0.0)
 
 
@@ -228,7 +228,7 @@ def test_nothing_in_what_was_dropped_adds_more_than_the_bound(seed):
     partition, search = partitions[seed // 4 % 4], SEARCHES[seed // 16 % 4]
     found = explain(np.ones((1, *grid)), model_of(worth), partition, search)
     assert found.audit.failures == 0.0
-    bounds = found.bounds()
+    bounds = found.dropped_at_most()
     played = {game.region for game in found.games}
     checked = 0
     for game in found.games:
@@ -239,13 +239,13 @@ def test_nothing_in_what_was_dropped_adds_more_than_the_bound(seed):
             bound = float(bounds[part.index].ravel()[0])
             most = max(worth[kept] for kept in subsets(flat)) - worth[0]
             assert most <= bound + 1e-9
-            assert bound <= found.audit.bound
+            assert bound <= found.audit.dropped_at_most
             checked += 1
     if isinstance(search, DepthFirst):
         players = max(len(game.children) for game in found.games)
-        assert found.audit.bound <= players * search.tolerance + 1e-9
+        assert found.audit.dropped_at_most <= players * search.tolerance + 1e-9
     everything = np.isnan(bounds).sum() + sum(
-        part.size
+        part.area
         for game in found.games
         for part in game.children
         if part not in played and part not in found.leaves

@@ -47,7 +47,7 @@ def test_the_descent_stops_at_the_size_of_the_concept(partition, search):
     image[0, 12:, 0:4] = 1.0
     found = explain(image, sees_block, partition, search)
     assert np.array_equal(found.saliency() > 0, image[0] > 0)
-    assert {leaf.size for leaf in found.leaves} == {16}
+    assert {leaf.area for leaf in found.leaves} == {16}
 
 
 @given(st.sets(st.integers(0, 63), min_size=1, max_size=8))
@@ -79,7 +79,7 @@ def test_what_a_cut_left_much_larger_than_usual_is_split_on(partition, search):
     assert len(explain(whole, sees_square, partition, search(**options)).leaves) == 3
     # The third lies across a coarse cut. By itself it would stay a region of 128 pixels or more.
     lost = explain(cut, sees_square, partition, search(**options))
-    assert {leaf.size for leaf in lost.leaves} == {16}
+    assert {leaf.area for leaf in lost.leaves} == {16}
     kept = explain(cut, sees_square, partition, search(**options, keep_whole=True))
     assert (kept.saliency() > 0)[cut[0] > 0].all()
     alone = explain(with_squares((20, 6)), sees_square, partition, search(**options))
@@ -91,7 +91,7 @@ def test_of_two_leaves_neither_is_too_large():
         return batch[:, 0, 0, 8] + batch[:, 0, 12, 7] * batch[:, 0, 12, 8]
 
     found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
-    assert sorted(leaf.size for leaf in found.leaves) == [1, 128]
+    assert sorted(leaf.area for leaf in found.leaves) == [1, 128]
     assert found.residual == 0
 
 
@@ -103,10 +103,10 @@ def test_readings_of_an_auto_run_end_where_it_ended():
         return at(0, 8) * (0.6 + 0.4 * at(1, 8)) + 0.1 * at(3, 3) * at(4, 3) + at(12, 7) * at(12, 8)
 
     found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
-    assert sorted(leaf.size for leaf in found.leaves) == [1, 64, 128]
+    assert sorted(leaf.area for leaf in found.leaves) == [1, 64, 128]
     for read in (found.at(min_area=2), found.at(tolerance=0.2)):
         assert read.complete
-        assert {leaf for leaf in read.leaves if leaf.size > 2} <= set(found.leaves)
+        assert {leaf for leaf in read.leaves if leaf.area > 2} <= set(found.leaves)
 
 
 @given(
@@ -199,8 +199,8 @@ def test_areas_can_be_read_more_coarsely():
     fine = explain(image, mean, Superpixels(min_area=4, max_area=4))
     read = fine.at(min_area=60)
     # Leaves are all that fits, and what is above fits not.
-    assert all(leaf.size <= 60 or leaf in fine.leaves for leaf in read.leaves)
-    assert all(game.region.size > 60 for game in read.games)
+    assert all(leaf.area <= 60 or leaf in fine.leaves for leaf in read.leaves)
+    assert all(game.region.area > 60 for game in read.games)
     with pytest.raises(ArgumentError, match="min_area=2 is finer than the 4 of this run"):
         fine.at(min_area=2)
 
@@ -248,7 +248,7 @@ def test_a_curve_of_many_sizes_has_64_points_at_most():
     rng = np.random.default_rng(0)
     fine = Superpixels(min_area=2, max_area=2)
     found = explain(rng.random((1, 60, 60)), lambda b: b.mean(axis=(1, 2, 3)), fine)
-    assert len({game.region.size for game in found.games}) > 70
+    assert len({game.region.area for game in found.games}) > 70
     assert len(found.sizes()) <= 65
 
 
@@ -276,14 +276,14 @@ def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
         return share * np.maximum(left, right) + (1 - share) * left * right
 
     found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
-    assert (found.leaves[0].size == 8) == whole
+    assert (found.leaves[0].area == 8) == whole
 
 
 def test_what_was_not_split_further_was_not_dropped():
     image = np.zeros((1, 16, 16))
     image[0, 4:8, 8:12] = 1.0
     found = explain(image, sees_block, Bisection("auto"))
-    assert np.array_equal(np.isnan(found.bounds()), image[0] > 0)
+    assert np.array_equal(np.isnan(found.dropped_at_most()), image[0] > 0)
 
 
 def test_sizes_other_than_auto_are_no_words():

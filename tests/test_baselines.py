@@ -261,7 +261,7 @@ def test_similarity_of_half_precision_images_does_not_overflow(rng):
 
 
 def test_images_of_ever_new_shapes_do_not_fill_the_memory():
-    from hshap.canvas import MOST_SHARED, Backdrop
+    from hshap.evaluators.canvas import MOST_SHARED, Backdrop
 
     backdrop = Backdrop(Constant(0.0), lambda array: array)
     for side in range(1, 50):

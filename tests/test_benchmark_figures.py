@@ -28,7 +28,7 @@ from benchmarks.figures import (
     style,
 )
 from benchmarks.protocol import Example
-from hshap.theory import expected_visited
+from hshap.games.theory import expected_visited
 
 METHODS = (
     "h-shap quadtree tau=0",

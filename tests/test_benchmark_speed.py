@@ -17,8 +17,8 @@ from benchmarks.speed import goals, growth
 from benchmarks.speed.cases import Case, scene
 from benchmarks.speed.measure import Decided
 from benchmarks.speed.table import FOLDER, RESULTS
-from hshap.network import Network
-from hshap.patches import Patch
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import Network
 
 
 @pytest.fixture(scope="module")

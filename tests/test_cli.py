@@ -31,11 +31,11 @@ from typer.testing import CliRunner
 
 import hshap
 from hshap.cli import doctor
-from hshap.cli.choices import Share
-from hshap.cli.commands import app
-from hshap.cli.comparing import agreement, rank_correlation
-from hshap.cli.cost import predicted
+from hshap.cli.app import app
+from hshap.cli.commands.compare import agreement, rank_correlation
+from hshap.cli.commands.cost import predicted
 from hshap.cli.faults import Code
+from hshap.cli.inputs.choices import Share
 from hshap.demo import bundled
 
 ROOT = Path(__file__).parents[1]

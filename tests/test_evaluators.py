@@ -449,7 +449,7 @@ def test_an_accelerator_needs_two_methods():
 def test_large_regions_paint_the_same_on_torch_tensors(rng):
     # Painted as torch tensors, since NumPy has no bfloat16; boxes, wrapped boxes and free forms.
     from hshap import Pixels, Shifted
-    from hshap.canvas import Canvas, Row, StandIns
+    from hshap.evaluators.canvas import Canvas, Row, StandIns
 
     image = (rng.random((2, 6, 7)) * 256).astype(np.float32)
     baseline = -np.ones((2, 6, 7), np.float32)

@@ -47,7 +47,7 @@ def test_saliency_sums_to_one_and_is_even_over_relevant_pixels(rng):
     assert heat.shape == (9, 14)
     assert np.isclose(heat.sum(), 1.0)
     assert len(np.unique(heat[heat > 0])) == 1
-    assert (heat > 0).sum() == sum(leaf.size for leaf in found.leaves)
+    assert (heat > 0).sum() == sum(leaf.area for leaf in found.leaves)
 
 
 def test_nothing_relevant_is_an_empty_explanation_with_zero_maps():
@@ -440,7 +440,7 @@ def test_the_html_repr_shows_the_map(grid):
 
 def test_html_repr_is_read_by_another_library(tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    from hshap.display import png
+    from hshap.explanation.display import png
 
     pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     (tmp_path / "x.png").write_bytes(png(pixels))

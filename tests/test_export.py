@@ -27,8 +27,8 @@ from hshap import (
     Superpixels,
     export,
 )
-from hshap.outlines import polygons, trace
-from hshap.regions import mask
+from hshap.partitions.outlines import polygons, trace
+from hshap.partitions.regions import mask
 
 # pycocotools speaks to NumPy as it was before 2.0.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -219,7 +219,7 @@ def test_shapely_reads_back_every_feature_to_the_pixel(found, tmp_path):
     for feature, leaf in zip(document["features"], found.leaves, strict=True):
         shape = shapely.shape(feature["geometry"])
         assert shape.is_valid
-        assert shape.area == leaf.size
+        assert shape.area == leaf.area
         assert np.array_equal(contains(shape, columns, rows), mask((leaf,), found.grid))
 
 
@@ -270,7 +270,7 @@ def test_measurements_tell_the_maps():
     for leaf, figures in zip(found.leaves, told, strict=True):
         assert figures["coefficient"] == found.coefficients()[leaf.index].flat[0]
         assert np.isclose(figures["attribution"], found.attribution()[leaf.index].sum())
-        assert figures["pixels"] == leaf.size
+        assert figures["pixels"] == leaf.area
         assert "standard error" not in figures
 
 
@@ -365,7 +365,7 @@ def test_a_table_has_a_row_for_each_leaf(found):
     pytest.importorskip("pandas")
     rows = export.table(found)
     assert len(rows) == len(found.leaves)
-    assert rows["size"].tolist() == [leaf.size for leaf in found.leaves]
+    assert rows["size"].tolist() == [leaf.area for leaf in found.leaves]
     assert rows["leaf"].all()
     assert np.isclose(
         rows["attribution"].sum(), found.score - found.baseline_score - found.residual

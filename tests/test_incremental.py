@@ -28,8 +28,8 @@ from hshap import (
     Shifted,
     Superpixels,
 )
-from hshap.network import Network
-from hshap.patches import Patch
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import Network
 
 # The very module that is used: pytest may have imported it a second time.
 PACE = sys.modules["hshap.pace"]

@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional as f
 from torch.nn.utils import prune
 
-from hshap import Batched, Constant, Dyadic, Explainer, Found, Incremental, References
-from hshap.anchors import Anchors
-from hshap.network import Network, size_of
-from hshap.patches import Patch
+from hshap import Batched, Constant, Dyadic, Explainer, Incremental, References, SearchResult
+from hshap.evaluators.incremental.activation_cache import Anchors
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import Network, size_of
 
 SHAPE = (3, 24, 24)
 MODULE, PACE = sys.modules["hshap.differences"], sys.modules["hshap.pace"]
@@ -37,7 +37,7 @@ def every_game(root, draws=1):
     while level:
         games = yield level
         level = [part for game in games for part in game.children if part.split()]
-    return Found(())
+    return SearchResult(())
 
 
 class Net(nn.Module):

@@ -383,7 +383,7 @@ CASES = {
     "partition whose leaf is its own part": (
         lambda: explain(
             partition=lambda image: hshap.Box(
-                (0, 0), (32, 32), lambda box: (box,) if box.size < 99 else Dyadic(8).split(box)
+                (0, 0), (32, 32), lambda box: (box,) if box.area < 99 else Dyadic(8).split(box)
             )
         ),
         "partition",
@@ -394,7 +394,7 @@ CASES = {
         lambda: explain(search=returns_nothing),
         "search",
         "None",
-        "Found(leaves)",
+        "SearchResult(leaves)",
     ),
     "search that asks for nothing": (
         lambda: explain(search=asks_for_nothing),

@@ -12,7 +12,7 @@ import pytest
 from oracle import any_marked, marked
 
 import hshap
-from hshap.viewer import View, write_page
+from hshap.export.page import View, write_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -191,7 +191,7 @@ def test_the_python_line_says_what_is_read(show):
 def test_a_search_of_another_make_is_shown_as_it_was(show):
     def whole(root, draws):
         (game,) = yield [root]
-        return hshap.Found(game.children[:1])
+        return hshap.SearchResult(game.children[:1])
 
     image = marked((8, 8), [3])
     explanation = hshap.Explainer(

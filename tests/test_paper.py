@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracle import any_marked, by_definition, marked
 
 from hshap import Bisection, BreadthFirst, Constant, DepthFirst, Dyadic, Explainer, shapley
-from hshap.theory import cost_bound, expected_visited, similarity_bound, simulate_visited
+from hshap.games.theory import cost_bound, expected_visited, similarity_bound, simulate_visited
 
 ZERO = Constant(0.0)
 EVERYTHING = DepthFirst(0.0)
@@ -139,7 +139,7 @@ def test_relevant_pixels_are_found_exactly_at_the_promised_cost(side, k, rng):
     quad, half = explain(image, Dyadic(1)), explain(image, Bisection(1))
     for found, per_game in ((quad, 14), (half, 2)):
         assert {leaf.start[0] * side + leaf.start[1] for leaf in found.leaves} == set(points)
-        assert all(leaf.size == 1 for leaf in found.leaves)
+        assert all(leaf.area == 1 for leaf in found.leaves)
         assert (found.saliency() == image[0].astype(float) / k).all()
         assert found.evaluations == 2 + per_game * len(found.games)
     assert half.evaluations <= 0.30 * 16 * len(quad.games)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
-from hshap.regions import blocks, copy, extent, mask, rolled, touching
+from hshap.partitions.regions import blocks, copy, extent, mask, rolled, touching
 
 GRIDS = st.lists(st.integers(1, 13), min_size=1, max_size=3).map(tuple)
 KINDS = st.sampled_from([Dyadic, Bisection])
@@ -32,7 +32,7 @@ def test_the_parts_of_every_region_are_disjoint_and_cover_it(case):
     assert mask((root,), grid).all()
     for region in nodes(root):
         parts = region.split()
-        assert region.size == mask((region,), grid).sum()
+        assert region.area == mask((region,), grid).sum()
         if parts:
             times = sum(mask((part,), grid).astype(int) for part in parts)
             assert np.array_equal(times, mask((region,), grid))
@@ -53,7 +53,7 @@ def test_regions_survive_pickle(case):
     root, _, _ = case
     again = pickle.loads(pickle.dumps(root))  # noqa: S301
     assert again == root
-    assert [r.size for r in nodes(again)] == [r.size for r in nodes(root)]
+    assert [r.area for r in nodes(again)] == [r.area for r in nodes(root)]
 
 
 @given(GRIDS, st.data())

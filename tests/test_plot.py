@@ -23,7 +23,7 @@ from hshap import (
     cycle_spin,
     plot,
 )
-from hshap.display import map_as_html
+from hshap.explanation.display import map_as_html
 from hshap.metrics import Curve, ablation_curve, deletion
 
 figures = pytest.importorskip("matplotlib.figure")
@@ -60,9 +60,9 @@ SIZES = [
 ]
 VARIANTS = {
     "overlay": lambda found, image: found.plot(image),
-    "tree": lambda found, image: found.plot_tree(),
-    "levels": lambda found, image: found.plot_levels(image),
-    "levels without image": lambda found, image: found.plot_levels(),
+    "tree": lambda found, image: found.plot.tree(),
+    "levels": lambda found, image: found.plot.levels(image),
+    "levels without image": lambda found, image: found.plot.levels(),
     "compare": lambda found, image: plot.compare(
         {"a": found.saliency(), "b": found.attribution()}, image, truth=image[0] > 0.5
     ),
@@ -106,7 +106,7 @@ def test_axes_of_yours_are_drawn_on_and_their_figure_comes_back(variant, within)
     left, right = inner.subplots(1, 2)
     calls = {
         "overlay": lambda: found.plot(image, ax=right),
-        "tree": lambda: found.plot_tree(ax=right),
+        "tree": lambda: found.plot.tree(ax=right),
         "curves": lambda: plot.curves({"x": deletion(any_marked, image, image[0], 0.0)}, ax=right),
         "spin": lambda: cycle_spin(
             Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(2)),
@@ -130,12 +130,12 @@ def test_a_figure_of_yours_is_drawn_on_and_comes_back(variant, within):
     figure = figures.Figure(layout="constrained")
     inner = figure if within == "figure" else figure.subfigures(1, 2)[1]
     if variant == "levels":
-        assert found.plot_levels(image, figure=inner) is figure
+        assert found.plot.levels(image, figure=inner) is figure
     else:
         assert plot.compare({"x": image[0]}, figure=inner) is figure
     assert all(axes.has_data() for axes in inner.axes)
     with pytest.raises(ArgumentError, match="figure is 3; pass a matplotlib figure or subfigure"):
-        found.plot_levels(image, figure=3)
+        found.plot.levels(image, figure=3)
 
 
 def test_nothing_is_left_to_pyplot():
@@ -148,7 +148,7 @@ def test_nothing_is_left_to_pyplot():
 
 def test_a_tree_has_a_box_for_each_region_in_its_parent():
     found = explain(points((8, 8), 2), Dyadic(1))
-    axes = found.plot_tree().axes[0]
+    axes = found.plot.tree().axes[0]
     boxes, frames = ([path.vertices[:4] for path in each.get_paths()] for each in axes.collections)
     seen = 1 + sum(len(game.children) for game in found.games)
     assert len(boxes) == seen
@@ -171,7 +171,7 @@ def test_a_tree_has_a_box_for_each_region_in_its_parent():
 def test_levels_go_from_the_parts_of_the_whole_to_the_leaves():
     image = points((16, 16), 2)
     found = explain(image, Dyadic(1))
-    panels = [axes for axes in found.plot_levels().axes if axes.get_title()]
+    panels = [axes for axes in found.plot.levels().axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == [f"level {i}" for i in range(1, 5)]
     first, last = (np.asarray(panels[i].images[-1].get_array()) for i in (0, -1))
     root = found.games[0]
@@ -179,18 +179,18 @@ def test_levels_go_from_the_parts_of_the_whole_to_the_leaves():
         assert (first[part.index] == phi).all()
     for leaf in found.leaves:
         assert (last[leaf.index] == found.coefficients()[leaf.index]).all()
-    few = [axes.get_title() for axes in found.plot_levels(most=2).axes]
+    few = [axes.get_title() for axes in found.plot.levels(most=2).axes]
     assert few[:2] == ["level 1", "level 4"]
     with pytest.raises(ArgumentError, match="most must be at least 1, got 0"):
-        found.plot_levels(most=0)
+        found.plot.levels(most=0)
 
 
 def test_a_leaf_stays_on_the_levels_below_it():
     labels = np.repeat([[0, 0, 1, 2]], 4, axis=0)
     image = np.repeat([[[1.0, 1.0, 0.0, 1.0]]], 4, axis=1)
     found = explain(image, Superpixels.from_labels(labels))
-    assert {leaf.size for leaf in found.leaves} == {8, 4}
-    panels = [axes for axes in found.plot_levels().axes if axes.get_title()]
+    assert {leaf.area for leaf in found.leaves} == {8, 4}
+    panels = [axes for axes in found.plot.levels().axes if axes.get_title()]
     last = np.asarray(panels[-1].images[-1].get_array())
     for leaf in found.leaves:
         assert (last[leaf.index] == found.coefficients()[leaf.index]).all()

@@ -247,13 +247,13 @@ def test_the_root_itself_can_be_kept_whole():
     )
     # Alone, either pixel lowers the score; together they raise it: the coefficients are 0.5 each.
     found = explain(image, DepthFirst(tolerance=0.6, keep_whole=True), model=model)
-    assert [leaf.size for leaf in found.leaves] == [4]
+    assert [leaf.area for leaf in found.leaves] == [4]
     assert found.coefficients()[0, 0] == 1.0
     assert explain(image, DepthFirst(tolerance=0.6), model=model).leaves == ()
 
 
 def test_an_image_no_larger_than_min_size_plays_alone():
     found = explain(marked((4, 4), [3]), DepthFirst(), Dyadic(4))
-    assert [leaf.size for leaf in found.leaves] == [16]
+    assert [leaf.area for leaf in found.leaves] == [16]
     assert found.evaluations == 2
     assert explain(marked((4, 4), []), DepthFirst(), Dyadic(9)).leaves == ()

@@ -78,7 +78,7 @@ def test_every_object_is_found_with_few_evaluations():
 
 def test_an_image_like_its_baseline_is_one_region():
     root = Spots(2, 0.5)(np.full((3, 9, 9), 0.5))
-    assert root.size == 81
+    assert root.area == 81
     assert len(all_leaves(root)) > 1  # by place, if it matters
 
 

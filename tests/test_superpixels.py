@@ -14,7 +14,7 @@ from oracle import any_marked, nodes
 from scipy.cluster.hierarchy import linkage
 
 from hshap import ArgumentError, Constant, Explainer, MissingExtraError, Shifted, Superpixels
-from hshap.regions import mask
+from hshap.partitions.regions import mask
 
 GRIDS = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
 
@@ -50,7 +50,7 @@ def test_the_parts_of_every_region_are_disjoint_and_cover_it(image, partition):
         if parts:
             times = sum(mask((part,), grid).astype(int) for part in parts)
             assert np.array_equal(times, mask((region,), grid))
-            assert all(part.size for part in parts)
+            assert all(part.area for part in parts)
 
 
 @given(images(), PARTITIONS)
@@ -59,10 +59,10 @@ def test_small_regions_are_leaves_and_leaves_are_small_or_flat(image, partition)
     least = 1 if partition.min_area == "auto" else partition.min_area
     segments = partition.tree(image).labels.ravel()
     for region in nodes(partition(image)):
-        if region.size <= least:
+        if region.area <= least:
             assert not region.split()
         elif not region.split():
-            assert region.size <= partition.max_area
+            assert region.area <= partition.max_area
             assert len(np.unique(segments[region.flat])) == 1
 
 
@@ -130,7 +130,7 @@ def test_grids_of_any_form(grid):
 
 def test_a_constant_image_is_halved_by_place():
     root = Superpixels(min_area=4, max_area=16)(np.ones((1, 16, 16)))
-    sizes = sorted(region.size for region in nodes(root) if not region.split())
+    sizes = sorted(region.area for region in nodes(root) if not region.split())
     assert sizes == [16] * 16
 
 
@@ -160,7 +160,7 @@ class TestFromLabels:
         labels = np.repeat([[-3, -3, 0, 17, 17, 17]], 50, axis=0)
         root = Superpixels.from_labels(labels)(np.zeros((1, 50, 6)))
         leaves = {region for region in nodes(root) if not region.split()}
-        assert sorted(leaf.size for leaf in leaves) == [50, 100, 150]
+        assert sorted(leaf.area for leaf in leaves) == [50, 100, 150]
 
     def test_one_label_for_each_pixel(self):
         labels = np.arange(12).reshape(3, 4)
@@ -180,8 +180,8 @@ class TestFromLabels:
     def test_small_groups_stay_together(self):
         labels = np.arange(16).reshape(4, 4)
         root = Superpixels.from_labels(labels, min_area=4)(np.zeros((1, 4, 4)))
-        assert all(r.split() == () for r in nodes(root) if r.size <= 4)
-        assert any(1 < r.size <= 4 for r in nodes(root))
+        assert all(r.split() == () for r in nodes(root) if r.area <= 4)
+        assert any(1 < r.area <= 4 for r in nodes(root))
 
     def test_another_shape_is_refused(self):
         with pytest.raises(ArgumentError, match=r"labels has shape \(3, 3\).*\(4, 4\)"):
@@ -198,7 +198,7 @@ class TestFromLinkage:
         partition = Superpixels.from_linkage(labels, [[0, 3], [1, 2], [4, 5]])
         outer, inner = partition(np.zeros((1, 2, 4))).split()
         assert mask((outer,), (2, 4))[0].tolist() == [True, False, False, True]
-        assert [part.size for part in inner.split()] == [2, 2]
+        assert [part.area for part in inner.split()] == [2, 2]
 
     def test_scipys_linkage_is_taken_as_it_is(self):
         labels = np.arange(6).reshape(2, 3)
@@ -249,7 +249,7 @@ def test_mistakes_are_answered(options, says):
 @pytest.mark.parametrize("parts", [2, 3, 4])
 def test_flat_areas_are_not_cut_below_what_was_asked_for(parts):
     root = Superpixels(parts=parts, max_area=400)(np.ones((1, 20, 21)))
-    assert sorted(part.size for part in root.split()) == [200, 220]
+    assert sorted(part.area for part in root.split()) == [200, 220]
 
 
 def test_what_fills_a_gap_between_two_objects_goes_with_neither():
@@ -305,7 +305,7 @@ def test_deep_trees_survive_pickle():
 def test_values_of_any_size(scale):
     image = np.full((1, 12, 12), -scale)
     image[0, 3:9, 3:9] = scale
-    sizes = sorted(part.size for part in Superpixels(min_area=9)(image).split())
+    sizes = sorted(part.area for part in Superpixels(min_area=9)(image).split())
     assert sizes == [36, 108]
 
 

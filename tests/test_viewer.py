@@ -15,9 +15,9 @@ from oracle import any_marked, marked
 
 import hshap
 from hshap import ArgumentError
-from hshap.viewer import View, page, write_page
-from hshap.viewer.document import as_json
-from hshap.viewer.picture import png, to_bytes
+from hshap.export.page import View, page, write_page
+from hshap.export.page.document import as_json
+from hshap.export.page.picture import png, to_bytes
 
 IMAGE = marked((16, 20), [5, 200])
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029&\"'"

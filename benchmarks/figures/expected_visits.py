@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figures import data, style
 from benchmarks.tasks import SEED
-from hshap.theory import expected_visited
+from hshap.games.theory import expected_visited
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

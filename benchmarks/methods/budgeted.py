@@ -20,7 +20,7 @@ from benchmarks.methods.controls import difference
 from benchmarks.methods.ours import BUDGETS, SMOOTH
 from benchmarks.protocol import Method
 from hshap import Spots
-from hshap.smoothing import gaussian
+from hshap._util.smoothing import gaussian
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def _alone(subject: Subject, image: Image) -> Map:
 
 def _spots(subject: Subject, image: Image) -> NDArray[np.intp]:
     """Return the number of each pixel's cell."""
-    return Spots(subject.size, subject.baseline).tree(image).labels
+    return Spots(subject.size).tree(image, subject.baseline).labels
 
 
 def _of(methods: tuple[Method, ...], name: str) -> Method:

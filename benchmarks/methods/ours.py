@@ -12,8 +12,8 @@ from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
     from benchmarks.protocol import Image, Map, Subject
-    from hshap.partitions import Partition
-    from hshap.search import Search
+    from hshap.games.search import Search
+    from hshap.partitions.grids import Partition
 
 FAMILY = "hshap"
 
@@ -71,7 +71,7 @@ def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
 
 def _partitions(subject: Subject, budget: int) -> list[Partition]:
     if subject.template:
-        return [hshap.Spots(subject.size, subject.baseline)]
+        return [hshap.Spots(subject.size)]
     half = subject.size // 2
     shifts = {50: (), 100: ((0, 0), (half, half)), 200: ((0, 0), (half, half))}.get(
         budget, tuple(product((0, half), repeat=2))

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.models.zoo import made
 from hshap.demo import load
-from hshap.network import Network
-from hshap.patches import Patch
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable

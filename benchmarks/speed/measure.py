@@ -21,14 +21,14 @@ import hshap
 from benchmarks.models.resnet import ResNet18
 from benchmarks.speed.cases import Case, Scene, scene
 from benchmarks.speed.worker import Others, Watch, torch_oracle
-from hshap.regions import blocks
+from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from hshap.canvas import Row
+    from hshap.evaluators.canvas import Row
 
 THREADS = 2
 PHOTO = (3, 1200, 1600)

@@ -15,7 +15,7 @@ from hshap.demo import load
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hshap.search import Steps
+    from hshap.games.search import Steps
 
 EVALUATIONS = (8, 40, 200)
 LEAST, MOST, SECONDS = 3, 25, 10  # turns; as many as these seconds hold
@@ -63,7 +63,7 @@ def _visits(evaluations: int) -> Callable[..., Steps]:
             games = yield asked
             left -= len(asked)
             level = [part for game in games for part in game.children if part.split()]
-        return hshap.Found(())
+        return hshap.SearchResult(())
 
     return search
 

@@ -1,45 +1,53 @@
-"""Find where in an image a classifier saw what it says: exact hierarchical Shapley values."""
+"""Find the regions of an image that drive a classifier's score, by exact hierarchical games."""
 
-from hshap import export, metrics, plot, theory
-from hshap.audit import Audit
-from hshap.bags import Bags
-from hshap.baselines import (
-    Blur,
-    Conditional,
-    Constant,
-    Fixed,
-    Mean,
-    References,
-    Still,
-)
-from hshap.engine import Progress
+import sys
+from typing import TYPE_CHECKING
+
+from hshap import export, metrics, plot
+from hshap._util.renamed import RenamedModule, warn_renamed
+from hshap._util.version import __version__
+from hshap.baselines.protocol import Baseline, Still
+from hshap.baselines.recipes import Blur, Conditional, Constant, Fixed, Mean, References
+from hshap.baselines.samplers import Similar
 from hshap.errors import (
     ArgumentError,
     FormatError,
     HshapError,
     MissingExtraError,
     ModelError,
+    ModelFailedError,
     UnknownOptionError,
 )
-from hshap.evaluators import Batched
+from hshap.evaluators.bags import Bags
+from hshap.evaluators.batched import Batched
+from hshap.evaluators.incremental.recipe import Incremental
+from hshap.evaluators.protocol import Evaluator, Session
+from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, cycle_spin
-from hshap.explanation import Explanation, Finding, Reading
-from hshap.incremental import Incremental
-from hshap.partitions import Bisection, Dyadic, Shifted
-from hshap.regions import Box, Pixels, Region, Rolled
-from hshap.samplers import Similar
-from hshap.search import BreadthFirst, DepthFirst, Found, Game
-from hshap.shapley import shapley
-from hshap.spin import Spin
-from hshap.spots import Spots
-from hshap.superpixels import Superpixels
-from hshap.tokens import Tokens
-from hshap.version import __version__
+from hshap.explanation.audit import Audit
+from hshap.explanation.explanation import Explanation, Finding, Reading
+from hshap.explanation.settings import Settings
+from hshap.explanation.spin import Spin
+from hshap.games import theory
+from hshap.games.engine import Progress
+from hshap.games.game import Game
+from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult
+from hshap.games.shapley import shapley
+from hshap.games.targets import Output
+from hshap.partitions.grids import Bisection, Dyadic, Shifted
+from hshap.partitions.protocol import Partition, Region
+from hshap.partitions.regions import Box, Pixels, Rolled
+from hshap.partitions.spots import Spots
+from hshap.partitions.superpixels import Superpixels
+
+if TYPE_CHECKING:
+    from hshap import demo as demo
 
 __all__ = [
     "ArgumentError",
     "Audit",
     "Bags",
+    "Baseline",
     "Batched",
     "Bisection",
     "Blur",
@@ -49,24 +57,31 @@ __all__ = [
     "Constant",
     "DepthFirst",
     "Dyadic",
+    "Evaluator",
     "Explainer",
     "Explanation",
     "Finding",
     "Fixed",
     "FormatError",
-    "Found",
     "Game",
     "HshapError",
     "Incremental",
     "Mean",
     "MissingExtraError",
     "ModelError",
+    "ModelFailedError",
+    "Output",
+    "Partition",
     "Pixels",
     "Progress",
     "Reading",
     "References",
     "Region",
     "Rolled",
+    "Search",
+    "SearchResult",
+    "Session",
+    "Settings",
     "Shifted",
     "Similar",
     "Spin",
@@ -83,3 +98,16 @@ __all__ = [
     "shapley",
     "theory",
 ]
+
+# `import hshap.theory` finds the module by its public name, as `import os.path` does.
+sys.modules["hshap.theory"] = theory
+sys.modules["hshap.viewer"] = viewer = RenamedModule("hshap.viewer", "hshap.export.page")
+
+
+def __getattr__(name: str) -> object:
+    """Return a name of version 0.1, with a warning."""
+    if name == "Found":
+        warn_renamed("hshap.Found", "hshap.SearchResult")
+        return SearchResult
+    message = f"module 'hshap' has no attribute {name!r}"
+    raise AttributeError(message)

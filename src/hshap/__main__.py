@@ -12,8 +12,8 @@ def main() -> None:
     """Run the command; what is missing is said in one line, without a traceback."""
     try:
         for module in ("typer", "rich"):
-            require(module, extra="cli", what="the hshap command")
-        from hshap.cli.commands import app  # noqa: PLC0415, typer is an optional dependency
+            require(module, extra="cli", needed_by="the hshap command")
+        from hshap.cli.app import app  # noqa: PLC0415, typer is an optional dependency
 
         # Being told to stop is no reason to leave half a result behind.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

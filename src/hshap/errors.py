@@ -4,6 +4,7 @@ HshapError
 ├── ArgumentError (ValueError)       an argument cannot be used; says which, its value and the fix
 ├── UnknownOptionError (TypeError)   a recipe has no such option; names the ones it has
 ├── ModelError (RuntimeError)        the model's answer cannot be used; says for which input
+│   └── ModelFailedError             the model raised an exception, which is the cause of this one
 ├── FormatError (ValueError)         a file is not an explanation this version can read
 └── MissingExtraError (ImportError)  an optional dependency is absent; names the pip command
 """
@@ -65,6 +66,22 @@ class ModelError(HshapError, RuntimeError):
     """
 
 
+class ModelFailedError(ModelError):
+    """The model raised an exception; `__cause__` is that exception.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> def broken(batch):
+    ...     raise ZeroDivisionError("no pixels")
+    >>> explainer = hshap.Explainer(
+    ...     broken, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(1)
+    ... )
+    >>> explainer.explain(np.ones((1, 4, 4)), target=0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.ModelFailedError: the model failed on a batch of 16 inputs of shape (1, 4, 4), ...
+    """
+
+
 class FormatError(HshapError, ValueError):
     """A file is not an explanation that this version can read.
 
@@ -78,18 +95,18 @@ class FormatError(HshapError, ValueError):
 class MissingExtraError(HshapError, ImportError):
     """An optional dependency is not installed.
 
-    >>> require("a_library", extra="torch", what="this example")
+    >>> require("a_library", extra="torch", needed_by="this example")
     Traceback (most recent call last):
     hshap.errors.MissingExtraError: this example needs a_library: pip install 'hshap[torch]'
     """
 
 
-def require(module: str, *, what: str, extra: str | None = None) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it, or that it comes by itself."""
+def require(module: str, *, needed_by: str, extra: str | None = None) -> ModuleType:
+    """Import an optional dependency, or say which extra or package to install."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         source = package if extra is None else f"'hshap[{extra}]'"
-        message = f"{what} needs {package}: pip install {source}"
+        message = f"{needed_by} needs {package}: pip install {source}"
         raise MissingExtraError(message) from error

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from hshap import checks
-from hshap.arrays import as_image, to_numpy
-from hshap.canvas import Backdrop, Canvas
-from hshap.engine import Job, Progress, run
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.arrays import as_image, to_numpy
+from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError
-from hshap.evaluators import Batched, Evaluator
-from hshap.explanation import Explanation
-from hshap.partitions import Partition, Shifted
-from hshap.recipes import describe, recipe
-from hshap.regions import Region
-from hshap.search import DepthFirst, Found, Search
-from hshap.spin import Spin
-from hshap.targets import Target, as_targets, describe_target, is_several
-from hshap.version import __version__
+from hshap.evaluators.batched import Batched
+from hshap.evaluators.canvas import Backdrop, Canvas
+from hshap.evaluators.protocol import Evaluator
+from hshap.explanation.explanation import Explanation
+from hshap.explanation.settings import Settings
+from hshap.explanation.spin import Spin
+from hshap.games.engine import Job, Progress, ScoreTable, run
+from hshap.games.search import DepthFirst, SearchResult
+from hshap.games.targets import Target, as_targets, class_index, describe_target, is_several
+from hshap.partitions.grids import Shifted
+from hshap.partitions.protocol import ComparesWithBaseline, Partition, as_region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hshap.baselines import Baseline
-    from hshap.evaluators import Session
+    from hshap._util.types import Image, Model
+    from hshap.baselines.protocol import Baseline
+    from hshap.evaluators.protocol import Session
+    from hshap.games.search import Search
+    from hshap.partitions.protocol import Region
 
     OnProgress = Callable[[Progress], None]
 
@@ -55,19 +61,25 @@ class Explainer:
     (Box(start=(2, 5), stop=(3, 6)),)
     """
 
-    model: Any
+    model: Model
     baseline: Baseline
     partition: Partition
     search: Search = DepthFirst()
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, type) or not isinstance(self.model, Evaluator):
-            object.__setattr__(self, "model", Batched(self.model))
+        _ = self.evaluator  # refuses a model that cannot be called
         for name, examples in EXAMPLES.items():
             value = getattr(self, name)
             if isinstance(value, type) or not callable(value):
                 message = f"{name} is {checks.shown(value)}; pass one such as {examples}"
                 raise ArgumentError(message)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The model as an evaluator: `model` itself if it is one, else `Batched(model)`."""
+        if isinstance(self.model, Evaluator) and not isinstance(self.model, type):
+            return self.model
+        return Batched(self.model)
 
     @overload
     def explain(
@@ -114,7 +126,7 @@ class Explainer:
     def _run(
         self, pairs: Iterable[Any], progress: OnProgress | None
     ) -> Iterator[tuple[Job, Explanation]]:
-        session, settings = self.model.open_session(), _settings(self)
+        session, settings = self.evaluator.open_session(), _settings(self)
         easel = _Easel(self, session)
         groups = (self._jobs(easel, *numbered) for numbered in enumerate(pairs))
         for job in run(groups, session, progress):
@@ -122,9 +134,10 @@ class Explainer:
 
     def _jobs(self, easel: _Easel, position: int, pair: Any) -> list[Job]:
         image, target = pair
-        pixels = easel.pixels(image)
-        canvas = easel.canvas(pixels, _root(self.partition, pixels), as_targets(target), position)
-        return [Job(canvas, c, self.search, canvas.root) for c in range(len(canvas.targets))]
+        pixels, targets = easel.pixels(image), as_targets(target)
+        canvas = easel.canvas(pixels, easel.root(self.partition, pixels), position)
+        table = ScoreTable(canvas, targets)
+        return [Job(table, column, self.search, canvas.root) for column in range(len(targets))]
 
 
 def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
@@ -159,20 +172,20 @@ def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
             f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
         )
         raise ArgumentError(message)
-    session = explainer.model.open_session()
+    session = explainer.evaluator.open_session()
     easel = _Easel(explainer, session)
     pixels = easel.pixels(image)
-    roots = [_root(made, pixels) for made in members_of]
-    canvas = easel.canvas(pixels, roots[0], as_targets(target), 0)
-    jobs = [Job(canvas, 0, explainer.search, root) for root in roots]
+    roots = [easel.root(made, pixels) for made in members_of]
+    table = ScoreTable(easel.canvas(pixels, roots[0], 0), as_targets(target))
+    jobs = [Job(table, 0, explainer.search, root) for root in roots]
     settings = _settings(explainer)
     for _ in run([jobs], session, progress):
         pass  # results are read below, in the order of the shifts
     members = [
-        _explanation(job, {**settings, "partition": describe(partition)})
+        _explanation(job, settings.updated(partition=partition))
         for job, partition in zip(jobs, members_of, strict=True)
     ]
-    return Spin(tuple(members), sum(map(canvas.count, canvas.scores)))
+    return Spin(tuple(members), table.evaluations)
 
 
 def _members(
@@ -203,22 +216,11 @@ def _members(
     return found
 
 
-def _root(partition: Partition, image: Any) -> Region:
-    root: Any = partition(image)
-    if not isinstance(root, Region):
-        message = (
-            f"partition returned {checks.shown(root)} for an image; it must return a region, "
-            "with index, size and split()"
-        )
-        raise ArgumentError(message)
-    return root
-
-
 class _Easel:
     """Makes the canvases of one run."""
 
     def __init__(self, explainer: Explainer, session: Session) -> None:
-        self._put = session.put
+        self._put, self._baseline = session.put, explainer.baseline
         self._backdrop = Backdrop(explainer.baseline, session.put)
 
     def pixels(self, image: Any) -> Any:
@@ -227,18 +229,25 @@ class _Easel:
         pixels.flags.writeable = False
         return pixels
 
-    def canvas(
-        self, pixels: Any, root: Region, targets: tuple[Target, ...], position: int
-    ) -> Canvas:
+    def root(self, partition: Partition, pixels: Image) -> Region:
+        """Return the root region of an image."""
+        if isinstance(partition, ComparesWithBaseline):
+            hidden = np.asarray(self._baseline(pixels)(())).mean(axis=0)
+            return as_region(partition.compare(pixels, hidden))
+        return as_region(partition(pixels))
+
+    def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
+        """Return the canvas of an image."""
         stand_ins = self._backdrop.behind(pixels)
-        return Canvas(pixels, stand_ins, root, targets, put=self._put, position=position)
+        return Canvas(pixels, stand_ins, root, put=self._put, position=position)
 
 
-def _explanation(job: Job, settings: dict[str, Any]) -> Explanation:
-    found, canvas = job.found or Found(()), job.canvas
+def _explanation(job: Job, settings: Settings) -> Explanation:
+    found, canvas = job.result or SearchResult(()), job.canvas
+    target = job.table.targets[job.column]
     return Explanation(
         grid=canvas.grid,
-        target=describe_target(canvas.targets[job.column]),
+        target=describe_target(target),
         leaves=found.leaves,
         games=tuple(job.games),
         evaluations=job.evaluations,
@@ -246,12 +255,19 @@ def _explanation(job: Job, settings: dict[str, Any]) -> Explanation:
         draws=canvas.draws,
         unfinished=found.unfinished,
         position=canvas.position,
-        settings=deepcopy(settings),
+        settings=settings,
+        class_index=class_index(target),
     )
 
 
-def _settings(explainer: Explainer) -> dict[str, Any]:
-    return {"hshap": __version__, **describe(explainer)}
+def _settings(explainer: Explainer) -> Settings:
+    return Settings.of(
+        type=type(explainer).__name__,
+        model=explainer.evaluator,
+        baseline=explainer.baseline,
+        partition=explainer.partition,
+        search=explainer.search,
+    )
 
 
 def _copied(pairs: Any) -> Iterator[tuple[Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from hshap.errors import FormatError, HshapError, MissingExtraError, ModelError
+from hshap.errors import FormatError, HshapError, MissingExtraError, ModelError, ModelFailedError
 
 
 class Code(IntEnum):
@@ -47,18 +47,9 @@ def code_of(error: BaseException) -> Code:
         return Code.MISSING
     if isinstance(error, FormatError):
         return Code.INPUT
-    if isinstance(error, ModelError) or failed_in_model(error):
+    if isinstance(error, ModelError):
         return Code.MODEL
     return Code.USAGE if isinstance(error, HshapError) else Code.UNEXPECTED
-
-
-def failed_in_model(error: BaseException) -> bool:
-    """Tell whether the model raised an error; evaluators leave a note on those.
-
-    >>> failed_in_model(ValueError("?"))
-    False
-    """
-    return any("the model failed" in note for note in getattr(error, "__notes__", ()))
 
 
 def one_line(error: BaseException) -> str:
@@ -68,12 +59,12 @@ def one_line(error: BaseException) -> str:
     "unexpected KeyError: 'a'; run again with --debug for the traceback"
     """
     said = _first_line(error)
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        return "memory ran out; pass a smaller --batch-size, fewer images or smaller ones"
+    if isinstance(error, ModelFailedError):
+        return f"the model failed: {brief(error.__cause__ or error)}; run again with --debug"
     if isinstance(error, HshapError):
         return said
-    if isinstance(error, MemoryError):
-        return "memory ran out; pass a smaller --batch-size, fewer images or smaller ones"
-    if failed_in_model(error):
-        return f"the model failed: {type(error).__name__}: {said}; run again with --debug"
     return f"unexpected {type(error).__name__}: {said}; run again with --debug for the traceback"
 
 

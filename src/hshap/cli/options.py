@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hshap.cli.formats import Format, names, numbers, read_format, sides
-from hshap.cli.images import MAX_PIXELS
-from hshap.cli.models import Loaded, config_of, fitted, load
+from hshap.cli.inputs.formats import Format, names, numbers, read_format, sides
+from hshap.cli.inputs.images import MAX_PIXELS
+from hshap.cli.inputs.models import Loaded, config_of, fitted, load
 from hshap.cli.output import say
 
 MODEL = "What the model wants"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hshap.cli.faults import Code, Refusal, failed_in_model
+from hshap.cli.faults import Code, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,7 +39,7 @@ def folder(out: Path, *, force: bool) -> Generator[Path, None, None]:
     except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
         _remove(made)
-        if isinstance(error, OSError) and not failed_in_model(error):
+        if isinstance(error, OSError):
             raise _unwritable(out, error) from error
         raise
 

@@ -12,7 +12,7 @@ from hshap.errors import require
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from hshap.engine import Progress
+    from hshap.games.engine import Progress
 
 
 class Counter:
@@ -41,8 +41,10 @@ class Counter:
 @contextmanager
 def bar(total: int, budget: int | None = None) -> Generator[Counter, None, None]:
     """Show a bar on a terminal's standard error, with evaluations per second and time left."""
-    rich = require("rich.progress", extra="cli", what="the hshap command")
-    console = require("rich.console", extra="cli", what="the hshap command").Console(stderr=True)
+    rich = require("rich.progress", extra="cli", needed_by="the hshap command")
+    console = require("rich.console", extra="cli", needed_by="the hshap command").Console(
+        stderr=True
+    )
     shown = rich.Progress(
         rich.TextColumn("{task.description}"),
         rich.BarColumn(),
@@ -59,10 +61,10 @@ def bar(total: int, budget: int | None = None) -> Generator[Counter, None, None]
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """Print a table: numbers to the right, and words as they are, never as markup."""
-    rich = require("rich.table", extra="cli", what="the hshap command")
-    text = require("rich.text", extra="cli", what="the hshap command").Text
-    console = require("rich.console", extra="cli", what="the hshap command").Console()
-    simple = require("rich.box", extra="cli", what="the hshap command").SIMPLE_HEAD
+    rich = require("rich.table", extra="cli", needed_by="the hshap command")
+    text = require("rich.text", extra="cli", needed_by="the hshap command").Text
+    console = require("rich.console", extra="cli", needed_by="the hshap command").Console()
+    simple = require("rich.box", extra="cli", needed_by="the hshap command").SIMPLE_HEAD
     made = rich.Table(title=title, box=simple, title_justify="left")
     for number, heading in enumerate(headings):
         made.add_column(heading, justify="right" if number > 1 else "left", overflow="fold")

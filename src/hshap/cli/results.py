@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import viewer
-from hshap.cli.choices import TOP, classes_of, settled, target_of
-from hshap.cli.images import Reader, read
-from hshap.cli.models import Loaded, probe
+from hshap._util.recipes import describe
+from hshap._util.version import __version__
+from hshap.cli.inputs.choices import TOP, classes_of, settled
+from hshap.cli.inputs.images import Reader, read
+from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import SUMMARY, Names, plain, say
-from hshap.recipes import describe
-from hshap.targets import describe_target
-from hshap.version import __version__
+from hshap.export import page as viewer
+from hshap.games.targets import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from hshap.cli.formats import Format
+    from hshap.cli.inputs.formats import Format
     from hshap.explainer import Explainer
-    from hshap.explanation import Explanation
+    from hshap.explanation.explanation import Explanation
 
 PAGE = "index.html"
 
@@ -80,7 +80,7 @@ class Plan:
                 outputs = probe(self.loaded, pixels)
             classes = classes_of(self.targets, outputs, self.format)
             self.asked[position] = Asked(file, picture.bytes(), classes, picture.resized_from)
-            yield pixels, [target_of(number, self.format.output) for number in classes]
+            yield pixels, [Output(number, self.format.output) for number in classes]
 
 
 class Results:
@@ -96,11 +96,10 @@ class Results:
         """Write an explanation and its picture."""
         position, wanted = explanation.position, self._plan.format
         asked = self._plan.asked[position]
-        (number,) = [
-            number
-            for number in asked.classes
-            if describe_target(target_of(number, wanted.output)) == explanation.target
-        ]
+        number = explanation.class_index
+        if number is None:  # never so: every target of a plan is an output of the model
+            message = f"target {explanation.target!r} is no output of the model"
+            raise TypeError(message)
         name = self._bases[position]
         if len(asked.classes) > 1:
             name = self._names.new(f"{name}-{wanted.name(number)}")
@@ -180,7 +179,7 @@ def _told(name: str, explanation: Explanation) -> dict[str, Any]:
     return {
         "score": explanation.score,
         "baseline_score": explanation.baseline_score,
-        "area": sum(leaf.size for leaf in explanation.leaves) / (height * width),
+        "area": sum(leaf.area for leaf in explanation.leaves) / (height * width),
         "leaves": len(explanation.leaves),
         "regions": [
             {"start": list(box.start), "stop": list(box.stop), "score": box.score}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.baselines import Constant
+from hshap.baselines.recipes import Constant
 from hshap.errors import require
 from hshap.explainer import Explainer
-from hshap.partitions import Dyadic
+from hshap.partitions.grids import Dyadic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hshap.explanation import Explanation
+    from hshap.explanation.explanation import Explanation
 
 
 def example() -> Explanation:
@@ -49,7 +49,7 @@ def bundled() -> dict[str, NDArray[Any]]:
 def load() -> Any:
     """Return the network: a torch module in eval mode, from images in [0, 1] to two logits."""
     for module in ("torch", "safetensors"):
-        require(module, extra="torch", what="the demo network")
+        require(module, extra="torch", needed_by="the demo network")
     from hshap.demo.model import load as load_network  # noqa: PLC0415, torch is optional
 
     return load_network()

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.baselines import Fixed
+from hshap.baselines.recipes import Fixed
 from hshap.demo import bundled, load
 from hshap.errors import ArgumentError, require
 from hshap.explainer import Explainer
+from hshap.games.search import DepthFirst
 from hshap.metrics import f1
-from hshap.partitions import Bisection, Dyadic
-from hshap.search import DepthFirst
-from hshap.superpixels import Superpixels
+from hshap.partitions.grids import Bisection, Dyadic
+from hshap.partitions.superpixels import Superpixels
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from hshap.explanation import Explanation
+    from hshap.explanation.explanation import Explanation
 
 PARTITIONS = {
     "quadtree": Dyadic(min_size=8),
@@ -41,9 +41,9 @@ def probability_of_a_cross(outputs: NDArray[Any]) -> NDArray[Any]:
 
 def run_demo(out: Path) -> Path:
     """Explain the bundled images, print a table and write pictures; return the overview's path."""
-    console = require("rich.console", extra="cli", what="hshap demo").Console()
-    require("matplotlib", extra="plot", what="hshap demo")
-    require("higra", extra="trees", what="hshap demo")
+    console = require("rich.console", extra="cli", needed_by="hshap demo").Console()
+    require("matplotlib", extra="plot", needed_by="hshap demo")
+    require("higra", extra="trees", needed_by="hshap demo")
     _make_folder(out)
     samples = bundled()
     images = samples["images"].astype(np.float32) / np.float32(255)
@@ -78,7 +78,7 @@ def _explain(name: str, images: NDArray[Any], mean: NDArray[Any]) -> list[Explan
 
 
 def _table(found: dict[str, list[Explanation]], truths: NDArray[Any], crosses: NDArray[Any]) -> Any:
-    table = require("rich.table", extra="cli", what="hshap demo").Table(
+    table = require("rich.table", extra="cli", needed_by="hshap demo").Table(
         title="Where are the crosses? (the network was only told whether there are any)"
     )
     for heading in ("image", "crosses", "partition", "evaluations", "seconds", "F1"):

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import to_numpy
+from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError, require
 from hshap.export.inputs import as_explanation
-from hshap.parts import parts
-from hshap.regions import Region, Rolled, blocks
+from hshap.games.tree import parts
+from hshap.partitions.regions import Rolled, blocks
 
 if TYPE_CHECKING:
-    from hshap.explanation import Explanation
-    from hshap.regions import Bounds
+    from hshap.explanation.explanation import Explanation
+    from hshap.partitions.protocol import Region
+    from hshap.partitions.regions import Corners
 
 AXES = ("z", "y", "x")
 
@@ -32,7 +33,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Any:
     >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")
     {'depth': [3], 'size': [1], 'coefficient': [1.0], 'y_start': [2], 'x_start': [5]}
     """
-    pandas = require("pandas", what="export.table")
+    pandas = require("pandas", needed_by="export.table")
     seen = parts(as_explanation(explanation).games, draws=explanation.draws)
     leaves = set(explanation.leaves)
     wanted = (
@@ -46,7 +47,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Any:
         "parent": np.array([part.parent for part in wanted], dtype=np.int64),
         "depth": np.array([part.depth for part in wanted], dtype=np.int64),
         "leaf": np.array([part.region in leaves for part in wanted], dtype=bool),
-        "size": np.array([part.region.size for part in wanted], dtype=np.int64),
+        "size": np.array([part.region.area for part in wanted], dtype=np.int64),
         "coefficient": np.array([part.coefficient for part in wanted], dtype=np.float64),
         "error": np.array([part.error for part in wanted], dtype=np.float64),
         "attribution": np.array([part.share for part in wanted], dtype=np.float64),
@@ -68,7 +69,7 @@ def dataarray(explanation: Explanation, *, heat: Any = None) -> Any:
     >>> array.dims, array.sizes["x"], float(array.sel(y=2, x=5)), array.attrs["evaluations"]
     (('y', 'x'), 8, 1.0, 44)
     """
-    xarray = require("xarray", what="export.dataarray")
+    xarray = require("xarray", needed_by="export.dataarray")
     grid = as_explanation(explanation).grid
     values = explanation.coefficients() if heat is None else to_numpy("heat", heat)
     if values.shape != grid:
@@ -86,7 +87,7 @@ def dataarray(explanation: Explanation, *, heat: Any = None) -> Any:
             "baseline_score": explanation.baseline_score,
             "residual": explanation.residual,
             "evaluations": explanation.evaluations,
-            "settings": json.dumps(explanation.settings),
+            "settings": json.dumps(explanation.settings.document),
         },
     )
 
@@ -103,7 +104,7 @@ def shap_values(explanation: Explanation, image: Any) -> Any:
     >>> values.shape, values.output_names
     ((1, 8, 8, 3, 1), ['0'])
     """
-    shap = require("shap", what="export.shap_values")
+    shap = require("shap", needed_by="export.shap_values")
     grid = as_explanation(explanation).grid
     pixels = to_numpy("image", image)
     if pixels.shape[1:] != grid:
@@ -123,7 +124,7 @@ def shap_values(explanation: Explanation, image: Any) -> Any:
     )
 
 
-def _span(region: Region, grid: tuple[int, ...]) -> Bounds:
+def _span(region: Region, grid: tuple[int, ...]) -> Corners:
     if isinstance(region, Rolled):
         stop = tuple(a + n for a, n in zip(region.start, region.shape, strict=True))
         return region.start, stop

@@ -9,22 +9,23 @@ from zlib import crc32
 
 import numpy as np
 
-from hshap import checks
+from hshap._util import checks
+from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
 from hshap.export.inputs import as_name, by_file, picture_grid
-from hshap.files import replace
-from hshap.outlines import polygons
-from hshap.parts import parts
-from hshap.regions import Box, Pixels, Region, Rolled, blocks, mask, runs
+from hshap.games.tree import parts
+from hshap.partitions.outlines import polygons
+from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
     from pathlib import Path
 
-    from hshap.explanation import Explanation
-    from hshap.outlines import Ring
-    from hshap.parts import Part
+    from hshap.explanation.explanation import Explanation
+    from hshap.games.tree import Part
+    from hshap.partitions.outlines import Ring
+    from hshap.partitions.protocol import Region
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
 COLOURS = (
@@ -131,7 +132,7 @@ def _annotations(explanation: Explanation, grid: tuple[int, int]) -> list[dict[s
     return [
         {
             "bbox": [left, top, right - left, bottom - top],
-            "area": piece.size,
+            "area": piece.area,
             "segmentation": _segmentation(piece, grid),
             "iscrowd": 0,
             "score": seen[leaf].coefficient,
@@ -178,7 +179,7 @@ def _closed(ring: Ring) -> list[list[int]]:
 
 def _measurements(part: Part) -> dict[str, float]:
     figures = {"coefficient": part.coefficient, "attribution": part.share}
-    figures["pixels"] = part.region.size
+    figures["pixels"] = part.region.area
     if part.error and isfinite(part.error):
         figures["standard error"] = part.error
     return figures

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import to_numpy
+from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
-from hshap.explanation import Explanation
+from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

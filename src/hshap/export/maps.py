@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.display import png
+from hshap._util.atomic import replace
+from hshap._util.raster import png
 from hshap.errors import require
 from hshap.export.inputs import as_plane
-from hshap.files import replace
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -45,7 +45,7 @@ def write_tiff(path: str | PathLike[str], values: Any) -> Path:
     ...     write_tiff(f"{folder}/cell.tiff", example().saliency()).stat().st_size > 256
     True
     """
-    tifffile = require("tifffile", extra="export", what="export.write_tiff")
+    tifffile = require("tifffile", extra="export", needed_by="export.write_tiff")
     plane = as_plane("write_tiff", values).astype(np.float32)
     file = io.BytesIO()
     # Without compression: every reader knows it.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import as_image, to_numpy
+from hshap._util import checks
+from hshap._util.arrays import as_image, to_numpy
 from hshap.errors import ArgumentError
 from hshap.metrics.inputs import as_map
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import as_image, to_numpy
+from hshap._util import checks
+from hshap._util.arrays import as_image, to_numpy
 from hshap.errors import ArgumentError
 from hshap.metrics.ablation import Curve, Score, evaluate, image_and_map, ranks
 from hshap.metrics.inputs import as_values

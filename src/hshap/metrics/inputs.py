@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.arrays import as_floats, to_numpy
-from hshap.checks import shown
+from hshap._util.arrays import as_floats, to_numpy
+from hshap._util.checks import shown
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:

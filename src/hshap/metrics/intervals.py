@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hshap import checks
+from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.metrics.inputs import as_values
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import to_numpy
+from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.metrics.inputs import as_map, as_truth, same_length
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hshap import checks
+from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.metrics.inputs import Box, as_box, as_values, same_length
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import checks
+from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.plot.surface import on_axes
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap.parts import Part
-    from hshap.regions import Region
+    from hshap.games.tree import Part
+    from hshap.partitions.protocol import Region
 
 MANY = 150
 """From this many ends of a tree on, lines between them would hide the colours."""
@@ -32,7 +32,7 @@ def tree(
     seen. Leaves have a black frame. Signals, pictures and volumes look alike.
 
     >>> from hshap.demo import example
-    >>> from hshap.parts import parts
+    >>> from hshap.games.tree import parts
     >>> found = example()
     >>> tree(list(parts(found.games).values()), found.leaves).axes[0].get_ylabel()
     'level'

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.arrays import to_numpy
-from hshap.display import flat
+from hshap._util.arrays import to_numpy
+from hshap._util.raster import as_plane
 from hshap.errors import ArgumentError
 from hshap.plot.surface import on_axes
 
@@ -109,7 +109,7 @@ def strongest(heat: NDArray[Any]) -> tuple[int, ...]:
 def _plane(image: Any, heat: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:
     """Return the image where the map is to be shown, and the map there."""
     if image is None:
-        return None, flat(heat)
+        return None, as_plane(heat)
     place = strongest(heat)
     return image[(slice(None), *place)], heat[place]
 

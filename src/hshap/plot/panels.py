@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap import checks
-from hshap.arrays import to_numpy
-from hshap.display import largest_in_blocks
+from hshap._util import checks
+from hshap._util.arrays import to_numpy
+from hshap._util.raster import largest_in_blocks
 from hshap.errors import ArgumentError
 from hshap.plot.overlay import (
     as_shown,

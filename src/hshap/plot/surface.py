@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hshap import checks
+from hshap._util import checks
 from hshap.errors import ArgumentError, require
 
 
 def new_figure(size: tuple[float, float], what: str) -> Any:
     """Return an empty figure that can be saved, in inches."""
-    require("matplotlib", extra="plot", what=what)
+    require("matplotlib", extra="plot", needed_by=what)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415, an optional dependency
 
@@ -24,7 +24,7 @@ def on_axes(ax: Any, size: tuple[float, float], what: str) -> tuple[Any, Any]:
     if ax is None:
         figure = new_figure(size, what)
         return figure, figure.add_subplot()
-    require("matplotlib", extra="plot", what=what)
+    require("matplotlib", extra="plot", needed_by=what)
     from matplotlib.axes import Axes  # noqa: PLC0415, an optional dependency
 
     if not isinstance(ax, Axes):
@@ -37,7 +37,7 @@ def on_figure(figure: Any, size: tuple[float, float], what: str) -> Any:
     """Return the caller's figure, or part of one, or a new one."""
     if figure is None:
         return new_figure(size, what)
-    require("matplotlib", extra="plot", what=what)
+    require("matplotlib", extra="plot", needed_by=what)
     from matplotlib.figure import FigureBase  # noqa: PLC0415, an optional dependency
 
     if not isinstance(figure, FigureBase):

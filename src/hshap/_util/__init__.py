@@ -1,0 +1,1 @@
+"""Helpers that know nothing of images, games or models: checks, files, recipes, arrays, types."""

@@ -1,0 +1,36 @@
+"""Old names that still work, with a warning, until the next minor version."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from types import ModuleType
+
+UNTIL = "0.3"
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warn that a name is old; `stacklevel` 3 points at the caller of whoever asks.
+
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_renamed("Found", "SearchResult")
+    >>> str(caught[0].message)
+    'Found is now SearchResult; the old name goes with version 0.3'
+    """
+    message = f"{old} is now {new}; the old name goes with version {UNTIL}"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
+
+
+class RenamedModule(ModuleType):
+    """A module under its old name: every use warns and goes to the new one."""
+
+    def __init__(self, old: str, new: str) -> None:
+        super().__init__(old, f"Old name of `{new}`.")
+        self._new = new
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        warn_renamed(self.__name__, self._new)
+        return getattr(import_module(self._new), name)

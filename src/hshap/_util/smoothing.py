@@ -1,0 +1,48 @@
+"""Gaussian smoothing along any axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap._util import checks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+WIDEST = 4
+"""Beyond so many lengths of the longest axis, all is even already."""
+
+
+def smoothed(heat: NDArray[np.float64], smooth: float) -> NDArray[np.float64]:
+    """Return a map smoothed over all its axes by so many pixels, or as it is for 0."""
+    sigma = checks.number("smooth", smooth, minimum=0.0)
+    return gaussian(heat, sigma, range(heat.ndim)) if sigma else heat
+
+
+def gaussian(array: NDArray[Any], sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:
+    """Return a smoothed copy; borders are mirrored, pixel for pixel, so that sums stay."""
+    out = array.astype(np.float64)
+    sigma = min(sigma, WIDEST * max(array.shape))
+    radius = int(4 * sigma + 0.5)
+    steps = np.arange(-radius, radius + 1)
+    kernel = np.exp(-0.5 * (steps / sigma) ** 2)
+    kernel /= kernel.sum()
+    for axis in axes:
+        out = _convolve(out, kernel, axis)
+    return out
+
+
+def _convolve(
+    array: NDArray[np.float64], kernel: NDArray[np.float64], axis: int
+) -> NDArray[np.float64]:
+    radius, length = len(kernel) // 2, array.shape[axis]
+    padding = [(radius, radius) if a == axis else (0, 0) for a in range(array.ndim)]
+    padded = np.moveaxis(np.pad(array, padding, mode="symmetric"), axis, 0)
+    out = np.zeros_like(padded[:length])
+    for place, weight in enumerate(kernel.tolist()):
+        out += weight * padded[place : place + length]
+    return np.moveaxis(out, 0, axis)

@@ -1,0 +1,144 @@
+"""`hshap compare`: what two explanations of one image agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.commands.files import flat, load, source
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.output import plain, print_json, single
+from hshap.cli.progress import table
+from hshap.errors import require
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.explanation.explanation import Explanation
+
+COLOURS = ("#4477aa", "#ccbb44", "#ee6677")  # told apart by colour-blind eyes too
+
+
+def compare(  # noqa: PLR0913, one for each option
+    a: Annotated[Path, typer.Argument(metavar="A.npz", help="An explanation.")],
+    b: Annotated[Path, typer.Argument(metavar="B.npz", help="Another of the same image.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture of both.")] = Path(
+        "compare.png"
+    ),
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Tell what two explanations agree on, and draw both."""
+    del debug
+    one, other = flat(load(a), a), flat(load(b), b)
+    if one.grid != other.grid:
+        message = (
+            f"{a} explains {one.grid[0]} x {one.grid[1]} pixels, but {b} explains "
+            f"{other.grid[0]} x {other.grid[1]}; pass two of the same image and size"
+        )
+        raise Refusal(Code.INPUT, message)
+    agreed = agreement(one, other)
+    with single(out, force=force) as path:
+        _picture(one, other, tuple(plain(f"{p.parent.name}/{p.name}") for p in (a, b))).savefig(
+            path, dpi=120, format="png"
+        )
+    if json:
+        sides = {"a": _told(one, a), "b": _told(other, b)}
+        print_json({**sides, "agreement": agreed, "picture": str(out)})
+        return
+    rows = [
+        (name.replace("_", " "), str(_told(one, a)[name]), str(_told(other, b)[name]))
+        for name in ("class", "score", "leaves", "area", "evaluations")
+    ]
+    table(("", "A", "B"), [("file", a.name, b.name), *rows])
+    table(("agreement", ""), [(k.replace("_", " "), _number(v)) for k, v in agreed.items()])
+    typer.echo(f"the picture is {out}")
+
+
+def agreement(one: Explanation, other: Explanation) -> dict[str, float | int | None]:
+    """Return what two explanations of one grid agree on.
+
+    `iou` is of the areas found: 1 where they are the same, also if both are empty.
+    `rank_correlation` is Spearman's, of the maps of coefficients; None where one is flat.
+    """
+    mine, theirs = set(one.leaves), set(other.leaves)
+    found = [explanation.saliency() > 0 for explanation in (one, other)]
+    union = np.logical_or(*found).sum()
+    overlap = np.logical_and(*found).sum()
+    return {
+        "same_leaves": len(mine & theirs),
+        "leaves_of_a_only": len(mine - theirs),
+        "leaves_of_b_only": len(theirs - mine),
+        "iou": float(overlap / union) if union else 1.0,
+        "rank_correlation": rank_correlation(one.coefficients(), other.coefficients()),
+    }
+
+
+def rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float | None:
+    """Return Spearman's rank correlation of two maps, equal values sharing their mean rank.
+
+    >>> rank_correlation(np.array([1, 2, 2]), np.array([0, 5, 5]))
+    1.0
+    """
+    ranks = [_ranks(values.ravel()) for values in (one, other)]
+    centred = [values - values.mean() for values in ranks]
+    norm = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
+    return round(float((centred[0] * centred[1]).sum()) / norm, 12) if norm else None
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def _told(explanation: Explanation, path: Path) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "class": source(explanation, "class", str(explanation.target)),
+        "score": float(f"{explanation.score:.6g}"),
+        "leaves": len(explanation.leaves),
+        "area": round(float((explanation.saliency() > 0).mean()), 6),
+        "evaluations": explanation.evaluations,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "undefined: one map is flat" if value is None else f"{value:.4g}"
+
+
+def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Any:
+    require("matplotlib", extra="plot", needed_by="hshap compare")
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415, an optional dependency
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    figure = Figure(figsize=(12, 4.4), layout="constrained")
+    axes = figure.subplots(1, 3)
+    titles = [f"{letter}: {name[-40:]}" for letter, name in zip("AB", names, strict=True)]
+    for place, explanation, title in zip(axes, (one, other), titles, strict=False):
+        heat = explanation.coefficients()
+        limit = float(np.abs(heat).max()) or 1.0
+        drawn = place.imshow(
+            heat, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest"
+        )
+        figure.colorbar(drawn, ax=place, shrink=0.7, label="coefficient")
+        place.set_title(title, fontsize="small", parse_math=False)
+    found = [(explanation.saliency() > 0).astype(int) for explanation in (one, other)]
+    colours = ListedColormap(["0.93", *COLOURS])
+    axes[2].imshow(found[0] + 2 * found[1], cmap=colours, vmin=0, vmax=3, interpolation="nearest")
+    axes[2].set_title("found by", fontsize="small")
+    words = ("A only", "B only", "both")
+    patches = [Patch(color=colour, label=word) for colour, word in zip(COLOURS, words, strict=True)]
+    axes[2].legend(
+        handles=patches, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3
+    )
+    for place in axes:
+        place.set_xticks([])
+        place.set_yticks([])
+    return figure

@@ -1,0 +1,168 @@
+"""`hshap doctor`: what is installed, which device, and whether the numbers are right."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from importlib.util import find_spec
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from hshap._util.version import __version__
+from hshap.baselines.recipes import Constant
+from hshap.cli import options as opt
+from hshap.cli.faults import Code, brief
+from hshap.cli.output import print_json
+from hshap.cli.progress import table
+from hshap.errors import require
+from hshap.explainer import Explainer
+from hshap.games.shapley import shapley
+from hshap.partitions.grids import Dyadic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PACKAGES: dict[str, str | None] = {
+    "numpy": None,
+    "torch": "torch",
+    "onnxruntime": "onnx",
+    "matplotlib": "plot",
+    "higra": "trees",
+    "scipy": "trees",
+    "typer": "cli",
+    "rich": "cli",
+    "pillow": "cli",
+    "tifffile": "export",
+    "pandas": None,
+    "xarray": None,
+    "shap": None,
+}
+MOST_PLAYERS = 6
+CLOSE = 1e-12
+
+
+def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
+    """Tell what is installed and where models run, and test the numbers against brute force."""
+    del debug
+    packages = {name: _version(name) for name in PACKAGES}
+    devices, checks = _devices(), self_test()
+    healthy = all(check["passed"] for check in checks)
+    if json:
+        about = {"hshap": __version__, "python": platform.python_version()}
+        print_json(
+            {
+                **about,
+                "platform": platform.platform(),
+                "packages": packages,
+                "devices": devices,
+                "self_test": checks,
+                "healthy": healthy,
+            }
+        )
+    else:
+        rows = [("hshap", __version__, ""), ("python", platform.python_version(), "")]
+        rows += [
+            (name, found or "not installed", "" if found else _advice(name))
+            for name, found in packages.items()
+        ]
+        table(("package", "version", "to install it"), rows)
+        table(("library", "runs on"), [(k, ", ".join(v)) for k, v in devices.items()])
+        table(
+            ("self-test", "result", "largest difference"),
+            [(c["name"], "passed" if c["passed"] else "FAILED", c["difference"]) for c in checks],
+        )
+    raise typer.Exit(Code.FINE if healthy else Code.UNEXPECTED)
+
+
+def self_test() -> list[dict[str, Any]]:
+    """Compare the Shapley values with brute force, and find a pixel that is known.
+
+    >>> [check["passed"] for check in self_test()]
+    [True, True]
+    """
+    rng = np.random.default_rng(0)
+    games = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
+    try:
+        off = max(float(np.abs(shapley(game) - by_orders(game)).max()) for game in games)
+        said = f"{off:.1g}"
+    except Exception as error:  # noqa: BLE001, a doctor tells what is wrong and goes on
+        off, said = np.inf, brief(error)
+    named = f"Shapley values of 1 to {MOST_PLAYERS} players against all orders"
+    return [
+        {"name": named, "passed": bool(off < CLOSE), "difference": said},
+        _pixel_test(),
+    ]
+
+
+def by_orders(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return Shapley values as the mean gain of each player over all orders of arrival.
+
+    >>> by_orders(np.array([0.0, 1.0, 1.0, 1.0]))
+    array([0.5, 0.5])
+    """
+    players = len(values).bit_length() - 1
+    totals, orders = np.zeros(players), list(permutations(range(players)))
+    for order in orders:
+        there = 0
+        for player in order:
+            totals[player] += values[there | 1 << player] - values[there]
+            there |= 1 << player
+    return totals / len(orders)
+
+
+def _pixel_test() -> dict[str, Any]:
+    image = np.zeros((1, 16, 16))
+    image[0, 5, 11] = 1.0
+    name = "explaining an image with one pixel that matters"
+    try:
+        found = Explainer(
+            lambda batch: batch.max(axis=(1, 2, 3)),
+            baseline=Constant(0.0),
+            partition=Dyadic(min_size=1),
+        ).explain(image, target=0)
+    except Exception as error:  # noqa: BLE001, a doctor tells what is wrong and goes on
+        return {"name": name, "passed": False, "difference": brief(error)}
+    off = float(np.abs(found.saliency() - image[0]).max())
+    return {"name": name, "passed": off == 0, "difference": f"{off:.1g}"}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _advice(package: str) -> str:
+    extra = PACKAGES[package]
+    return f"pip install {package}" if extra is None else f"pip install 'hshap[{extra}]'"
+
+
+def _devices() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, ask in (("torch", _torch_devices), ("onnxruntime", _onnx_devices)):
+        if find_spec(name) is None:
+            continue
+        try:
+            found[name] = ask()
+        except Exception as error:  # noqa: BLE001, a broken library is what a doctor is for
+            found[name] = [f"broken: {brief(error)}"]
+    return found or {"numpy": ["cpu"]}
+
+
+def _torch_devices() -> list[str]:
+    torch = require("torch", extra="torch", needed_by="hshap doctor")
+    found = [f"cpu ({torch.get_num_threads()} threads)"]
+    found += [
+        f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
+    ]
+    return found + (["mps"] if torch.backends.mps.is_available() else [])
+
+
+def _onnx_devices() -> list[str]:
+    onnx = require("onnxruntime", extra="onnx", needed_by="hshap doctor")
+    return list(onnx.get_available_providers())

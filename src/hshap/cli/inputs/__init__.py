@@ -1,0 +1,1 @@
+"""Inputs of the commands: images, models, saved explanations, and the words of options."""

@@ -1,0 +1,220 @@
+"""What the words of options stand for: baselines, partitions, searches and targets."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap._util.recipes import recipe
+from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.images import find, read
+from hshap.games.search import BreadthFirst, DepthFirst
+from hshap.partitions.grids import AUTO, Bisection, Dyadic
+from hshap.partitions.superpixels import Superpixels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap.baselines.protocol import Baseline
+    from hshap.cli.inputs.formats import Format
+    from hshap.cli.inputs.images import Reader
+    from hshap.explanation.explanation import Explanation
+    from hshap.games.game import Game
+    from hshap.games.search import Search, Steps
+    from hshap.partitions.protocol import Partition, Region
+
+PARTITIONS = ("quadtree", "bisection", "superpixels")
+TOP = "top"
+TOLERANCE = "5%"
+SIGMA = 10.0
+
+
+@recipe
+class Share:
+    """`DepthFirst` with a tolerance that is a share of what the image adds to the baseline.
+
+    It equals `DepthFirst` at that tolerance, and `settled` says so in the result.
+
+    >>> Share(0.05).share
+    0.05
+    """
+
+    share: float
+    max_evaluations: int | None = None
+
+    def __call__(self, root: Region, draws: int = 1) -> Steps:
+        """Ask for the root's game, and then for what `DepthFirst` asks for."""
+        games = yield [root]
+        steps = self.search(games[0])(root, draws)
+        next(steps)  # the root's game, which is there
+        while True:
+            try:
+                asked = steps.send(games)
+            except StopIteration as done:
+                return done.value
+            games = yield asked
+
+    def search(self, first: Game) -> DepthFirst:
+        """Return the search that this one is, once the image's own game is played."""
+        tolerance = self.share * max(first.total, 0.0)
+        return DepthFirst(tolerance=tolerance, max_evaluations=self.max_evaluations)
+
+
+def settled(explanation: Explanation, search: Search, source: dict[str, Any]) -> Explanation:
+    """Return an explanation that can be read again, and says what it explains."""
+    settings = explanation.settings.updated(source=source)
+    if isinstance(search, Share):
+        settings = settings.updated(search=search.search(explanation.games[0]))
+    return replace(explanation, settings=settings)
+
+
+def search_of(tolerance: str | None, percentile: float | None, budget: int | None) -> Search:
+    """Return the search that options ask for.
+
+    >>> search_of("0.5", None, 100).tolerance
+    0.5
+    """
+    if tolerance is not None and percentile is not None:
+        message = "--tolerance and --percentile exclude each other; pass one of them"
+        raise Refusal(Code.USAGE, message)
+    if percentile is not None:
+        return BreadthFirst(percentile=percentile, max_evaluations=budget)
+    text = TOLERANCE if tolerance is None else tolerance
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < np.inf:
+        message = f"--tolerance {text} is not a number of 0 or more; pass 0.1, or a share as 5%"
+        raise Refusal(Code.USAGE, message)
+    if text.endswith("%"):
+        return Share(number / 100, max_evaluations=budget)
+    return DepthFirst(tolerance=number, max_evaluations=budget)
+
+
+def partition_of(name: str, min_size: str | None) -> Partition:
+    """Return the partition that options ask for.
+
+    For superpixels, leaves have up to the square of `min_size` pixels.
+
+    >>> partition_of("superpixels", "5").min_area
+    25
+    """
+    if name not in PARTITIONS:
+        message = f"--partition {name} is not known; pass one of {', '.join(PARTITIONS)}"
+        raise Refusal(Code.USAGE, message)
+    if min_size not in (None, AUTO) and not (min_size.isdecimal() and int(min_size)):
+        message = f"--min-size {min_size} is not a number of pixels; pass 1 or more, or auto"
+        raise Refusal(Code.USAGE, message)
+    if name == "superpixels":
+        if min_size is None:
+            return Superpixels()
+        return Superpixels(min_area=AUTO if min_size == AUTO else int(min_size) ** 2)
+    size = AUTO if min_size in (None, AUTO) else int(min_size)
+    return Dyadic(size) if name == "quadtree" else Bisection(size)
+
+
+def baseline_of(text: str, reader: Reader) -> Baseline:
+    """Return what hidden pixels show: mean:FOLDER, blur[:sigma], constant[:value] or a file."""
+    kind, _, rest = text.partition(":")
+    if kind == "mean" and rest:
+        files = find([Path(rest)])
+        return Mean(reader.format.scale(read(file, reader).pixels) for file in files)
+    if kind == "blur":
+        return Blur(sigma=_numbers(text, rest)[0] if rest else SIGMA)
+    if kind == "constant":
+        return _constant(_numbers(text, rest) if rest else None, reader.format)
+    path = Path(text)
+    if path.suffix == ".npy" and path.is_file():
+        return Fixed(reader.format.scale(_array(path, reader.format)))
+    if not path.exists():
+        message = (
+            f"--baseline {text} is neither a file nor known; "
+            "pass mean:FOLDER, blur, blur:10, constant, constant:0.5 or a file"
+        )
+        raise Refusal(Code.USAGE, message)
+    return Fixed(reader.format.scale(read(path, reader).pixels))
+
+
+def _constant(values: list[float] | None, wanted: Format) -> Constant:
+    """Return a colour, by default the one that the model's scaling takes for the mean."""
+    if values is None:
+        centred = any(wanted.mean)
+        grey = np.full((wanted.count, 1, 1), 0.5)
+        scaled = np.zeros(1) if centred else wanted.scale(grey).ravel()
+    elif len(values) in (1, wanted.count):
+        column = np.resize(values, wanted.count).reshape(-1, 1, 1)
+        scaled = wanted.scale(column).ravel()
+    else:
+        message = f"--baseline constant has {len(values)} values; pass one, or {wanted.count}"
+        raise Refusal(Code.USAGE, message)
+    return Constant(scaled.tolist() if len(scaled) > 1 else float(scaled[0]))
+
+
+def _numbers(text: str, rest: str) -> list[float]:
+    try:
+        found = [float(part) for part in rest.split(",")]
+    except ValueError:
+        message = f"--baseline {text}: {rest} is not a number; pass for example blur:10"
+        raise Refusal(Code.USAGE, message) from None
+    return found
+
+
+def _array(path: Path, wanted: Format) -> NDArray[Any]:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        message = f"--baseline {path} is not an array that can be read ({error})"
+        raise Refusal(Code.INPUT, message) from error
+    if found.ndim != 3 or len(found) != wanted.count or found.dtype.kind != "f":
+        message = (
+            f"--baseline {path} holds {found.dtype} of shape {found.shape}; pass floats of 0 to 1 "
+            f"({wanted.count}, height, width)"
+        )
+        raise Refusal(Code.INPUT, message)
+    return found
+
+
+def classes_of(names: Sequence[str], outputs: NDArray[Any], wanted: Format) -> tuple[int, ...]:
+    """Return the classes that targets name, for a model with these outputs on the image.
+
+    >>> from hshap.cli.inputs.formats import Format
+    >>> classes_of(["top", "cat"], np.array([0.1, 0.9]), Format(classes=("cat", "dog")))
+    (1, 0)
+    """
+    if wanted.classes and len(wanted.classes) != len(outputs):
+        message = (
+            f"there are {len(wanted.classes)} class names for {len(outputs)} outputs of the model; "
+            "give one for each"
+        )
+        raise Refusal(Code.USAGE, message)
+    found = [_class(name, outputs, wanted.classes) for name in names or [TOP]]
+    return tuple(dict.fromkeys(found))
+
+
+def _class(name: str, outputs: NDArray[Any], known: Sequence[str]) -> int:
+    if name in known:
+        return known.index(name)
+    if name == TOP:
+        return int(outputs.argmax())
+    if name.isdecimal() and int(name) < len(outputs):
+        return int(name)
+    if name.isdecimal():
+        what = f"pass 0 to {len(outputs) - 1}" if len(outputs) > 1 else "pass 0"
+        message = f"--target {name} is out of range: the model has {len(outputs)} outputs; {what}"
+        raise Refusal(Code.USAGE, message)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    few = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    if known:
+        message = f"--target {name} is not a class; {hint}the classes are {few}"
+    else:
+        message = f"--target {name} is a name, but classes have none; pass a number, or --classes"
+    raise Refusal(Code.USAGE, message)

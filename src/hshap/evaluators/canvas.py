@@ -1,0 +1,132 @@
+"""Canvases: an image, and the stand-ins for its hidden pixels, where the model takes its inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from hshap._util.cache import BoundedCache
+from hshap._util.checks import shown
+from hshap.baselines.protocol import IgnoresImage, Still
+from hshap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hshap._util.types import Array, Grid, Image, Shape, Tensor
+    from hshap.baselines.protocol import Baseline, Fill
+    from hshap.partitions.protocol import Coalition, Region
+
+    Put: TypeAlias = Callable[[Array], Tensor]
+
+MOST_SHARED = 8
+"""Image shapes whose stand-ins are kept at a time."""
+
+
+class StandIns:
+    """The stand-ins that a baseline gives for an image, where the model takes its inputs.
+
+    Stand-ins that do not change are returned as the very same array every time, so that whoever
+    paints on one can tell.
+    """
+
+    def __init__(self, fill: Fill, shape: Shape, put: Put) -> None:
+        if not callable(fill):
+            message = (
+                f"baseline returned {shown(fill)} for an image; it must return a callable from the "
+                "kept regions to stand-ins, as Still(images) is"
+            )
+            raise ArgumentError(message)
+        self._fill, self._shape, self._put = fill, shape, put
+        self._kept: Coalition = ()
+        self.draws = 0
+        self._arrays = self._draw(())
+        self.draws = len(self._arrays)
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the stand-ins are the same whichever regions are shown."""
+        return isinstance(self._fill, Still)
+
+    def __call__(self, kept: Coalition, draw: int) -> Tensor:
+        """Return one stand-in `(channels, *grid)` for the pixels outside of `kept`."""
+        if kept != self._kept and not isinstance(self._fill, Still):
+            self._arrays, self._kept = self._draw(kept), kept
+        return self._arrays[draw]
+
+    def _draw(self, kept: Coalition) -> tuple[Tensor, ...]:
+        drawn = self._fill(kept)
+        shape = np.shape(drawn)
+        if shape[1:] != self._shape or not shape[0] or shape[0] != (self.draws or shape[0]):
+            message = (
+                f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; it must "
+                f"give {(self.draws or 'draws', *self._shape)}, whatever is kept"
+            )
+            raise ArgumentError(message)
+        return tuple(self._put(drawn))
+
+
+class Backdrop:
+    """The stand-ins of a run: images share them where the baseline does not look at the image."""
+
+    def __init__(self, baseline: Baseline, put: Put) -> None:
+        self._baseline, self._put = baseline, put
+        self._shared = BoundedCache[StandIns](MOST_SHARED)
+
+    def behind(self, image: Image) -> StandIns:
+        """Return the stand-ins for the hidden pixels of an image."""
+        if not isinstance(self._baseline, IgnoresImage):
+            return StandIns(self._baseline(image), image.shape, self._put)
+        key = (image.shape, image.dtype)
+        found = self._shared.get(key)
+        if found is None:
+            fill = self._baseline.still(image.shape, image.dtype)
+            found = StandIns(fill, image.shape, self._put)
+            self._shared.put(key, found)
+        return found
+
+
+class Canvas:
+    """One image of a run and its stand-ins.
+
+    `position` is the image's number in the run, for messages.
+    """
+
+    def __init__(
+        self, image: Image, stand_ins: StandIns, root: Region, *, put: Put, position: int
+    ) -> None:
+        self.image = put(image)
+        self.shape = image.shape
+        self.stand_ins = stand_ins
+        self.root = root
+        self.position = position
+
+    @property
+    def grid(self) -> Grid:
+        """Lengths of the spatial axes."""
+        return self.shape[1:]
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the stand-ins are the same whichever regions are shown."""
+        return self.stand_ins.is_still
+
+    @property
+    def draws(self) -> int:
+        """Number of stand-ins, and so of model inputs for each value."""
+        return self.stand_ins.draws
+
+    def count(self, kept: Coalition) -> int:
+        """Count the model inputs of a coalition: with nothing hidden, one is enough."""
+        if self.draws == 1 or len(kept) != 1:
+            return self.draws
+        return 1 if kept[0].area == self.root.area else self.draws
+
+
+class Row(NamedTuple):
+    """One input for the model: a coalition shown on a canvas, over one draw of the baseline."""
+
+    canvas: Canvas
+    kept: Coalition
+    draw: int

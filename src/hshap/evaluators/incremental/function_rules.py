@@ -1,0 +1,211 @@
+"""Functions and methods: what calls in a traced network make of patches. Needs torch."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as f
+
+from hshap.evaluators.incremental.layer_rules import (
+    Rule,
+    convolution,
+    mean,
+    module_rule,
+    padding,
+    pointwise,
+    several,
+    upsampling,
+)
+from hshap.evaluators.incremental.patches import Patch, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+POINTWISE_FUNCTIONS = {
+    *(f.relu, f.relu6, f.leaky_relu, f.elu, f.gelu, f.silu, f.mish, f.hardswish, f.hardsigmoid),
+    *(f.hardtanh, f.softplus, f.sigmoid, f.tanh, f.dropout, f.dropout2d, f.dropout3d),
+    *(torch.relu, torch.sigmoid, torch.tanh, torch.abs, torch.exp, torch.neg, torch.clamp),
+}
+POINTWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "abs", "clamp", "contiguous", "neg"}
+TOGETHER = {
+    operator.add: torch.add,
+    operator.iadd: torch.add,
+    operator.sub: torch.sub,
+    operator.mul: torch.mul,
+    operator.imul: torch.mul,
+    operator.truediv: torch.div,
+    torch.add: torch.add,
+    torch.div: torch.div,
+    torch.sub: torch.sub,
+    torch.mul: torch.mul,
+    "add": torch.add,
+    "add_": torch.add,
+    "sub": torch.sub,
+    "div": torch.div,
+    "mul": torch.mul,
+    "mul_": torch.mul,
+}
+SHAPES = {"size", "dim", "shape", "ndim"}
+CONVOLVE = {f.conv1d: nn.Conv1d, f.conv2d: nn.Conv2d, f.conv3d: nn.Conv3d}
+POOLING = {
+    f.max_pool1d: nn.MaxPool1d,
+    f.max_pool2d: nn.MaxPool2d,
+    f.max_pool3d: nn.MaxPool3d,
+    f.avg_pool1d: nn.AvgPool1d,
+    f.avg_pool2d: nn.AvgPool2d,
+    f.avg_pool3d: nn.AvgPool3d,
+    f.adaptive_avg_pool1d: nn.AdaptiveAvgPool1d,
+    f.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
+    f.adaptive_avg_pool3d: nn.AdaptiveAvgPool3d,
+}
+
+
+def function_rule(
+    target: Any, args: Sequence[Any], options: Mapping[str, Any], spatial: Sequence[bool]
+) -> Rule | None:
+    """Return the rule of a function or method call; `spatial` says which arguments are patches."""
+    if target in TOGETHER:
+        fits = len(args) == 2 and not options and _elementwise(args, spatial)
+        numbers = any(isinstance(arg, (int, float)) for arg in args)
+        return _together(TOGETHER[target], alone=numbers) if fits else None
+    if target in {torch.cat, torch.concat}:
+        fits = all(spatial) and options.get("dim", 0) == 1
+        return Rule(_concatenation) if fits else None
+    if not spatial or not spatial[0] or any(spatial[1:]):
+        return None
+    if target is f.interpolate:
+        return _interpolation(*args[1:], **options)
+    known = _known([*args[1:], *options.values()])
+    return _rule_of_one(target, args[1:], options) if known else None
+
+
+def _rule_of_one(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
+    """Return the rule of a call whose other arguments are all known before the network runs."""
+    if target in POINTWISE_FUNCTIONS or target in POINTWISE_METHODS:
+        return _pointwise(target, args, options)
+    if target in CONVOLVE:
+        return _functional_convolution(target, args, options)
+    # The order of further options differs between functions and layers.
+    if target in POOLING and len(args) <= 3:
+        return module_rule(POOLING[target](*args, **options))
+    makers: dict[Any, Callable[..., Rule | None]] = {
+        f.pad: padding,
+        torch.mean: _functional_mean,
+        "mean": _functional_mean,
+    }
+    return makers[target](*args, **options) if target in makers else None
+
+
+def _pointwise(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
+    """Return the rule of a call on each number by itself, unless places are given other numbers."""
+    if any(isinstance(value, torch.Tensor) and value.ndim for value in (*args, *options.values())):
+        return None
+    # By position, no other argument is a truth value: `f.relu(x, True)`.
+    in_place = target == "relu_" or options.get("inplace", False) or any(v is True for v in args)
+    if isinstance(target, str):
+        return pointwise(lambda d: getattr(d, target)(*args, **options), in_place=in_place)
+    return pointwise(lambda data: target(data, *args, **options), in_place=in_place)
+
+
+def _interpolation(
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    **more: Any,
+) -> Rule | None:
+    del size  # whatever is asked for, the anchor has it
+    if any(more.values()) or isinstance(scale_factor, fx.Node):
+        return None
+    return upsampling(mode, align=align_corners, factor=scale_factor)
+
+
+def _known(values: Sequence[Any]) -> bool:
+    """Tell whether all are known before the network runs."""
+    return all(
+        _known(value)
+        if isinstance(value, (tuple, list))
+        else value is None or isinstance(value, (int, float, str, torch.Tensor))
+        for value in values
+    )
+
+
+def _functional_convolution(
+    target: Any, args: Sequence[Any], options: Mapping[str, Any]
+) -> Rule | None:
+    """Return the rule of a convolution whose weights are constants: that of such a layer."""
+    names = ("weight", "bias", "stride", "padding", "dilation", "groups")
+    given = dict(zip(names, args, strict=False)) | dict(options)
+    weight, bias = given.pop("weight"), given.pop("bias", None)
+    groups = given.get("groups", 1)
+    # No memory for weights that are put in place anyway.
+    layer = CONVOLVE[target](
+        weight.shape[1] * groups,
+        weight.shape[0],
+        tuple(weight.shape[2:]),
+        **given,
+        bias=bias is not None,
+        device="meta",
+    )
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return convolution(layer)
+
+
+def _functional_mean(
+    dim: Any = None,
+    keepdim: Any = None,
+    dtype: Any = None,
+    axis: Any = None,
+) -> Rule | None:
+    del keepdim  # the anchor has the axes that are kept
+    given = axis if dim is None else dim
+    if dtype or given is None:
+        return None
+    over = several(given, 1)
+
+    def rule(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor | None:
+        axes = args[0].data.ndim
+        places = {axis % axes for axis in over} == set(range(2, axes))
+        return mean(args, anchor) if places else None
+
+    return Rule(rule, ends_space=True)
+
+
+def _together(act: Callable[[Any, Any], Any], *, alone: bool) -> Rule:
+    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
+        patches = [arg for arg in args if isinstance(arg, Patch)]
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not all(_everywhere(tensor, len(patches[0].size)) for tensor in tensors):
+            return None
+        same = iter(joined(patches))
+        placed = [next(same) if isinstance(arg, Patch) else arg for arg in args]
+        values = [arg.data if isinstance(arg, Patch) else arg for arg in placed]
+        starts = next(arg.starts for arg in placed if isinstance(arg, Patch))
+        return Patch(act(*values), starts, anchor)
+
+    # With a number there is no other patch that may reach further.
+    return Rule(rule, looks_around=not alone)
+
+
+def _elementwise(args: Sequence[Any], spatial: Sequence[bool]) -> bool:
+    """Tell whether everything but patches is a number or a constant."""
+    return all(
+        known or isinstance(arg, (int, float, torch.Tensor))
+        for arg, known in zip(args, spatial, strict=True)
+    )
+
+
+def _everywhere(value: torch.Tensor, axes: int) -> bool:
+    """Tell whether a constant is the same at every place, as `(1, channels, 1, 1)` is."""
+    return value.ndim == 0 or (value.ndim > axes and set(value.shape[-axes:]) == {1})
+
+
+def _concatenation(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
+    placed = joined(args)
+    data = torch.cat([patch.data for patch in placed], dim=1)
+    return Patch(data, placed[0].starts, anchor)

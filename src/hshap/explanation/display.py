@@ -1,0 +1,93 @@
+"""An explanation in a line of text, and in a notebook: no library but NumPy is needed."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap._util.raster import as_plane, largest_in_blocks, png
+from hshap.explanation.audit import FAR
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.explanation.explanation import Explanation
+
+LARGEST_SIDE = 512
+SMALLEST_SIDE = 192
+LONGEST = 200
+
+
+def as_text(explanation: Explanation) -> str:
+    """Say in a line what was found and what it cost."""
+    grid = " x ".join(map(str, explanation.grid))
+    leaves = explanation.leaves
+    share = sum(leaf.area for leaf in leaves) / np.prod(explanation.grid)
+    found = f"{_count(len(leaves), 'leaf', 'leaves')} on {share:.2%} of {grid}"
+    cost = (
+        f"{_count(len(explanation.games), 'game')}, "
+        f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
+    )
+    audit = explanation.audit
+    end = f", OR gap {audit.gap:.2f}"
+    if audit.gap >= FAR:
+        end += ": parts act together, do not trust it alone"
+    elif leaves and audit.doubt >= FAR:
+        end += f": what was found carries only {audit.carried:.0%} of what the image adds"
+    if not explanation.complete:
+        end += f", incomplete: {len(explanation.unfinished)} unsplit"
+    return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
+
+
+def as_html(explanation: Explanation) -> str:
+    """Show the map as a picture, with the line of text below, and how it was made on demand."""
+    rows = "".join(
+        f"<tr><th>{escape(str(name))}</th><td>{escape(_told(value))}</td></tr>"
+        for name, value in explanation.settings.items()
+    )
+    made = f"<details><summary>settings</summary><table>{rows}</table></details>" if rows else ""
+    return map_as_html(explanation.coefficients(), as_text(explanation), made)
+
+
+def map_as_html(heat: NDArray[Any], text: str, more: str = "") -> str:
+    """Show a map as a picture with a text below; `more` is markup that follows.
+
+    >>> map_as_html(np.eye(2), "a < b")[-42:]
+    '<figcaption>a &lt; b</figcaption></figure>'
+    """
+    data = base64.b64encode(png(_picture(heat))).decode()
+    return (
+        f'<figure style="margin:0"><img alt="{escape(text)}" style="image-rendering:pixelated" '
+        f'src="data:image/png;base64,{data}"><figcaption>{escape(text)}{more}</figcaption></figure>'
+    )
+
+
+def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
+    """Colour a map: grey where it is 0, red above, blue below, framed so as never to be blank."""
+    plane = as_plane(heat)
+    step = max(1, -(-max(plane.shape) // LARGEST_SIDE))
+    plane = largest_in_blocks(plane, step)
+    scale = max(1, SMALLEST_SIDE // max(plane.shape))
+    strength = plane / (np.abs(plane).max() or 1.0)
+    colours = np.full((*plane.shape, 3), 238.0)
+    ends = np.where(strength[..., None] > 0, (178.0, 24.0, 43.0), (33.0, 102.0, 172.0))
+    colours += np.abs(strength)[..., None] * (ends - colours)
+    pixels = colours.astype(np.uint8).repeat(scale, axis=0).repeat(scale, axis=1)
+    return np.pad(pixels, ((1, 1), (1, 1), (0, 0)), constant_values=96)
+
+
+def _told(value: Any) -> str:
+    """Say a setting in a line: recipes as they are written, and no more than fits."""
+    if isinstance(value, dict) and "type" in value:
+        options = (f"{name}={_told(one)}" for name, one in value.items() if name != "type")
+        text = f"{value['type']}({', '.join(options)})"
+    else:
+        text = str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,96 @@
+"""Pictures of an explanation: `plot(image)`, `plot.tree()` and `plot.levels(image)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap import plot
+from hshap._util import checks
+from hshap.errors import ArgumentError
+from hshap.explanation.display import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hshap._util.types import Array, Heat, Ints, Untyped
+    from hshap.explanation.explanation import Explanation
+    from hshap.partitions.protocol import Region
+
+
+@dataclass(frozen=True)
+class Plotting:
+    """Draws an explanation with matplotlib; every method returns the figure.
+
+    >>> from hshap.demo import example
+    >>> example().plot.tree().axes[0].get_ylabel()
+    'level'
+    """
+
+    explanation: Explanation
+
+    def __call__(
+        self,
+        image: object = None,
+        *,
+        heat: Array | None = None,
+        outlines: bool = True,
+        title: str | None = None,
+        ax: Untyped = None,
+    ) -> Untyped:
+        """Return a figure of the map over the image, with the outlines of the tree.
+
+        `heat` is the map to show, by default `coefficients()`. `ax` are axes to draw on.
+        `hshap.plot.compare` shows maps of several methods, `hshap.plot.curves` ablation.
+        """
+        made = self.explanation
+        shown = made.coefficients() if heat is None else np.asarray(heat)
+        if shown.shape != made.grid:
+            message = f"heat has shape {shown.shape}; pass a map of shape {made.grid}"
+            raise ArgumentError(message)
+        parts = [part for game in made.games for part in game.children]
+        return plot.draw(
+            image,
+            shown,
+            visited=self._numbered(parts) if outlines else None,
+            found=self._numbered(made.leaves) if outlines else None,
+            title=self._title(title),
+            ax=ax,
+        )
+
+    def tree(self, *, title: str | None = None, ax: Untyped = None) -> Untyped:
+        """Return a figure of the tree: every region that was seen, and its coefficient."""
+        made = self.explanation
+        seen = list(made.parts.values())
+        return plot.tree(seen, set(made.leaves), title=self._title(title), ax=ax)
+
+    def levels(self, image: object = None, *, most: int = 6, figure: Untyped = None) -> Untyped:
+        """Return a figure of the tree's levels side by side, down to the leaves.
+
+        A level shows the coefficients of all parts that were scored there, and of leaves above it.
+        Of more than `most` levels, some are left out evenly.
+        """
+        count = checks.integer("most", most, minimum=1)
+        deepest = max(part.depth for part in self.explanation.parts.values())
+        chosen = np.unique(np.linspace(deepest, min(deepest, 1), count).astype(int))
+        maps = {f"level {depth}": self._level(depth) for depth in chosen.tolist()}
+        return plot.levels(image, maps, title=self._title(None), figure=figure)
+
+    def _title(self, title: str | None) -> str:
+        return as_text(self.explanation) if title is None else title
+
+    def _numbered(self, regions: Sequence[Region]) -> Ints:
+        """Return the number of the last region that holds each pixel, from 1 on; 0 if none does."""
+        out = np.zeros(self.explanation.grid, dtype=np.intp)
+        for number, region in enumerate(regions, start=1):
+            out[region.index] = number
+        return out
+
+    def _level(self, depth: int) -> Heat:
+        out, leaves = np.zeros(self.explanation.grid), set(self.explanation.leaves)
+        for part in self.explanation.parts.values():
+            if part.depth == depth or (part.depth < depth and part.region in leaves):
+                out[part.region.index] = part.coefficient
+        return out

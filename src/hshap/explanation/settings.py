@@ -1,0 +1,142 @@
+"""How a run was made: the one place that reads the description stored with an explanation.
+
+Everything else asks for typed facts. The description itself is JSON, for people and for files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hshap._util import checks
+from hshap._util.recipes import describe
+from hshap._util.version import __version__
+from hshap.errors import ArgumentError
+from hshap.games.search import BreadthFirst, DepthFirst
+
+if TYPE_CHECKING:
+    from hshap._util.types import Json
+
+AUTO = "auto"
+KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
+
+
+@dataclass(frozen=True, eq=False)
+class Settings(Mapping[str, Any]):
+    """The description of a run: a read-only mapping, and typed facts for reading it again.
+
+    >>> import hshap
+    >>> made = hshap.demo.example().settings
+    >>> made["partition"], made.search.tolerance, made.min_size
+    ({'type': 'Dyadic', 'min_size': 1}, 0.0, 1)
+    """
+
+    document: Mapping[str, Json] = field(default_factory=dict[str, "Json"])
+
+    @classmethod
+    def of(cls, **recipes: object) -> Settings:
+        """Return the description of a run with these recipes, by name."""
+        return cls({"hshap": __version__, **{k: describe(v) for k, v in recipes.items()}})
+
+    def __getitem__(self, name: str) -> Any:
+        return self.document[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document)
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    @property
+    def search(self) -> DepthFirst | BreadthFirst | None:
+        """The search that made the run; None for a search of another make."""
+        options = dict(_mapping(self.document.get("search")))
+        make = KNOWN_SEARCHES.get(str(options.pop("type", "")))
+        return None if make is None else make(**options)
+
+    @property
+    def search_name(self) -> str:
+        """The class of the search."""
+        return str(_mapping(self.document.get("search")).get("type"))
+
+    @property
+    def min_size(self) -> int | tuple[int, ...] | None:
+        """Side below which the grid was not split; None if it was not given."""
+        given = self._innermost.get("min_size")
+        if isinstance(given, (list, tuple)):
+            return tuple(given)
+        return given if isinstance(given, int) else None
+
+    @property
+    def min_area(self) -> int | None:
+        """Area below which regions were not split; None if it was not given."""
+        given = self._innermost.get("min_area")
+        return given if isinstance(given, int) else None
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether branches ended by the automatic rule, also if the run was read again since."""
+        inner = self._innermost
+        return AUTO in (inner.get("min_size"), inner.get("min_area")) or bool(inner.get("adaptive"))
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """Names of image, class and model, where the command line made the run."""
+        return _mapping(self.document.get("source"))
+
+    def updated(self, **changes: object) -> Settings:
+        """Return a copy with other entries."""
+        described = {name: describe(value) for name, value in changes.items()}
+        return replace(self, document={**self.document, **described})
+
+    def at_size(self, min_size: int | tuple[int, ...], axes: int) -> Settings:
+        """Return the description of a reading at a larger `min_size`."""
+        if self.min_size is not None:
+            before = checks.per_axis("min_size", self.min_size, axes)
+            after = checks.per_axis("min_size", min_size, axes)
+            if any(new < old for new, old in zip(after, before, strict=True)):
+                shown = self._innermost["min_size"]
+                message = (
+                    f"min_size={min_size} is finer than the {shown} of this run; explain again"
+                )
+                raise ArgumentError(message)
+        return self._with_partition(min_size=describe(min_size))
+
+    def at_area(self, min_area: int) -> Settings:
+        """Return the description of a reading at a larger `min_area`."""
+        if self.min_area is not None and min_area < self.min_area:
+            message = (
+                f"min_area={min_area} is finer than the {self.min_area} of this run; explain again"
+            )
+            raise ArgumentError(message)
+        return self._with_partition(min_area=min_area)
+
+    def at_automatic_size(self) -> Settings:
+        """Return the description of a reading by the automatic rule."""
+        return self._with_partition(adaptive=True)
+
+    @property
+    def _innermost(self) -> Mapping[str, Any]:
+        """The partition that others, such as `Shifted`, only move."""
+        partition = _mapping(self.document.get("partition"))
+        while "partition" in partition:
+            partition = _mapping(partition["partition"])
+        return partition
+
+    def _with_partition(self, **changes: Json) -> Settings:
+        if self.is_adaptive:
+            changes["adaptive"] = True
+        partition = _with_innermost(_mapping(self.document.get("partition")), changes)
+        return replace(self, document={**self.document, "partition": partition})
+
+
+def _with_innermost(partition: Mapping[str, Any], changes: Mapping[str, Json]) -> dict[str, Any]:
+    if "partition" in partition:
+        inner = _with_innermost(_mapping(partition["partition"]), changes)
+        return {**partition, "partition": inner}
+    return {**partition, **changes}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,82 @@
+"""Cycle spinning: several explanations of one image over different partitions, averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap._util.smoothing import smoothed
+from hshap.explanation.display import map_as_html
+from hshap.plot import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from hshap.explanation.explanation import Explanation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spin:
+    """The explanations of one image over several partitions, and their mean maps.
+
+    `evaluations` counts each model input once, however many members rest on it.
+
+    >>> import hshap
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> spin = hshap.cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1])
+    >>> len(spin.members), float(spin.agreement().max())
+    (2, 1.0)
+    """
+
+    members: tuple[Explanation, ...]
+    evaluations: int
+
+    def saliency(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps."""
+        return self._mean(lambda member: member.saliency())
+
+    def coefficients(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
+        return self._mean(lambda member: member.coefficients())
+
+    def attribution(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
+        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
+        return smoothed(self._mean(lambda member: member.attribution()), smooth)
+
+    def alone(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
+        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
+        return smoothed(self._mean(lambda member: member.alone()), smooth)
+
+    def agreement(self) -> NDArray[np.float64]:
+        """Return the share of members that found each pixel relevant."""
+        return self._mean(lambda member: (member.saliency() > 0).astype(np.float64))
+
+    def stability(self) -> NDArray[np.float64]:
+        """Return the standard deviation of the members' attributions: 0 where all say the same."""
+        mean = self.attribution()
+        return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
+
+    def plot(self, image: Any = None, *, ax: Any = None) -> Any:
+        """Return a matplotlib figure of the mean coefficients over the image."""
+        return draw(image, self.coefficients(), title=repr(self), ax=ax)
+
+    def __repr__(self) -> str:
+        return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations>"
+
+    def _repr_html_(self) -> str:
+        return map_as_html(self.coefficients(), repr(self)[1:-1])
+
+    def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
+        # One after another: no stack of maps, and the sum in the order that is given.
+        total = np.zeros(self.members[0].grid)
+        for member in self.members:
+            total += read(member)
+        return total / len(self.members)

@@ -1,0 +1,83 @@
+"""The document: assets and data in one text, with nothing in the data that could become markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from hshap._util.version import __version__
+from hshap.games.search.automatic_size import ENOUGH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hshap.export.page.tables import Drawn
+
+SCRIPTS = (
+    "dom.js",
+    "reading.js",
+    "colours.js",
+    "picture.js",
+    "stage.js",
+    "panel.js",
+    "gallery.js",
+    "exports.js",
+    "app.js",
+)
+"""One scope, in this order."""
+
+POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What the page may do: run its own script, and nothing that reaches out."""
+
+ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def assemble(views: Sequence[Drawn], title: str) -> str:
+    """Return the whole document."""
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+    style = _asset("page.css")
+    tables = [view.table for view in views]
+    data = {"title": title, "version": __version__, "enough": ENOUGH, "views": tables}
+    blocks = [_block(f"runs-{i}", view.runs) for i, view in enumerate(views)]
+    blocks += [_block(f"image-{i}", view.image) for i, view in enumerate(views)]
+    fields = {
+        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
+        # A name of a file may hold half a character, which no encoding can write.
+        "title": html.escape(title.encode("utf-8", "replace").decode()),
+        "style": style,
+        "script": script,
+        "data": as_json(data),
+        "blocks": "\n".join(blocks),
+    }
+    # In one pass: what a field holds is never looked at again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
+
+
+def as_json(data: Any) -> str:
+    r"""Return JSON that can stand inside a script element, whatever its strings hold.
+
+    >>> as_json({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+
+
+def _block(name: str, data: bytes) -> str:
+    text = base64.b64encode(data).decode()
+    return f'<script type="text/plain" id="{name}">{text}</script>'
+
+
+def _asset(name: str) -> str:
+    return files("hshap.export.page").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

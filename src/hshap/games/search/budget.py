@@ -1,0 +1,89 @@
+"""Budgets: limits on evaluations and seconds."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from typing import TYPE_CHECKING
+
+from hshap._util import checks
+from hshap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from hshap.games.search.frontier import Waiting
+    from hshap.partitions.protocol import Region
+
+CLOSE = 0.5
+"""Under a budget, regions at least this share as urgent as the first are played with it."""
+
+
+class Budget:
+    """Hands out regions, the most urgent first, until evaluations or seconds are spent."""
+
+    def __init__(self, max_evaluations: int | None, max_seconds: float | None, draws: int) -> None:
+        self._limited = max_evaluations is not None or max_seconds is not None
+        self._left = math.inf if max_evaluations is None else max_evaluations
+        self._seconds = max_seconds
+        self._draws = draws
+        self._spent = 0
+        self._started = time.monotonic()
+
+    def spend(self, heap: list[Waiting], width: int) -> list[Waiting]:
+        """Take up to `width` affordable regions off the heap."""
+        taken: list[Waiting] = []
+        allowance = self._allowance()
+        while heap and len(taken) < width:
+            # Less urgent regions wait: the parts of these may deserve the evaluations more.
+            if self._limited and taken and heap[0].priority > CLOSE * taken[0].priority:
+                break
+            cost = self._cost(heap[0].region)
+            if cost > allowance:
+                self._refuse_too_small(cost)
+                break
+            allowance -= cost
+            self._left -= cost
+            self._spent += cost
+            taken.append(heapq.heappop(heap))
+        return taken
+
+    def _cost(self, region: Region) -> int:
+        """Count new evaluations.
+
+        The values of the empty and the full coalition are known, except in the first game.
+        """
+        if not self._limited:
+            return 0
+        inner = self._draws * max(2 ** len(region.split()) - 2, 0)
+        return inner + (0 if self._spent else self._draws + 1)
+
+    def _allowance(self) -> float:
+        """Count the evaluations that may be spent now, at the speed measured so far."""
+        if self._seconds is None or not self._spent:
+            return self._left
+        passed = time.monotonic() - self._started
+        speed = self._spent / max(passed, 1e-9)
+        return min(self._left, speed * (self._seconds - passed))
+
+    def _refuse_too_small(self, cost: int) -> None:
+        if not self._spent:
+            message = (
+                f"max_evaluations={self._left} is less than the {cost} that the first game takes; "
+                f"pass {cost} or more"
+            )
+            raise ArgumentError(message)
+
+
+def checked_limits(
+    max_evaluations: int | None, max_seconds: float | None, width: int
+) -> dict[str, int | float | None]:
+    """Return the limits that every search has, checked."""
+    return {
+        "max_evaluations": None
+        if max_evaluations is None
+        else checks.integer("max_evaluations", max_evaluations, minimum=1),
+        "max_seconds": None
+        if max_seconds is None
+        else checks.number("max_seconds", max_seconds, minimum=0.0),
+        "width": checks.integer("width", width, minimum=1),
+    }

@@ -1,0 +1,55 @@
+"""The frontier: regions that wait for their games, the most urgent first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hshap.games.game import Game
+    from hshap.partitions.protocol import Region
+
+
+class Waiting(NamedTuple):
+    """A region that waits for its game, with its coefficient and its share of the score.
+
+    Entries sort by `priority`, the smallest first: a large share on a large area says least about
+    where the evidence is, so it is split first.
+    """
+
+    priority: float
+    number: int  # unique, so that regions are never compared
+    region: Region
+    coefficient: float
+    share: float
+
+
+def waiting(region: Region, coefficient: float, share: float, number: int) -> Waiting:
+    """Return the entry of a region."""
+    return Waiting(-share * region.area**0.5, number, region, coefficient, share)
+
+
+def first(root: Region) -> Waiting:
+    """Return the entry of the root, which has no coefficient."""
+    return waiting(root, math.inf, 1.0, -1)
+
+
+def parts_of(whole: Waiting, game: Game, order: Iterator[int]) -> list[Waiting]:
+    """Return the entries of a game's parts; the share is divided by positive coefficients."""
+    positive = np.maximum(game.coefficients, 0.0)
+    shares = whole.share * positive / (positive.sum() or 1.0)
+    return [
+        waiting(part, coefficient, share, next(order))
+        for part, coefficient, share in zip(
+            game.children, game.coefficients.tolist(), shares.tolist(), strict=True
+        )
+    ]
+
+
+def own_coefficient(entry: Waiting, game: Game) -> float:
+    """Return a region's coefficient; for the root, the score that it adds to the baseline."""
+    return game.total if math.isinf(entry.coefficient) else entry.coefficient

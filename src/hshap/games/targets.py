@@ -1,0 +1,142 @@
+"""Targets: the number of the model's output that is explained. Nothing is applied unasked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.recipes import recipe, settle
+from hshap.errors import ArgumentError, ModelError
+
+if TYPE_CHECKING:
+    from hshap._util.types import Heat
+
+ACTIVATIONS = ("raw", "softmax", "sigmoid")
+
+
+@recipe
+class Output:
+    """One output of the model as it is, or after a softmax or sigmoid.
+
+    `Output(3)` explains the same as the plain class `3`.
+
+    >>> Output(1, "softmax")(np.zeros((1, 4)))
+    array([0.25])
+    """
+
+    index: int
+    activation: Literal["raw", "softmax", "sigmoid"] = "raw"
+
+    def __post_init__(self) -> None:
+        settle(self, index=checks.integer("index", self.index, minimum=0))
+        if self.activation not in ACTIVATIONS:
+            message = (
+                f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}; "
+                "pass one of these"
+            )
+            raise ArgumentError(message)
+
+    def __call__(self, outputs: Heat) -> Heat:
+        """Return the explained number of each row of outputs `(n, classes)`."""
+        _refuse_out_of_range(self.index, outputs)
+        if self.activation == "raw":
+            return outputs[:, self.index]
+        if self.activation == "sigmoid":
+            return np.exp(-np.logaddexp(0, -outputs[:, self.index]))
+        rest = outputs - outputs.max(axis=1, keepdims=True)
+        return np.exp(rest[:, self.index]) / np.exp(rest).sum(axis=1)
+
+
+Target: TypeAlias = "int | Callable[[Any], Any]"
+"""A class, or a callable from outputs `(n, classes)` to one number for each of the n inputs."""
+
+
+def as_targets(target: object) -> tuple[Target, ...]:
+    """Return the targets that are asked for, one or several."""
+    if not is_several(target):
+        return (_as_target(target),)
+    several: Sequence[object] = target  # pyright: ignore[reportAssignmentType]
+    if len(several) == 0:
+        message = f"target={checks.shown(target)} is empty; pass a class, several, or a callable"
+        raise ArgumentError(message)
+    return tuple(_as_target(single) for single in several)
+
+
+def is_several(target: object) -> bool:
+    """Tell whether a target is a list of them."""
+    if isinstance(target, np.ndarray):
+        return target.ndim > 0
+    return isinstance(target, Sequence) and not isinstance(target, str)
+
+
+def class_index(target: Target) -> int | None:
+    """Return the model output that a target explains; None for a callable of the user's.
+
+    >>> class_index(2), class_index(Output(3, "softmax")), class_index(len)
+    (2, 3, None)
+    """
+    if isinstance(target, Output):
+        return target.index
+    return target if isinstance(target, int) else None
+
+
+def describe_target(target: Target) -> int | str:
+    """Return the words for a target: the class, or the callable's name.
+
+    >>> describe_target(Output(3, "softmax"))
+    'softmax of output 3'
+    """
+    if isinstance(target, int):
+        return target
+    if isinstance(target, Output):
+        return (
+            target.index
+            if target.activation == "raw"
+            else f"{target.activation} of output {target.index}"
+        )
+    return getattr(target, "__qualname__", type(target).__qualname__)
+
+
+def measure(target: Target, outputs: Heat) -> Heat:
+    """Return the explained number for each row of the model's outputs."""
+    if isinstance(target, int):
+        _refuse_out_of_range(target, outputs)
+        return outputs[:, target]
+    # A copy, since others read the outputs too and a callable may well work in place.
+    values = np.asarray(target(outputs.copy()), dtype=np.float64)
+    if values.shape != (len(outputs),):
+        message = (
+            f"target {describe_target(target)} returned shape {values.shape} for outputs "
+            f"{outputs.shape}; it must return one number for each row, {(len(outputs),)}"
+        )
+        raise ModelError(message)
+    return values
+
+
+def _refuse_out_of_range(index: int, outputs: Heat) -> None:
+    last = outputs.shape[1] - 1
+    if index > last:
+        message = f"target={index} is out of range: the model has {last + 1} outputs; " + (
+            "pass 0, or a callable" if last == 0 else f"pass 0 to {last}, or a callable"
+        )
+        raise ArgumentError(message)
+
+
+def _as_target(target: object) -> Target:
+    if callable(target) and not isinstance(target, type):
+        return target
+    try:
+        index = -1 if isinstance(target, (bool, type)) else operator.index(target)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        index = -1
+    if index < 0:
+        message = (
+            f"target={checks.shown(target)} is not a class; pass a whole number from 0, several of "
+            "them, or a callable on the model's output"
+        )
+        raise ArgumentError(message)
+    return index

@@ -1,0 +1,139 @@
+"""The contracts of regions and partitions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from hshap._util import checks
+from hshap._util.renamed import UNTIL
+from hshap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from hshap._util.types import Image
+
+Index: TypeAlias = tuple[Any, ...]
+"""One slice or integer array for each spatial axis."""
+
+
+@runtime_checkable
+class Region(Protocol):
+    """A hashable set of pixels that can split itself.
+
+    Two regions are equal, and hash alike, if they hold the same pixels. A class needs no base, but
+    may inherit from this one to get `adaptive`.
+
+    >>> import hshap
+    >>> isinstance(hshap.Box((0, 0), (2, 3)), Region)
+    True
+    """
+
+    @property
+    def index(self) -> Index:
+        """Index of the pixels, for the spatial axes of an array."""
+        ...
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        ...
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the search ends a branch by itself, where no part is enough alone.
+
+        Searches ask the root; its answer holds for the whole tree. False: regions are split until
+        `split` returns nothing.
+        """
+        return False
+
+    def split(self) -> tuple[Region, ...]:
+        """Return disjoint parts that cover the region, or none if it is a leaf."""
+        ...
+
+
+Coalition: TypeAlias = tuple[Region, ...]
+"""The regions that are shown; every other pixel is hidden."""
+
+SplitRule: TypeAlias = Callable[[Any], tuple[Region, ...]]
+"""Returns the parts of a region."""
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """A recipe from an image to its root region. Any callable will do.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> def halves(image):
+    ...     return hshap.Bisection(min_size=8)(image)
+    >>> isinstance(halves, Partition), halves(np.zeros((3, 16, 16))).area
+    (True, 256)
+    """
+
+    def __call__(self, image: Image, /) -> Region:
+        """Return the region of all pixels of an image `(channels, *grid)`."""
+        ...
+
+
+@runtime_checkable
+class ComparesWithBaseline(Protocol):
+    """A partition that looks at the baseline as well as at the image, such as `Spots`.
+
+    The explainer then calls `compare` instead of the partition itself.
+    """
+
+    def compare(self, image: Image, hidden: Image, /) -> Region:
+        """Return the root region; `hidden` is the image with every pixel hidden."""
+        ...
+
+
+@runtime_checkable
+class MayBeFixed(Protocol):
+    """A partition that can say whether its regions are fixed to the grid, as those of an atlas.
+
+    Fixed regions do not move with the image, so `Shifted` refuses them.
+    """
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the regions stay where they are when the image moves."""
+        ...
+
+
+def as_region(root: object) -> Region:
+    """Return the root region that a partition gave, or say why it cannot be used."""
+    if isinstance(root, Region):
+        return root
+    if all(hasattr(root, name) for name in ("index", "size", "split")):
+        message = (
+            f"{type(root).__name__} is a region as hshap 0.1 knew them: rename size to area and "
+            f"inherit from hshap.Region; it stops working with version {UNTIL}"
+        )
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return EarlierRegion(root)
+    message = (
+        f"partition returned {checks.shown(root)} for an image; it must return a region, "
+        "with index, area, adaptive and split()"
+    )
+    raise ArgumentError(message)
+
+
+@dataclass(frozen=True)
+class EarlierRegion(Region):
+    """A region with `size` instead of `area`, as version 0.1 asked for."""
+
+    region: Any
+
+    @property
+    def index(self) -> Index:
+        return self.region.index
+
+    @property
+    def area(self) -> int:
+        return self.region.size
+
+    def split(self) -> tuple[Region, ...]:
+        return tuple(map(EarlierRegion, self.region.split()))

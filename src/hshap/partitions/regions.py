@@ -1,0 +1,307 @@
+"""Regions: hashable sets of pixels.
+
+A region knows its pixels and its parts, nothing of images, baselines or models. Two regions of one
+class are equal if their pixels are, whatever partition they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from hshap._util.renamed import warn_renamed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.partitions.protocol import Coalition, Index, Region, SplitRule
+
+DENSE = 8  # a free form of one pixel in so many, or more, is quicker to handle as a mask
+
+Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""First pixel, and the one past the last, on each axis."""
+
+
+class _Splitting:
+    """Remembers its parts: a search asks whether a region can be split before its game is played.
+
+    Copies forget them: a deep tree, region in region, would be more than pickle can follow.
+    """
+
+    rule: SplitRule | None
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        raise NotImplementedError
+
+    def split(self) -> tuple[Region, ...]:
+        """Return the parts that the region's rule gives; without a rule it is a leaf."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Region, ...]:
+        return () if self.rule is None else self.rule(self)
+
+    @property
+    def size(self) -> int:
+        """Old name of `area`."""
+        warn_renamed("Region.size", "Region.area")
+        return self.area
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_parts"}
+
+
+@dataclass(frozen=True)
+class Box(_Splitting):
+    """A block of pixels from `start` up to, not including, `stop`.
+
+    >>> Box((0, 0), (2, 3)).area
+    6
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    rule: SplitRule | None = field(default=None, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def index(self) -> Index:
+        """One slice for each axis."""
+        return tuple(map(slice, self.start, self.stop))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Side lengths."""
+        return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Rolled(_Splitting):
+    """A block that runs over the border of the grid and goes on at the other side.
+
+    >>> region = Rolled(start=(3,), shape=(2,), grid=(4,))
+    >>> np.arange(4)[region.index]
+    array([3, 0])
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    rule: SplitRule | None = field(default=None, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def index(self) -> Index:
+        """An open mesh of integer arrays."""
+        return self._mesh
+
+    @cached_property
+    def _mesh(self) -> Index:
+        spans = zip(self.start, self.shape, self.grid, strict=True)
+        return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pixels(_Splitting):
+    """Any set of pixels, by their positions in the flattened grid, in any order.
+
+    `flat` may be a view of a larger array: nothing else is kept for each pixel, since a tree over a
+    large image holds many large regions at a time.
+
+    >>> Pixels(np.array([0, 5, 10]), grid=(4, 4)).index
+    (array([0, 1, 2]), array([0, 1, 2]))
+    """
+
+    flat: NDArray[np.intp]
+    grid: tuple[int, ...]
+    rule: SplitRule | None = None
+    adaptive: bool = False
+
+    @property
+    def index(self) -> Index:
+        """One integer array for each axis."""
+        return np.unravel_index(self.flat, self.grid)
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        return len(self.flat)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether a mask of the grid is quicker to work with than so many positions."""
+        return self.area * DENSE >= prod(self.grid)
+
+    @cached_property
+    def _digest(self) -> str:
+        content = np.packbits(mask((self,), self.grid)) if self.is_dense else np.sort(self.flat)
+        return hashlib.sha256(content.tobytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pixels):
+            return NotImplemented
+        return (self.grid, self.area, self._digest) == (other.grid, other.area, other._digest)
+
+    def __hash__(self) -> int:
+        return hash((self._digest, self.grid))
+
+    def __repr__(self) -> str:
+        return f"Pixels({self.area} of {self.grid}, {self._digest[:16]})"
+
+
+@dataclass(frozen=True)
+class _RolledParts:
+    """The rule of a rolled region: split where it came from, and roll the parts.
+
+    Parts come in the order of their place, not of their origin: coalitions that coincide under two
+    shifts are then equal, and scored once.
+    """
+
+    origin: Region
+    offset: tuple[int, ...]
+    grid: tuple[int, ...]
+
+    def __call__(self, _: Region) -> tuple[Region, ...]:
+        parts = (rolled(part, self.offset, self.grid) for part in self.origin.split())
+        return tuple(sorted(parts, key=_first_pixel))
+
+
+def _first_pixel(region: Box | Rolled | Pixels) -> tuple[int, ...]:
+    return (int(region.flat.min()),) if isinstance(region, Pixels) else region.start
+
+
+def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Box | Rolled | Pixels:
+    """Return a region moved by `offset` pixels around the borders of the grid.
+
+    The answer is a plain box wherever the pixels form one, so that shifted partitions share it.
+    """
+    rule, adaptive = _RolledParts(region, offset, grid), region.adaptive
+    if not isinstance(region, (Box, Rolled)):
+        moved = tuple(
+            (np.asarray(axis) + o) % n
+            for axis, o, n in zip(_coordinates(region, grid), offset, grid, strict=True)
+        )
+        return Pixels(np.ravel_multi_index(moved, grid), grid, rule, adaptive)
+    start = tuple(
+        # A block as long as its axis covers it wherever it starts.
+        0 if side == n else (a + o) % n
+        for a, side, o, n in zip(region.start, region.shape, offset, grid, strict=True)
+    )
+    stop = tuple(a + side for a, side in zip(start, region.shape, strict=True))
+    if all(b <= n for b, n in zip(stop, grid, strict=True)):
+        return Box(start, stop, rule, adaptive)
+    return Rolled(start, region.shape, grid, rule, adaptive)
+
+
+def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return an array that is True on the pixels of any of the regions."""
+    out = np.zeros(grid, dtype=bool)
+    for region in regions:
+        if isinstance(region, Pixels):
+            out.reshape(-1)[region.flat] = True
+        else:
+            out[region.index] = True
+    return out
+
+
+def copy(region: Region, source: Any, target: Any) -> None:
+    """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
+    if isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
+        np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
+        return
+    pixels = (slice(None), *region.index)
+    target[pixels] = source[pixels]
+
+
+def runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return where runs of sorted pixels begin and end, in turn.
+
+    >>> runs(np.array([3, 4, 5, 9])).tolist()
+    [3, 6, 9, 10]
+    """
+    after = np.flatnonzero(np.diff(flat) > 1)
+    starts = flat[np.concatenate([[0], after + 1])]
+    stops = flat[np.concatenate([after, [len(flat) - 1]])] + 1
+    return np.stack([starts, stops], axis=1).ravel()
+
+
+def extent(region: Region, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the side lengths of a region; for a free form, of the box around it."""
+    if isinstance(region, (Box, Rolled)):
+        return region.shape
+    (start, stop), *_ = blocks(region, grid)
+    return tuple(b - a for a, b in zip(start, stop, strict=True))
+
+
+def blocks(region: Region, grid: tuple[int, ...]) -> list[Corners]:
+    """Return the boxes that a region fills; for a free form, the one around it."""
+    if isinstance(region, Box):
+        return [(region.start, region.stop)]
+    if isinstance(region, Rolled):
+        spans = zip(region.start, region.shape, grid, strict=True)
+        corners = product(*(_wrapped_spans(a, a + n, side) for a, n, side in spans))
+        return [(tuple(a for a, _ in c), tuple(b for _, b in c)) for c in corners]
+    axes = region.index if isinstance(region, Pixels) else _coordinates(region, grid)
+    return [(tuple(int(a.min()) for a in axes), tuple(int(a.max()) + 1 for a in axes))]
+
+
+def _wrapped_spans(start: int, stop: int, side: int) -> list[tuple[int, int]]:
+    return [(start, stop)] if stop <= side else [(start, side), (0, stop - side)]
+
+
+def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
+    """Return the pixels of any region, one flat array of positions for each axis."""
+    return np.nonzero(mask((region,), grid))
+
+
+def touching(
+    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> list[list[int]]:
+    """Group the pieces of regions, by number, that touch along a side.
+
+    `pieces` are the regions' blocks one after another. Pixels decide, not the boxes around them.
+    """
+    owner = np.full(grid, -1)
+    number = 0
+    for region in regions:
+        parts = blocks(region, grid)
+        owner[region.index] = number
+        if len(parts) > 1:
+            for offset, (start, stop) in enumerate(parts):
+                owner[tuple(map(slice, start, stop))] = number + offset
+        number += len(parts)
+    parent = list(range(len(pieces)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    for axis in range(len(grid)):
+        before = np.moveaxis(owner, axis, 0)[:-1]
+        after = np.moveaxis(owner, axis, 0)[1:]
+        meet = (before != after) & (before >= 0) & (after >= 0)
+        for a, b in np.unique(np.stack([before[meet], after[meet]], axis=1), axis=0):
+            parent[root(int(a))] = root(int(b))
+    groups: dict[int, list[int]] = {}
+    for i in range(len(pieces)):
+        groups.setdefault(root(i), []).append(i)
+    return list(groups.values())
