@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.folders import MissingDataError
+from benchmarks.core.folders import MissingDataError
+from benchmarks.core.protocol import UnknownNameError
+from benchmarks.core.runner import Run
+from benchmarks.core.tasks import TASKS
 from benchmarks.methods import named
-from benchmarks.protocol import UnknownNameError
-from benchmarks.runner import Run
-from benchmarks.tasks import TASKS
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
@@ -24,7 +24,7 @@ Only = Annotated[list[str] | None, typer.Option(help="only these; nothing is wri
 Fresh = Annotated[bool, typer.Option("--fresh", help="forget what an earlier run had done")]
 
 TRAININGS = {
-    "synthetic": "benchmarks.train_synthetic",
+    "synthetic": "benchmarks.training.synthetic",
     "malaria": "benchmarks.training.malaria",
     "boards": "benchmarks.training.boards",
     "transfer": "benchmarks.training.transfer",
@@ -33,8 +33,9 @@ TRAININGS = {
 
 def explain(name: str, quick: bool, workers: int, methods: tuple[str, ...]) -> None:  # noqa: FBT001
     """Explain, collate, and print the table."""
-    from benchmarks import ranking, report, results
-    from benchmarks.runner import run
+    from benchmarks.core import results
+    from benchmarks.core.runner import run
+    from benchmarks.reporting import ranking, report
 
     settings = Run(name, quick, tuple(method.name for method in named(methods)))
     found = results.collate(settings.folder.name, run(settings, workers))
@@ -77,7 +78,7 @@ def train(context: typer.Context, name: str) -> None:
 @app.command()
 def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] = 5) -> None:
     """Measure time and memory of every method by itself; let nothing else run meanwhile."""
-    from benchmarks import costs as alone
+    from benchmarks.experiments import costs as alone
 
     alone.run(name, images)
 
@@ -85,7 +86,7 @@ def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] 
 @app.command()
 def sanity(workers: Workers = 2) -> None:
     """Explain networks whose weights are made random, layer by layer, and compare the maps."""
-    from benchmarks import sanity as checks
+    from benchmarks.experiments import sanity as checks
 
     checks.run(workers)
 
@@ -93,7 +94,7 @@ def sanity(workers: Workers = 2) -> None:
 @app.command()
 def trees() -> None:
     """Compare trees with the quadtree and peers on crosses under noise and over a texture."""
-    from benchmarks import trees as comparison
+    from benchmarks.experiments import trees as comparison
 
     comparison.run()
 
@@ -101,7 +102,7 @@ def trees() -> None:
 @app.command()
 def linkage() -> None:
     """Compare trees linked by colour, texture and place."""
-    from benchmarks import linkage as comparison
+    from benchmarks.experiments import linkage as comparison
 
     comparison.run()
 
@@ -109,7 +110,7 @@ def linkage() -> None:
 @app.command()
 def sizes() -> None:
     """Compare the size that "auto" finds with the best that the truth would choose."""
-    from benchmarks import sizes as comparison
+    from benchmarks.experiments import sizes as comparison
 
     comparison.run()
 
@@ -117,7 +118,7 @@ def sizes() -> None:
 @app.command()
 def audit() -> None:
     """Damage networks on purpose, and see whether the audit tells their explanations."""
-    from benchmarks import audit as damage
+    from benchmarks.experiments import audit as damage
 
     damage.run()
 
@@ -136,7 +137,7 @@ def figures(
     compute: Annotated[bool, typer.Option("--compute", help="make their own data first")] = False,  # noqa: FBT002
 ) -> None:
     """Draw the figures from the committed results."""
-    from benchmarks import figures as drawings
+    from benchmarks.reporting import figures as drawings
 
     if compute:
         drawings.compute(names or [])
@@ -146,7 +147,7 @@ def figures(
 @app.command()
 def report() -> None:
     """Write the tables into README and docs from the committed results."""
-    from benchmarks import report as tables
+    from benchmarks.reporting import report as tables
 
     tables.write()
 

@@ -16,8 +16,10 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_rgb as shares
 from PIL import Image
 
-from benchmarks import figures, folders, results
-from benchmarks.figures import (
+from benchmarks.core import folders, results
+from benchmarks.core.protocol import Example
+from benchmarks.reporting import figures
+from benchmarks.reporting.figures import (
     ablation_examples,
     data,
     degradation,
@@ -27,7 +29,6 @@ from benchmarks.figures import (
     multi_label,
     style,
 )
-from benchmarks.protocol import Example
 from hshap.games.theory import expected_visited
 
 METHODS = (

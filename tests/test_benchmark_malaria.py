@@ -9,11 +9,11 @@ Pictures = pytest.importorskip("PIL.Image")
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from benchmarks import folders
+from benchmarks.core import folders
+from benchmarks.core.protocol import Example
 from benchmarks.datasets import malaria
 from benchmarks.datasets.malaria import Malaria
 from benchmarks.models.compact import Compact, folded
-from benchmarks.protocol import Example
 from benchmarks.training import malaria as training
 from benchmarks.training.judge_smears import scores
 from benchmarks.training.smears import Scene, Smear, window

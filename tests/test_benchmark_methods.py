@@ -15,10 +15,10 @@ from benchmarks.methods import EVERY as NAMED
 from benchmarks.methods import named, ours, ours_at
 
 AFTER = set(sys.modules)
+from benchmarks.core.protocol import Cannot, Subject
+from benchmarks.core.reference import TARGET
 from benchmarks.methods.common import as_rgb, channels_first, scores, seeded
 from benchmarks.methods.rules import GlobalMax, LogSumExp, with_rules
-from benchmarks.protocol import Cannot, Subject
-from benchmarks.reference import TARGET
 
 IMPORTS = {"grad-cam": "pytorch_grad_cam", "shap-bpt": "shap_bpt"}
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4

@@ -13,10 +13,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skimage")
 pytest.importorskip("rich")
 
-from benchmarks import budgets, claims, meter, ranking, report, results, runner, sanity, tasks
-from benchmarks.measures import SHARES, against_model, against_truth
+from benchmarks.core import meter, results, runner, tasks
+from benchmarks.core.measures import SHARES, against_model, against_truth
+from benchmarks.core.protocol import Cannot, Method
+from benchmarks.experiments import sanity
 from benchmarks.methods import METHODS, named
-from benchmarks.protocol import Cannot, Method
+from benchmarks.reporting import budgets, claims, ranking, report
 
 # Ours, the controls, and two peers that are quick, where their packages are installed.
 RECOMPUTED = [m for m in METHODS if m.package is None]
@@ -114,7 +116,7 @@ class TestResume:
     @pytest.fixture
     def settings(self, tmp_path, monkeypatch):
         monkeypatch.setattr(runner, "CACHE", tmp_path)
-        monkeypatch.setattr("benchmarks.folders.CACHE", tmp_path)
+        monkeypatch.setattr("benchmarks.core.folders.CACHE", tmp_path)
         monkeypatch.setitem(runner.TASKS, "tiny", lambda: tasks.Synthetic("tiny", each=1))
         return runner.Run("tiny", quick=True, methods=("centre", "Sobel"))
 
@@ -333,7 +335,7 @@ class TestTraffic:
         write_tiny(tmp_path / "lisa", clips=3, frames=4, seed=0)
         monkeypatch.setenv("HSHAP_DATA", str(tmp_path))
         monkeypatch.setattr(runner, "CACHE", tmp_path)
-        monkeypatch.setattr("benchmarks.folders.CACHE", tmp_path)
+        monkeypatch.setattr("benchmarks.core.folders.CACHE", tmp_path)
 
         def task():
             load = lambda: Green().eval()

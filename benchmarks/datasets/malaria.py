@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image as Pictures
 
-from benchmarks.folders import data_folder
-from benchmarks.protocol import Example
+from benchmarks.core.folders import data_folder
+from benchmarks.core.protocol import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners, Image
+    from benchmarks.core.protocol import Corners, Image
 
 CONCEPTS = ("trophozoite", "ring")
 SOURCE = (

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from benchmarks.folders import MissingDataError, data_folder
-from benchmarks.protocol import Example
+from benchmarks.core.folders import MissingDataError, data_folder
+from benchmarks.core.protocol import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners
+    from benchmarks.core.protocol import Corners
 
 SOURCE = "https://www.kaggle.com/datasets/mbornoe/lisa-traffic-light-dataset (Jensen et al. 2016)"
 CONCEPT = "go"

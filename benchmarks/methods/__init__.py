@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.core.protocol import UnknownNameError
 from benchmarks.methods import (
     authors,
     bpt,
@@ -19,12 +20,11 @@ from benchmarks.methods import (
     partition,
 )
 from benchmarks.methods.ours import ours_at
-from benchmarks.protocol import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from benchmarks.protocol import Method
+    from benchmarks.core.protocol import Method
 
 METHODS: tuple[Method, ...] = (
     *ours.METHODS,

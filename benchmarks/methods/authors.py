@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from benchmarks.core.protocol import Cannot, Method
+from benchmarks.core.reference import VERSION, load_reference
 from benchmarks.methods.common import PRESENT
-from benchmarks.protocol import Cannot, Method
-from benchmarks.reference import VERSION, load_reference
 
 if TYPE_CHECKING:
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 NOTHING = "Could not find any important nodes."  # what it raises where we return zeros
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.protocol import Cannot
+from benchmarks.core.protocol import Cannot
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from benchmarks.protocol import Image
+    from benchmarks.core.protocol import Image
 
 BATCH = 32
 PRESENT = 1  # the column that is explained

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.protocol import Method
+from benchmarks.core.protocol import Method
 from hshap.metrics import blurred_random
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 
 def random(subject: Subject, image: Image) -> Map:

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.core.protocol import Cannot, Method
 from benchmarks.methods.common import PRESENT, as_batch, package, seeded
 from benchmarks.methods.rules import with_rules
 from benchmarks.methods.torchvision_operators import define_missing
-from benchmarks.protocol import Cannot, Method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
     Explain = Callable[[Subject, Image], Map]
 

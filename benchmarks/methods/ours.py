@@ -7,11 +7,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import hshap
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import probability
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
     from hshap.games.search import Search
     from hshap.partitions.grids import Partition
 

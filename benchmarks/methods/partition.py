@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import (
     PRESENT,
     channels_first,
@@ -22,13 +23,12 @@ from benchmarks.methods.common import (
     scores,
     seeded,
 )
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 BUDGETS = (500, 64, 32, 16)
 

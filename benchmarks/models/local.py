@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from benchmarks.folders import WEIGHTS
+from benchmarks.core.folders import WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 import hshap
+from benchmarks.core.meter import Meter, metered
+from benchmarks.core.protocol import Method
+from benchmarks.core.tasks import Synthetic, fitted
 from benchmarks.datasets.synthetic import draw
-from benchmarks.meter import Meter, metered
 from benchmarks.methods import bpt, cells, named, partition
 from benchmarks.methods.common import probability
-from benchmarks.protocol import Method
-from benchmarks.tasks import Synthetic, fitted
 from hshap import metrics
 from hshap.demo import bundled, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.protocol import Example, Image, Map, Subject
+    from benchmarks.core.protocol import Example, Image, Map, Subject
 
 CELL = 4
 IMAGES, MANY = 10, 100

@@ -109,7 +109,7 @@ def own_of_reference(size: str, markers: int) -> dict[str, Any]:
 
 def reference(size: str, markers: int) -> dict[str, Any]:
     """Explain with the authors' package: a network computes, an oracle decides. Takes minutes."""
-    from benchmarks.reference import load_reference
+    from benchmarks.core.reference import load_reference
 
     case = _case(size, markers)
     drawn = scene(case, SEED)

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks.reference import VERSION, install_reference
+from benchmarks.core.reference import VERSION, install_reference
 from benchmarks.speed.cases import CASES, METHODS, SEED, SHARES
 from benchmarks.speed.report import goals, markdown, plain, summarise
 

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.provenance import provenance, versions
+from benchmarks.core.reference import install_reference
 from benchmarks.models.names import SHORT, ZOO
-from benchmarks.provenance import provenance, versions
-from benchmarks.reference import install_reference
 from benchmarks.speed import goals, plots
 
 FOLDER = Path(__file__).parent

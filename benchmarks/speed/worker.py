@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 import hshap
+from benchmarks.core.reference import load_reference
 from benchmarks.datasets.synthetic import draw, generate
-from benchmarks.reference import load_reference
 from benchmarks.speed.cases import CASES, METHODS, SHARES, SHOWN, Case, Method, Scene, Share, scene
 from hshap.demo.model import ConvNet
 from hshap.demo.model import load as load_convnet

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.folders import RESULTS, WEIGHTS
+from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.models.local import STRIDE, Local, fused, pooled
 from benchmarks.training.judge_boards import evaluate, games, pair_scores
 from benchmarks.training.loop import Schedule, fit

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from benchmarks.core.protocol import Corners, Example, Image
     from benchmarks.models.local import Local
-    from benchmarks.protocol import Corners, Example, Image
     from benchmarks.training.windows import Pairs
     from hshap.metrics import Interval
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.folders import cache
+from benchmarks.core.folders import cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable

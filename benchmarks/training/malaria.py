@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.datasets.malaria import CONCEPTS, Malaria
-from benchmarks.folders import RESULTS, WEIGHTS
 from benchmarks.models.compact import STRIDE, Compact, folded
 from benchmarks.training.judge_smears import on_cells, on_smears, scores
 from benchmarks.training.loop import Schedule, fit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from torch import Tensor
 
-    from benchmarks.protocol import Example, Image
+    from benchmarks.core.protocol import Example, Image
     from benchmarks.training.smears import Alarms, Material
 
 BUNDLE = WEIGHTS / "malaria.safetensors"

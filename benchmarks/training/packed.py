@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks import folders
+from benchmarks.core import folders
 from benchmarks.datasets.synthetic import to_bytes, to_float
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Example, Image
+    from benchmarks.core.protocol import Example, Image
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners, Image
+    from benchmarks.core.protocol import Corners, Image
 
     Alarms = tuple[NDArray[np.int64], ...]
 

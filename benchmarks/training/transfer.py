@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from benchmarks import folders
+from benchmarks.core import folders
 from benchmarks.models.resnet import ResNet18, load_imagenet, resnet18
 from benchmarks.training.judge import judge
 from benchmarks.training.loop import Schedule, fit
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import DataSet, Example, Image
+    from benchmarks.core.protocol import DataSet, Example, Image
     from benchmarks.training.packed import Packed
 
 SETS = ("traffic", "malaria")
