@@ -126,9 +126,9 @@ def audit() -> None:
 @app.command()
 def speed(fresh: Fresh = False) -> None:  # noqa: FBT002
     """Measure times, memory and evaluations against the authors' package and peers, by itself."""
-    from benchmarks.speed import table
+    from benchmarks.speed import speed_table
 
-    table.run(fresh=fresh)
+    speed_table.run(fresh=fresh)
 
 
 @app.command()

@@ -1,11 +1,11 @@
-"""Draw how cost grows, with the floors that no search and no model can pass."""
+"""Plots of how cost grows, with the lower bounds for any search and any model."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.speed.goals import REFERENCE
+from benchmarks.speed.speed_goals import REFERENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,17 +1,17 @@
-"""How evaluations, own time and memory grow: sides, findings, smallest size, classes, images.
+"""How evaluations and own time grow with side, findings, smallest size, classes and images.
 
-An oracle that costs nothing decides, so that time is the library's own.
+An oracle that costs nothing decides, so the time is the library's own.
 """
 
 from __future__ import annotations
 
-import time
 from math import lgamma, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import hshap
+from benchmarks.core.meter import timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FINDINGS = (1, 2, 4, 10, 30, 100)
-SIDES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SIZES = (1, 2, 4, 8, 16, 32)
 SEVERAL = (1, 2, 5, 10, 20)
 DRAWS = 5
 
 
 def floor(cells: int, findings: int) -> float:
-    """Return the bits that say which cells hold the findings: no search can ask less."""
+    """Return the bits that name the cells with findings: no search can do with fewer questions."""
     ways = lgamma(cells + 1) - lgamma(findings + 1) - lgamma(cells - findings + 1)
     return ways / log(2)
 
@@ -94,12 +93,13 @@ def _run(  # noqa: PLR0913, all are settings of one run
         baseline=hshap.Constant(0.0),
         partition=getattr(hshap, partition)(min_size),
     )
-    started = time.perf_counter()
-    if images > 1:
-        found = list(explainer.explain_many((image.copy(), 0) for _ in range(images)))
-    else:
-        found = explainer.explain(image, target=list(range(classes)))
-    seconds = time.perf_counter() - started
+
+    def explain() -> list[hshap.Explanation]:
+        if images > 1:
+            return list(explainer.explain_many((image.copy(), 0) for _ in range(images)))
+        return explainer.explain(image, target=list(range(classes)))
+
+    found, seconds = timed(explain)
     return {"seconds": seconds, "evaluations": sum(e.evaluations for e in found)}
 
 
@@ -111,8 +111,3 @@ def _oracle(places: NDArray[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
         return np.stack([(flat[:, mine] > 0).any(axis=1) for mine in places], axis=1).astype(float)
 
     return oracle
-
-
-MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
-    f.__name__: f for f in (by_findings, by_side, by_size, by_classes, by_images)
-}

@@ -1,15 +1,18 @@
-"""Turn measurements into a summary, verdicts on the goals, and tables to read.
+"""The page of `own_cost`: a summary of its measurements, the goals, and tables.
 
-Imports nothing heavy, for the reason that `cases` gives.
+Imports nothing heavy, for the reason that `process` gives.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.core.markdown import table
 from benchmarks.speed.cases import NOISY, OURS, RIVAL
+from benchmarks.speed.goals import Goal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,10 +23,10 @@ TIMES_LESS = 10.0
 PEAK_MB = {"A": 1000.0, "B": 2000.0}
 SHARE = 0.85
 BUSY = 0.05
-"""With more of the CPUs taken by others, the model's share is not judged.
+"""With more of the CPUs taken by other processes, the model's share is not judged.
 
 torch's threads wait for each other: when one of them has no core, the model takes up to ten times
-as long, and what is outside seems small.
+as long, and the time outside it seems small.
 """
 
 SPREAD = (
@@ -39,22 +42,21 @@ SPREAD = (
 
 NOTES = """\
 Seconds run from the finished image to the finished map: medians, with the range over the runs in
-brackets. Outside the model means without the time inside the oracle or the network. MB are 10^6
-bytes; peak is that of the whole process, of which torch and the two images that every method is
-given are there before the explanation starts.
+brackets. "Outside model" leaves out the time inside the oracle or the network. MB are 10^6 bytes.
+The peak is that of the whole process, including torch and the two images that every method gets.
 
-Times less is how much less time hshap spends outside the model than the reference does, at
-threshold 0 and at threshold 1e-6. At 0, rounding in the reference's float32 weights lets parts pass
-that add nothing, with coefficients of about 1e-8, so it does more work and marks more pixels. At
-1e-6 it is the fairer rival, and its marked pixels are compared with ours. The leaves have the same
-sizes: 75 x 100 in case A, 62 or 63 on each side in case B.
+"Times less" is the reference's time outside the model, divided by that of hshap, with the reference
+at threshold 0 and at threshold 1e-6. At 0, rounding in the reference's float32 weights gives parts
+that add nothing coefficients of about 1e-8, so it does more work and marks more pixels. At 1e-6 it
+is the fairer rival, and its marked pixels are compared with ours. The leaves have the same sizes:
+75 x 100 in case A, 62 or 63 on each side in case B.
 
-An evaluation is one input that the model is given. The reference spends 16 on each node; ours knows
-two of them from before, and Bisection has smaller games.
+An evaluation is one input to the model. The reference spends 16 on each region; hshap knows two of
+them already, and games of Bisection are smaller.
 
-Others' CPU is the most that other processes took of all CPUs during a run. Far from 0, times are
-too long, and in case C the model's share is too high: torch's threads wait for each other, so the
-model suffers more than the rest."""
+"Others' CPU" is the largest share of all CPUs that other processes took during a run. Far from 0,
+times are too long, and in case C the model's share is too high: torch's threads wait for each
+other, so the model is slowed more than the rest."""
 
 
 def summarise(measurements: Sequence[Row]) -> list[Row]:
@@ -81,8 +83,7 @@ def _summary(name: tuple[str, str], runs: list[Row]) -> Row:
             row[field] = {"median": median(values), "min": min(values), "max": max(values)}
     fixed = ("evaluations", "support_pixels", "support_sha256", "tolerance", "weights")
     for field in fixed:
-        # The same in every run, for nothing here is random once the seed is given; were it not so,
-        # the table would show it.
+        # The same in every run, because the seed fixes everything; if not, the table shows it.
         values = sorted({run[field] for run in runs if field in run})
         if values:
             row[field] = values[0] if len(values) == 1 else values
@@ -109,24 +110,27 @@ def _find(rows: Sequence[Row], case: str, name: str) -> Row | None:
     return None if row is None or "failed" in row else row
 
 
-def goals(summary: Sequence[Row]) -> list[Row]:
-    """Return every goal with what was measured; `met` is None where there is no measurement."""
-    found: list[Row] = []
+def goals(summary: Sequence[Row]) -> list[Goal]:
+    """Return every goal with the outcome and the verdict."""
+    found: list[Goal] = []
     for case, limit in PEAK_MB.items():
         ours = [row for row in summary if row["case"] == case and row["name"].startswith("hshap")]
         found += [
             _goal(
-                f"{case}: at least {TIMES_LESS:g} times less time than the reference at 1e-6",
+                case,
+                f"at least {TIMES_LESS:g} times less time than the reference at 1e-6",
                 [row.get("times_less_than_rival") for row in ours],
                 lambda values: (min(values) >= TIMES_LESS, f"{min(values):.0f} times at least"),
             ),
             _goal(
-                f"{case}: peak memory below {limit:.0f} MB",
+                case,
+                f"peak memory below {limit:.0f} MB",
                 [row.get("peak_mb", {}).get("max") for row in ours],
                 lambda values, limit=limit: (max(values) < limit, f"{max(values):.0f} MB at most"),
             ),
             _goal(
-                f"{case}: the same pixels as the reference at 1e-6",
+                case,
+                "the same pixels as the reference at 1e-6",
                 [row.get("same_support") for row in ours],
                 lambda values: (all(values), "identical" if all(values) else "different"),
             ),
@@ -134,29 +138,33 @@ def goals(summary: Sequence[Row]) -> list[Row]:
     return [*found, _share_goal([row for row in summary if row["case"] == "C"])]
 
 
-def _share_goal(rows: Sequence[Row]) -> Row:
+def _share_goal(rows: Sequence[Row]) -> Goal:
     goal = _goal(
-        f"C: at least {SHARE:.0%} of the time inside the model",
+        "C",
+        f"at least {SHARE:.0%} of the time inside the model",
         [row.get("share_inside_model", {}).get("median") for row in rows],
         lambda values: (min(values) >= SHARE, f"{min(values):.1%} at least"),
     )
     busy = max((row["others_cpu"]["max"] for row in rows if "others_cpu" in row), default=0.0)
-    if goal["met"] is None or busy <= BUSY:
+    if goal.met is None or busy <= BUSY:
         return goal
-    measured = f"{goal['measured']}, but other processes took up to {busy:.0%} of the CPUs"
-    return goal | {"met": None, "measured": measured}
+    reached = f"{goal.reached}, but other processes took up to {busy:.0%} of the CPUs"
+    return replace(goal, met=None, reached=reached)
 
 
 def _goal(
-    text: str, values: Sequence[Any], judge: Callable[[Sequence[Any]], tuple[bool, str]]
-) -> Row:
+    case: str,
+    text: str,
+    values: Sequence[Any],
+    judge: Callable[[Sequence[Any]], tuple[bool, str]],
+) -> Goal:
     if not values or None in values:
-        return {"goal": text, "met": None, "measured": "not measured"}
-    met, measured = judge(values)
-    return {"goal": text, "met": met, "measured": measured}
+        return Goal(case, text, "not measured", met=None)
+    met, reached = judge(values)
+    return Goal(case, text, reached, met=met)
 
 
-def plain(facts: Row, summary: Sequence[Row], verdicts: Sequence[Row]) -> str:
+def plain(facts: Row, summary: Sequence[Row], verdicts: Sequence[Goal]) -> str:
     """Return everything as text with aligned columns."""
     parts = [_facts(facts)]
     for title, header, rows in _tables(summary):
@@ -174,17 +182,15 @@ def plain(facts: Row, summary: Sequence[Row], verdicts: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def markdown(facts: Row, summary: Sequence[Row], verdicts: Sequence[Row]) -> str:
+def markdown(facts: Row, summary: Sequence[Row], verdicts: Sequence[Goal]) -> str:
     """Return everything as a Markdown page."""
-    parts = ["# What the library costs outside the model", _facts(facts)]
+    parts = ["# The cost of the library outside the model", _facts(facts)]
     for title, header, rows in _tables(summary):
-        rule = ["---", *["---:"] * (len(header) - 1)]
-        lines = [f"| {' | '.join(line)} |" for line in (header, rule, *rows)]
-        parts += [f"## {title}", "\n".join(lines)]
+        parts += [f"## {title}", table(header, rows, right=True)]
     parts += ["## Goals", "\n".join(f"- {_verdict(goal)}" for goal in verdicts)]
     parts += ["## How to read this", NOTES]
     command = "`python -m benchmarks.speed.own_cost`"
-    parts.append(f"Written by {command}; every single measurement is in `own_cost.json`.")
+    parts.append(f"Written by {command}; every measurement is in `own_cost.json`.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -192,9 +198,8 @@ def _facts(facts: Row) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
-def _verdict(goal: Row) -> str:
-    word = {True: "met", False: "NOT met", None: "open"}[goal["met"]]
-    return f"{goal['goal']}: {word} ({goal['measured']})"
+def _verdict(goal: Goal) -> str:
+    return f"{goal.case}: {goal.goal}: {goal.verdict} ({goal.reached})"
 
 
 def _tables(summary: Sequence[Row]) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -1,8 +1,7 @@
-"""What explaining the synthetic images costs: the authors' package, peers, and hshap."""
+"""The cost of explaining synthetic images: the authors' package, peers, and hshap."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 import hshap
-from benchmarks.core.meter import Meter, metered
+from benchmarks.core.meter import Meter, metered, timed
 from benchmarks.core.protocol import Method
 from benchmarks.core.tasks import Synthetic, fitted
 from benchmarks.datasets.synthetic import draw
@@ -21,8 +20,6 @@ from hshap import metrics
 from hshap.demo import bundled, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.core.protocol import Example, Image, Map, Subject
 
 CELL = 4
@@ -33,7 +30,7 @@ TOLERANCE = 0.15
 def one_by_one() -> dict[str, Any]:
     """Explain images with 6 crosses by every method in turn: seconds, evaluations and F1 of each.
 
-    Methods take turns on each image, so that what else the machine does hits all of them.
+    Methods take turns on each image, so that other work of the machine slows all of them.
     """
     task = Synthetic(each=IMAGES)
     subject = replace(task.subject(), size=CELL)
@@ -41,7 +38,7 @@ def one_by_one() -> dict[str, Any]:
     rows: dict[str, list[dict[str, float]]] = {}
     for number, example in enumerate(examples):
         for method in _methods():
-            found = _timed(subject, method, example, task.concept)
+            found = _cost(subject, method, example, task.concept)
             if number:  # the first warms up
                 rows.setdefault(method.name, []).append(found)
     return {
@@ -54,7 +51,7 @@ def one_by_one() -> dict[str, Any]:
     }
 
 
-def together() -> dict[str, Any]:
+def in_one_call() -> dict[str, Any]:
     """Explain 100 images in one call and one by one, beside as many bare forward passes."""
     rng = np.random.default_rng(0)
     images = [draw(rng, crosses=int(rng.integers(1, 7))).image for _ in range(MANY)]
@@ -66,21 +63,16 @@ def together() -> dict[str, Any]:
         search=hshap.DepthFirst(0.0),
     )
     explainer.explain(images[0], target=probability)
-    started = time.perf_counter()
-    found = list(explainer.explain_many((image, probability) for image in images))
-    at_once = time.perf_counter() - started
-    started = time.perf_counter()
-    for image in images:
-        explainer.explain(image, target=probability)
-    alone = time.perf_counter() - started
+    found, at_once = timed(
+        lambda: list(explainer.explain_many((image, probability) for image in images))
+    )
+    _, alone = timed(lambda: [explainer.explain(i, target=probability) for i in images])
     evaluations = sum(e.evaluations for e in found)
     batch = torch.from_numpy(np.stack(images[:32]))
     with torch.inference_mode():
         model(batch)
-        started = time.perf_counter()
-        for _ in range(evaluations // 32):
-            model(batch)
-        bare = (time.perf_counter() - started) * evaluations / (evaluations // 32 * 32)
+        _, passes = timed(lambda: [model(batch) for _ in range(evaluations // 32)])
+    bare = passes * evaluations / (evaluations // 32 * 32)
     return {
         "at_once": at_once,
         "one_by_one": alone,
@@ -94,7 +86,7 @@ def together() -> dict[str, Any]:
 def _methods() -> tuple[Method, ...]:
     return (
         *named(["h-shap 0.1.6 tau=0", "h-shap quadtree tau=0", "h-shap bisection"]),
-        Method("h-shap superpixels", "hshap", _follow),
+        Method("h-shap superpixels", "hshap", _superpixels),
         *named(["PartitionExplainer 500", "captum FeatureAblation", "captum KernelShap"]),
         # Its default of 25 permutations takes 25 times as long.
         Method(
@@ -107,7 +99,7 @@ def _methods() -> tuple[Method, ...]:
     )
 
 
-def _follow(subject: Subject, image: Image) -> Map:
+def _superpixels(subject: Subject, image: Image) -> Map:
     explainer = hshap.Explainer(
         subject.model,
         baseline=hshap.Fixed(subject.baseline),
@@ -117,7 +109,7 @@ def _follow(subject: Subject, image: Image) -> Map:
     return explainer.explain(image, target=probability).saliency()
 
 
-def _timed(subject: Subject, method: Method, example: Example, concept: str) -> dict[str, float]:
+def _cost(subject: Subject, method: Method, example: Example, concept: str) -> dict[str, float]:
     at_hand = fitted(subject, example)
     meter = Meter(at_hand.model).eval()
     with metered(meter) as cost:
@@ -127,9 +119,3 @@ def _timed(subject: Subject, method: Method, example: Example, concept: str) -> 
         "evaluations": float(cost["evaluations"]),
         "f1": float(metrics.f1(heat, example.truths[concept])),
     }
-
-
-MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
-    "one_by_one": one_by_one,
-    "together": together,
-}
