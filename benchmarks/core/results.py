@@ -1,7 +1,7 @@
-"""From rows to what is committed: a table of rows, and a summary with intervals.
+"""The store of results: the rows of a task, its summary with intervals, and the files of both.
 
-A threshold is chosen for each method on the validation images, and applied to the test images. A
-method that failed on an image keeps its row there: an empty map, with the scores of one.
+The validation images choose a threshold for each method, which the test images are judged by. A
+method that failed on an image keeps its row there, with the scores of an empty map.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FROC_LIMITS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Hold a task's rows of the test images, one dict each, and their summary."""
+    """The rows of a task's test images, one dict each, and their summary."""
 
     rows: list[Row]
     summary: dict[str, Any]
@@ -69,9 +69,9 @@ def folder(name: str) -> Path:
 
 
 def collate(name: str, made: Iterable[Row]) -> Results:
-    """Choose thresholds on validation, apply them, and sum up."""
+    """Choose thresholds on validation images, apply them to test images, and summarise."""
     every = list(made)
-    # What a method cannot do in principle has no score; the summary says why.
+    # A method that cannot run on any image has no score; the summary says why.
     able = {row["method"] for row in every if "cannot" not in row}
     cannot = {r["method"]: r["cannot"] for r in every if r["method"] not in able}
     usable = [_as_failure(row) for row in every if row["method"] in able]
@@ -110,6 +110,15 @@ def write(results: Results) -> None:
     (target / "summary.json").write_text(json.dumps(results.summary, indent=1) + "\n")
 
 
+def write_experiment(content: dict[str, Any], page: str) -> None:
+    """Write summary.json and table.md of an experiment into its folder, and print the table."""
+    target = folder(content["task"])
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
+    (target / "table.md").write_text(page)
+    print(page)
+
+
 def read_rows(name: str) -> list[dict[str, str]]:
     """Return the committed rows of a task, as text."""
     text = gzip.decompress((folder(name) / "rows.csv.gz").read_bytes()).decode()
@@ -117,7 +126,7 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 
 def read_summary(name: str) -> dict[str, Any]:
-    """Return the committed summary, with costs as measured by themselves where they were."""
+    """Return the committed summary, with the costs of `costs.json` if there is one."""
     summary = json.loads((folder(name) / "summary.json").read_text())
     path = folder(name) / "costs.json"
     if path.exists():
@@ -190,7 +199,7 @@ def _paired(own: Sequence[Row], reference: Sequence[Row], name: str) -> list[flo
 
 
 def interval(values: Sequence[float]) -> list[float]:
-    """Return the mean with its interval; of a few values, their range, as no draw can tell more."""
+    """Return the mean with its 95 % interval, or with the range of the values if they are few."""
     if len(values) < FEWEST:
         return _rounded([np.mean(values), min(values), max(values)])
     return _rounded(metrics.bootstrap_mean(values, draws=DRAWS, seed=SEED))

@@ -9,15 +9,15 @@ finds nothing misses it and says so; the figure without these stands beside.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from benchmarks.core.folders import RESULTS
+from benchmarks.core.markdown import table
 from benchmarks.core.provenance import provenance, versions
+from benchmarks.core.results import write_experiment
 from benchmarks.datasets import synthetic
 from benchmarks.methods.common import probability
 from benchmarks.training import synthetic as training
@@ -37,6 +37,16 @@ TRAINED_ON, EXPLAINED = 11, 13  # seeds; `doubt` was made with the images of 12 
 DRAWS = 2000
 
 
+COLUMNS = {
+    "images": "images",
+    "bad": "IoU below 0.3",
+    "empty": "nothing found",
+    "iou": "IoU, median",
+    "gap": "gap",
+    "doubt": "doubt",
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """A network, how it was made, and whether its concept needs a cross and a disc at once."""
@@ -50,26 +60,21 @@ def run() -> None:
     """Train what is not trained yet, explain, and write the figures."""
     torch.set_num_threads(2)
     rows = [row for case in CASES for row in _explained(case)]
-    folder = RESULTS / "audit"
-    folder.mkdir(parents=True, exist_ok=True)
     content = {"task": "audit", **provenance(), "versions": versions(), "rows": rows}
-    (folder / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
-    (folder / "table.md").write_text(table(content))
-    print(table(content))
+    write_experiment(content, page(content))
 
 
-def table(content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     made = summed_up(content["rows"])
-    columns = ("images", "bad", "empty", "iou", "gap", "doubt")
-    lines = [
-        "| network | images | IoU below 0.3 | nothing found | IoU, median | gap | doubt |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, one in made["by"].items():
-        cells = (f"{one[c]:.2f}" if isinstance(one[c], float) else str(one[c]) for c in columns)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "| AUROC for IoU below 0.3 | of | |", "|---|---|---|"]
+    networks = table(
+        ["network", *COLUMNS.values()],
+        [
+            (name, *(f"{one[c]:.2f}" if isinstance(one[c], float) else one[c] for c in COLUMNS))
+            for name, one in made["by"].items()
+        ],
+    )
+    areas: list[tuple[str, str, str]] = []
     bad, found = made["bad_where_something_was_found"]
     for name, of in (
         ("auroc", "doubt, all explanations"),
@@ -77,8 +82,9 @@ def table(content: dict[str, Any]) -> str:
         ("auroc_of_the_gap_alone", "the gap alone, all explanations"),
     ):
         area, low, high = made[name]
-        lines.append(f"| {area:.2f} | {of} | [{low:.2f}, {high:.2f}] |")
-    return "\n".join(lines) + f"\n\nCommit {content['commit']}, {content['date']}.\n"
+        areas.append((f"{area:.2f}", of, f"[{low:.2f}, {high:.2f}]"))
+    ranked = table(["AUROC for IoU below 0.3", "of", ""], areas)
+    return f"{networks}\n\n{ranked}\n\nCommit {content['commit']}, {content['date']}.\n"
 
 
 def summed_up(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Measure what differs from the authors' own package, h-shap 0.1.6, for the table in the README.
+"""Evaluations and behaviour of hshap beside the authors' own package, h-shap 0.1.6.
 
-Run `python -m benchmarks.experiments.compare_reference` from the root of the repository; it prints
-a Markdown table. `benchmarks.speed.own_cost` measures time and memory at large sizes.
+Run `python -m benchmarks.experiments.compare_reference` from the root of the repository. It writes
+`results/compare_reference.json` and a table beside it. `benchmarks.speed` measures time and memory.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ import numpy as np
 import torch
 
 import hshap
+from benchmarks.core.folders import RESULTS
+from benchmarks.core.markdown import table
+from benchmarks.core.meter import Meter
+from benchmarks.core.provenance import provenance, versions
 from benchmarks.core.reference import TARGET, install_reference, load_reference
 from benchmarks.datasets import synthetic
 from hshap.demo import bundled, load
@@ -26,42 +31,31 @@ if TYPE_CHECKING:
 SEED = 11
 IMAGES = 20  # for each number of crosses
 SIZE = 8  # both packages then end at leaves of 6 to 8 pixels a side
+TOLERANCES = (0.0, 1e-6)
+PARTITIONS = {"Dyadic": hshap.Dyadic, "Bisection": hshap.Bisection}
 
 
 def probability(outputs: NDArray[Any]) -> NDArray[Any]:
-    """Return what the reference explains unless told otherwise: the softmax of class 1."""
+    """Return the softmax of class 1, which the reference explains by default."""
     return torch.softmax(torch.from_numpy(outputs).float(), 1)[:, 1].double().numpy()
 
 
-class Counting(torch.nn.Module):
-    """A model that counts the inputs it is given."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model, self.count = model, 0
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        """Score a batch."""
-        self.count += len(batch)
-        return self.model(batch)
-
-
-def by_reference(model: Counting, mean: Any, image: Any, threshold: float) -> tuple[int, Any]:
+def by_reference(model: Meter, mean: Any, image: Any, threshold: float) -> tuple[int, Any]:
     """Return the reference's evaluations and the pixels it marks."""
     explainer = load_reference().Explainer(model, torch.from_numpy(mean.copy()))
-    model.count = 0
+    model.watch.reset()
     given = torch.from_numpy(image.copy())
     try:
         with torch.no_grad():
             marks = explainer.explain(given, label=1, s=SIZE, threshold=threshold)[0].numpy()
     except ValueError:
-        # Nothing relevant is an error there; it counts as a map of zeros.
+        # The reference raises where nothing is relevant; that counts as an empty map.
         marks = np.zeros(image.shape[1:])
-    return model.count, marks > 0
+    return model.watch.evaluations, marks > 0
 
 
 def by_hshap(
-    model: Counting, mean: Any, image: Any, threshold: float, partition: Any
+    model: Meter, mean: Any, image: Any, threshold: float, partition: Any
 ) -> tuple[int, Any]:
     """Return our evaluations and the pixels we mark."""
     explainer = hshap.Explainer(
@@ -70,16 +64,16 @@ def by_hshap(
         partition=partition(SIZE),
         search=hshap.DepthFirst(threshold),
     )
-    model.count = 0
+    model.watch.reset()
     found = explainer.explain(image, target=probability)
-    return model.count, found.saliency() > 0
+    return model.watch.evaluations, found.saliency() > 0
 
 
-def same_leaves(model: Counting, mean: Any, image: Any) -> tuple[bool, bool]:
-    """Say whether both mark the same pixels at tolerance 0, and whether only noise parts them.
+def same_leaves(model: Meter, mean: Any, image: Any) -> tuple[bool, bool]:
+    """Tell whether both mark the same pixels at tolerance 0, and whether only rounding differs.
 
-    Where one marks a pixel and the other does not, noise decided if our coefficient on the way to
-    that pixel is zero: ours rounds away what is within the rounding errors of the scores.
+    A pixel that only one of them marks differs by rounding if one of our coefficients on the path
+    to it is exactly zero: hshap sets differences within the rounding error of the scores to zero.
     """
     _, theirs = by_reference(model, mean, image, 0.0)
     explainer = hshap.Explainer(model, baseline=hshap.Fixed(mean), partition=hshap.Dyadic(SIZE))
@@ -93,40 +87,59 @@ def same_leaves(model: Counting, mean: Any, image: Any) -> tuple[bool, bool]:
 
 
 def outcome(act: Callable[[], Any]) -> str:
-    """Say how a call ends."""
+    """Return the result of a call, or its exception, as text."""
     try:
         return str(act())
     except Exception as error:  # noqa: BLE001, whatever it raises is the finding
         return f"{type(error).__name__}: {error}"
 
 
-def evaluation_rows(model: Counting, mean: Any) -> list[tuple[str, str, str]]:
-    """Compare evaluations on images with 1 and with 6 crosses."""
+def evaluations(model: Meter, mean: Any) -> dict[str, Any]:
+    """Return the mean evaluations at each tolerance, and on how many images the leaves agree."""
     rng = np.random.default_rng(SEED)
     images = [synthetic.draw(rng, crosses).image for crosses in [1] * IMAGES + [6] * IMAGES]
-    rows = []
-    for threshold in (0.0, 1e-6):
-        theirs = [by_reference(model, mean, image, threshold) for image in images]
-        ours = [
-            np.mean([by_hshap(model, mean, image, threshold, kind)[0] for image in images])
-            for kind in (hshap.Dyadic, hshap.Bisection)
-        ]
-        what = f"evaluations at tolerance {threshold:g}, mean of {len(images)} images"
-        shown = f"{ours[0]:.0f} (Dyadic), {ours[1]:.0f} (Bisection)"
-        rows.append((what, f"{np.mean([count for count, _ in theirs]):.0f}", shown))
-    alike, noise = np.array([same_leaves(model, mean, image) for image in images]).sum(axis=0)
-    rows.append(
+    spent: dict[str, dict[str, float]] = {}
+    for threshold in TOLERANCES:
+        ways = {"reference": lambda image, t=threshold: by_reference(model, mean, image, t)}
+        for name, partition in PARTITIONS.items():
+            ways[name] = lambda image, t=threshold, p=partition: by_hshap(model, mean, image, t, p)
+        spent[f"{threshold:g}"] = {
+            name: float(np.mean([explain(image)[0] for image in images]))
+            for name, explain in ways.items()
+        }
+    same, but_rounding = np.array([same_leaves(model, mean, image) for image in images]).sum(axis=0)
+    return {
+        "images": len(images),
+        "mean evaluations": spent,
+        "same leaves": int(same),
+        "same leaves but for rounding": int(but_rounding),
+    }
+
+
+def evaluation_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the lines of the table about evaluations and leaves."""
+    images = found["images"]
+    rows = [
+        (
+            f"evaluations at tolerance {threshold}, mean of {images} images",
+            f"{spent['reference']:.0f}",
+            ", ".join(f"{spent[name]:.0f} ({name})" for name in PARTITIONS),
+        )
+        for threshold, spent in found["mean evaluations"].items()
+    ]
+    alike, but_rounding = found["same leaves"], found["same leaves but for rounding"]
+    return [
+        *rows,
         (
             "the same leaves at tolerance 0 (Dyadic)",
-            f"on {alike} of {len(images)} images",
-            f"on {noise} of {len(images)}, but for regions whose coefficient is rounding noise",
-        )
-    )
-    return rows
+            f"on {alike} of {images} images",
+            f"on {but_rounding} of {images}, but for regions whose coefficient is rounding noise",
+        ),
+    ]
 
 
-def behaviour_rows(model: Counting, mean: Any) -> list[tuple[str, str, str]]:
-    """Compare what each does with awkward input."""
+def behaviour_rows(model: Meter, mean: Any) -> list[tuple[str, str, str]]:
+    """Compare the behaviour on awkward input."""
     reference = load_reference()
     theirs = reference.Explainer(model, torch.from_numpy(mean.copy()))
     ours = hshap.Explainer(model, baseline=hshap.Fixed(mean), partition=hshap.Dyadic(SIZE))
@@ -167,13 +180,16 @@ def behaviour_rows(model: Counting, mean: Any) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure, write both files and print the table."""
     install_reference()
     torch.set_num_threads(1)
-    model, mean = Counting(load()).eval(), bundled()["mean"]
-    print("| | h-shap 0.1.6 | hshap |\n|---|---|---|")
-    for row in (*behaviour_rows(model, mean), *evaluation_rows(model, mean)):
-        print("| " + " | ".join(row) + " |")
+    model, mean = Meter(load(), pixels_at_once=None).eval(), bundled()["mean"]
+    behaviour, found = behaviour_rows(model, mean), evaluations(model, mean)
+    page = table(["", "h-shap 0.1.6", "hshap"], [*behaviour, *evaluation_rows(found)])
+    content = {**provenance(), "versions": versions(), **found, "behaviour": behaviour}
+    (RESULTS / "compare_reference.json").write_text(json.dumps(content, indent=1) + "\n")
+    (RESULTS / "compare_reference.md").write_text(page + "\n")
+    print(page)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.core.markdown import table
 from benchmarks.datasets import synthetic
 from hshap import Bisection, DepthFirst, Dyadic, Explainer, Fixed
 from hshap.demo import bundled, load
@@ -25,7 +26,7 @@ def main() -> None:
     images = data.images
     network, mean = load(), bundled()["mean"]
     chosen = np.flatnonzero(data.labels)
-    print("| partition | tolerance | dropped (paper) | kept whole |\n|---|---|---|---|")
+    rows: list[tuple[object, ...]] = []
     for partition in (Dyadic(4), Bisection(4), Dyadic(8), Bisection(8)):
         for tolerance in (0.0, 0.01, 0.05):
             scores = []
@@ -38,7 +39,8 @@ def main() -> None:
                 truths = data.truths[chosen]
                 found = explainer.explain_many(pairs)
                 scores.append(np.mean([f1(one.saliency(), truths[one.position]) for one in found]))
-            print(f"| {partition} | {tolerance} | {scores[0]:.2f} | {scores[1]:.2f} |")
+            rows.append((partition, tolerance, *(f"{score:.2f}" for score in scores)))
+    print(table(["partition", "tolerance", "dropped (paper)", "kept whole"], rows))
 
 
 if __name__ == "__main__":

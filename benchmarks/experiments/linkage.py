@@ -6,7 +6,6 @@ validation and training that no table is made from.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.core.folders import RESULTS, MissingDataError
+from benchmarks.core.folders import MissingDataError
+from benchmarks.core.markdown import table
 from benchmarks.core.provenance import provenance, versions
-from benchmarks.core.results import interval
+from benchmarks.core.results import interval, write_experiment
 from benchmarks.core.tasks import TASKS, Synthetic, fitted
 from benchmarks.methods.common import probability
 from hshap import Bisection, DepthFirst, Explainer, Fixed, Superpixels, metrics
@@ -86,27 +86,31 @@ def run() -> None:
         for linkage, build in LINKAGES.items():
             rows.append({"set": name, "linkage": linkage, **_judged(found, build)})
             print(rows[-1], flush=True)
-    content = {"task": "linkage", "budget": BUDGET, **provenance(), "versions": versions()}
-    folder = RESULTS / "linkage"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(content | {"rows": rows}, indent=1) + "\n")
-    (folder / "table.md").write_text(table(rows, content))
+    source = {**provenance(), "versions": versions()}
+    content = {"task": "linkage", "budget": BUDGET, **source, "rows": rows}
+    write_experiment(content, page(content))
 
 
-def table(rows: list[dict[str, Any]], content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    lines = ["| set | linkage | AUPRC | best IoU | evaluations |", "|---|---|---|---|---|"]
-    for row in rows:
-        precision, overlap = (
-            f"{row[m][0]:.2f} [{row[m][1]:.2f}, {row[m][2]:.2f}]"
-            for m in ("average_precision", "iou_best")
+
+    def interval(values: list[float]) -> str:
+        middle, low, high = values
+        return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+
+    rows = [
+        (
+            row["set"],
+            row["linkage"],
+            interval(row["average_precision"]),
+            interval(row["iou_best"]),
+            f"{row['evaluations']:.0f}",
         )
-        lines.append(
-            f"| {row['set']} | {row['linkage']} | {precision} | {overlap} | "
-            f"{row['evaluations']:.0f} |"
-        )
-    end = f"At most {BUDGET} evaluations; commit {content['commit']}, {content['date']}."
-    return "\n".join(lines) + f"\n\n{end}\n"
+        for row in content["rows"]
+    ]
+    made = table(["set", "linkage", "AUPRC", "best IoU", "evaluations"], rows)
+    source = f"commit {content['commit']}, {content['date']}"
+    return f"{made}\n\nAt most {content['budget']} evaluations; {source}.\n"
 
 
 def _judged(

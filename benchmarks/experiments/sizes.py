@@ -9,7 +9,6 @@ differ from the template: the boxes are drawn loosely around these.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import replace
 from itertools import islice
@@ -18,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.core.folders import RESULTS, MissingDataError
+from benchmarks.core.folders import MissingDataError
+from benchmarks.core.markdown import table
 from benchmarks.core.provenance import provenance, versions
+from benchmarks.core.results import write_experiment
 from benchmarks.core.tasks import TASKS, Synthetic, fitted
 from benchmarks.methods.common import probability
 from hshap import Bisection, DepthFirst, Explainer, Fixed, Superpixels, metrics
@@ -69,28 +70,20 @@ def run() -> None:
         except MissingDataError as missing:
             print(f"{name} is skipped: {missing}.")
     content = {"task": "sizes", **provenance(), "versions": versions(), "rows": rows}
-    folder = RESULTS / "sizes"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
-    (folder / "table.md").write_text(table(content))
-    print(table(content))
+    write_experiment(content, page(content))
 
 
-def table(content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    lines = [
-        f"| {' | '.join(COLUMNS)} |",
-        f"|{'---|' * len(COLUMNS)}",
-    ]
+    rows: list[tuple[object, ...]] = []
     for row in content["rows"]:
         share = row["auto"] / row["best"] if row["best"] else 1.0
-        lines.append(
-            f"| {row['group']} | {row['partition']} | {row['images']} | {row['side']} | "
-            f"{row['best']:.3f} | {row['recall']:.2f} | {row['auto']:.3f} | "
-            f"{row['auto_recall']:.2f} | {share:.0%} | {row['evaluations']:.0f} |"
-        )
-    end = f"F1 at 1e-6, tolerance 0.15; commit {content['commit']}, {content['date']}."
-    return "\n".join(lines) + f"\n\n{end}\n"
+        best = f"{row['best']:.3f}", f"{row['recall']:.2f}"
+        auto = f"{row['auto']:.3f}", f"{row['auto_recall']:.2f}", f"{share:.0%}"
+        which = row["group"], row["partition"], row["images"], row["side"]
+        rows.append((*which, *best, *auto, f"{row['evaluations']:.0f}"))
+    source = f"commit {content['commit']}, {content['date']}"
+    return f"{table(COLUMNS, rows)}\n\nF1 at 1e-6, tolerance 0.15; {source}.\n"
 
 
 def _rows(name: str) -> list[dict[str, Any]]:

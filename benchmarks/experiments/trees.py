@@ -8,18 +8,17 @@ those in view. F1 is at the paper's threshold of 1e-6.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from benchmarks.core.folders import RESULTS
+from benchmarks.core.markdown import table
 from benchmarks.core.meter import Meter, metered
 from benchmarks.core.protocol import Cannot, Method
 from benchmarks.core.provenance import provenance, versions
-from benchmarks.core.results import interval
+from benchmarks.core.results import interval, write_experiment
 from benchmarks.core.tasks import Synthetic, fitted
 from benchmarks.methods import bpt, named, partition
 from benchmarks.methods.common import probability
@@ -46,25 +45,21 @@ def run() -> None:
     torch.set_num_threads(1)
     rows = [row for name, task in VARIANTS.items() for row in _judged(name, task)]
     content = {"task": "trees", **provenance(), "versions": versions(), "rows": rows}
-    folder = RESULTS / "trees"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(content, indent=1) + "\n")
-    (folder / "table.md").write_text(table(content))
-    print(table(content))
+    write_experiment(content, page(content))
 
 
-def table(content: dict[str, Any]) -> str:
+def page(content: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    lines = ["| images | method | F1 at 1e-6 | evaluations |", "|---|---|---|---|"]
+    rows: list[tuple[str, ...]] = []
     for row in content["rows"]:
         low, high = row["interval"]
+        images = f"{row['variant']}, {row['group']}"
+        score = f"{row['f1']:.3f} [{low:.3f}, {high:.3f}]"
         cost = f"{row['evaluations']:.0f} (at most {row['most']})"
-        named_as = f"{row['variant']}, {row['group']}"
-        lines.append(
-            f"| {named_as} | {row['method']} | {row['f1']:.3f} [{low:.3f}, {high:.3f}] | {cost} |"
-        )
-    end = f"Commit {content['commit']}, {content['date']}; {JUDGED_ON} images a group."
-    return "\n".join(lines) + f"\n\n{end}\n"
+        rows.append((images, row["method"], score, cost))
+    made = table(["images", "method", "F1 at 1e-6", "evaluations"], rows)
+    source = f"Commit {content['commit']}, {content['date']}"
+    return f"{made}\n\n{source}; {JUDGED_ON} images a group.\n"
 
 
 def _judged(variant: str, task: Synthetic) -> Iterable[dict[str, Any]]:

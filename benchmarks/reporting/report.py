@@ -1,19 +1,35 @@
-"""Tables in Markdown, made from the committed results and put between marks in README and docs."""
+"""Fill the marked places of README and docs with tables and numbers from the committed results.
+
+A table stands between `<!-- table synthetic -->` and `<!-- end -->`: a name of `BLOCKS`, and its
+argument if it takes one. `numbers` fills the marks of single numbers.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.core import results
+from benchmarks.core import markdown, results
 from benchmarks.core.folders import RESULTS, ROOT
 from benchmarks.methods import BUDGETED, METHODS
-from benchmarks.reporting import budgets
+from benchmarks.reporting import budgets, numbers
 from benchmarks.reporting.claims import claims
 
-PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "benchmark.md")
-MARK = re.compile(r"<!-- (?P<what>[a-z0-9-]+)(?P<options>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HISTORY = ROOT / "docs" / "decisions"  # records of their day, never filled anew
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if HISTORY not in page.parents and "_build" not in page.parts
+    ),
+)
+MARK = re.compile(r"<!-- (?P<name>[a-z]+)(?P<options>[^>:]*?) -->\n.*?<!-- end -->", re.DOTALL)
 NAMES = [method.name for method in (*METHODS, *BUDGETED)]
 ASIDE = {method.name for method in BUDGETED if method.family != "hshap"}  # only at equal budgets
 
@@ -41,7 +57,7 @@ COST = {
     "megabytes": "MB",
 }
 EVERY = QUALITY | FAITHFUL | COST
-# What pages show; all measures stand in table.md beside the results.
+# The columns of the pages; table.md beside the results has all of them.
 MAIN = {
     name: EVERY[name]
     for name in (
@@ -63,15 +79,15 @@ WITH_INTERVAL = {"f1", "f1_validated", "average_precision"}
 
 
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
-    """Return measures of a task, a table for each group; the best of a column is bold."""
+    """Return the measures of a task, one table a group; the best of a column is bold."""
     parts = []
     for group, methods in summary["groups"].items():
         images = max(entry["images"] for entry in methods.values())
         parts.append(f"**{group}** ({images} images)\n\n{_measures(methods, columns)}")
     parts += [f"{m} cannot run: {why}" for m, why in summary["cannot"].items()]
     parts += [
-        f"{m} failed on {what['images']} images, which count as empty maps: {what['first']}"
-        for m, what in summary["failed"].items()
+        f"{m} failed on {failed['images']} images, which count as empty maps: {failed['first']}"
+        for m, failed in summary["failed"].items()
     ]
     return "\n\n".join(parts)
 
@@ -93,31 +109,26 @@ def _costs(summary: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    """Fill every mark of every page anew, and write the whole tables beside the results."""
+    """Fill the marks of every page, and write the full tables beside the results."""
     for path in sorted(RESULTS.glob("*/rows.csv.gz")):
         summary = results.read_summary(path.parent.name)
         whole = f"# {path.parent.name}\n\n{table(summary)}\n\n{source(summary)}\n"
         (path.parent / "table.md").write_text(whole)
     for page in PAGES:
-        page.write_text(filled(page.read_text()))
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            page.write_text(new)
 
 
 def filled(text: str) -> str:
-    """Return a page with what stands between its marks made anew from the results."""
-    return MARK.sub(_block, text)
+    """Return a page with every marked table and number as the results have it."""
+    return numbers.filled(MARK.sub(_block, text))
 
 
 def _block(match: re.Match[str]) -> str:
-    what, options = match["what"], match["options"].split()
-    makers = {
-        "table": _task_table,
-        "claims": _claims,
-        "models": _models,
-        "budgets": _budgets,
-        "file": _file,
-    }
-    content = makers[what](*options)
-    return f"<!-- {' '.join([what, *options])} -->\n{content}\n<!-- end -->"
+    name, options = match["name"], match["options"].split()
+    content = BLOCKS[name](*options)
+    return f"<!-- {' '.join([name, *options])} -->\n{content}\n<!-- end -->"
 
 
 def _task_table(task: str) -> str:
@@ -138,25 +149,22 @@ def _budgets(task: str) -> str:
 
 
 def _file(name: str) -> str:
-    """Return the table of a command that makes one."""
+    """Return the table that an experiment has written."""
     path = RESULTS / name / "table.md"
     return path.read_text().strip() if path.exists() else f"Not run yet: `benchmarks/run {name}`."
 
 
 def _measures(methods: dict[str, Any], columns: dict[str, str]) -> str:
     best = {name: _best(methods, name) for name in QUALITY | FAITHFUL}
-    lines = [
-        "| method | " + " | ".join(columns.values()) + " |",
-        "|---|" + "---|" * len(columns),
+    rows = [
+        (method, *(_cell(methods[method][name], name, best.get(name)) for name in columns))
+        for method in sorted(methods, key=_order)
     ]
-    for method in sorted(methods, key=_order):
-        cells = [_cell(methods[method][name], name, best.get(name)) for name in columns]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return markdown.table(["method", *columns.values()], rows)
 
 
 def _best(methods: dict[str, Any], name: str) -> float:
-    # Who finds nothing makes no mistakes either.
+    # A method that finds nothing has no false finds either.
     able = [e for e in methods.values() if name != "false_positives" or e["object_recall"][0] > 0.1]
     values = [entry[name][0] for entry in able]
     return min(values) if name in LOWER_IS_BETTER else max(values)
@@ -178,26 +186,25 @@ def _order(method: str) -> int:
 
 
 def _claims() -> str:
-    lines = ["| the paper says | here | by what |", "|---|---|---|"]
-    lines += [f"| {c.text} | **{c.verdict}** | {c.evidence} |" for c in claims()]
-    return "\n".join(lines)
+    rows = [(claim.text, f"**{claim.verdict}**", claim.evidence) for claim in claims()]
+    return markdown.table(["the paper says", "here", "evidence"], rows)
 
 
 def _models() -> str:
-    lines = ["| network | test images | accuracy | AUC |", "|---|---|---|---|"]
+    rows: list[tuple[object, ...]] = []
     for path in sorted(RESULTS.glob("train_*.json")):
         stored = json.loads(path.read_text())
         judged = stored["test"] if "test" in stored else stored["splits"]["test"]
         concepts = {"": judged} if "accuracy" in judged else _concepts(judged)
         name = path.stem.removeprefix("train_").replace("_", " ")
-        lines += [_model(f"{name} {concept}".strip(), entry) for concept, entry in concepts.items()]
-    return "\n".join(lines)
+        rows += [_model(f"{name} {concept}".strip(), entry) for concept, entry in concepts.items()]
+    return markdown.table(["network", "test images", "accuracy", "AUC"], rows)
 
 
-def _model(name: str, judged: dict[str, Any]) -> str:
+def _model(name: str, judged: dict[str, Any]) -> tuple[object, ...]:
     accuracy = f"{100 * judged['accuracy']:.1f} % {_limits(judged['wilson_95'], 100)}"
-    auc = f"{judged['auc']:.3f} {_limits(judged.get('auc_95'), 1)}"
-    return f"| {name} | {judged['images']} | {accuracy} | {auc} |"
+    auc = f"{judged['auc']:.3f} {_limits(judged.get('auc_95'), 1)}".strip()
+    return name, judged["images"], accuracy, auc
 
 
 def _limits(interval: list[float] | None, scale: float) -> str:
@@ -209,3 +216,12 @@ def _limits(interval: list[float] | None, scale: float) -> str:
 
 def _concepts(judged: dict[str, Any]) -> dict[str, Any]:
     return {name: entry for name, entry in judged.items() if "accuracy" in entry}
+
+
+BLOCKS: dict[str, Callable[..., str]] = {
+    "table": _task_table,
+    "claims": _claims,
+    "models": _models,
+    "budgets": _budgets,
+    "file": _file,
+}
