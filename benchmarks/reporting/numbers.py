@@ -69,7 +69,13 @@ def number(address: str) -> str:
         raise UnknownNumberError(message)
     value = min(values) if parsed["pick"] == "min" else max(values)
     form = parsed["form"] or (".0f" if path[-1] in WHOLE else ".2f")
-    return FORMS[form](value) if form in FORMS else format(value, form)
+    if form in FORMS:
+        return FORMS[form](value)
+    try:
+        return format(value, form)
+    except ValueError:
+        message = f"no form {form!r} in {address!r}; there are .2f and its like, {', '.join(FORMS)}"
+        raise UnknownNumberError(message) from None
 
 
 def _values(path: list[str]) -> Iterator[float]:
