@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from itertools import islice
@@ -14,10 +15,10 @@ pytest.importorskip("skimage")
 pytest.importorskip("rich")
 
 from benchmarks.core import markdown, meter, results, runner, tasks
-from benchmarks.core.folders import ROOT
+from benchmarks.core.folders import RESULTS, ROOT
 from benchmarks.core.measures import SHARES, against_model, against_truth
 from benchmarks.core.protocol import Cannot, Method
-from benchmarks.experiments import sanity
+from benchmarks.experiments import compare_reference, sanity
 from benchmarks.methods import METHODS, named
 from benchmarks.reporting import budgets, claims, numbers, ranking, report
 
@@ -383,6 +384,11 @@ class TestPages:
         for mark in made:
             text = mark.sub("", text)
         assert set(re.findall(r"(?<![\d.])\d\.\d\d\b(?![.\d])", text)) <= SETTINGS
+
+    def test_the_comparison_with_the_authors_package_is_made_of_its_results(self):
+        stored = json.loads((RESULTS / "compare_reference.json").read_text())
+        page = (RESULTS / "compare_reference.md").read_text()
+        assert compare_reference.page(stored) == page
 
     def test_every_claim_has_a_verdict(self):
         _committed("synthetic")

@@ -1,4 +1,4 @@
-"""Where data lies, and what to say when it does not."""
+"""The folders of data, weights, results and the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "HSHAP_DATA"
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set is not where it must lie; the message says where it comes from."""
+    """A data set is missing; the message says where to get it and where to put it."""
 
 
 def data_folder(name: str, must_hold: str, source: str) -> Path:

@@ -1,4 +1,4 @@
-"""What is measured of a map: against the truth, and against the model that it explains."""
+"""Measures of a map: against the truth, and against the model that it explains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH = 32
 def against_truth(
     heat: Map, truth: NDArray[np.bool_], objects: tuple[Corners, ...]
 ) -> dict[str, Any]:
-    """Compare a map with the mask and the boxes of what is there."""
+    """Compare a map with the mask and the boxes of the true objects."""
     values = np.asarray(heat, np.float64)
     found = findings(values)
     sensitivity = metrics.froc([found], [objects])
@@ -64,7 +64,7 @@ def findings(heat: NDArray[np.float64]) -> list[tuple[Any, Any, float]]:
 
 
 def against_model(heat: Map, image: Image, subject: Subject) -> dict[str, Any]:
-    """Take pixels away, or put them back, in the map's order, and see what the model says."""
+    """Remove pixels, or put them back, in the map's order, and measure the model's scores."""
     values = np.asarray(heat, np.float64)
 
     def margin(batch: NDArray[Any]) -> NDArray[np.float64]:

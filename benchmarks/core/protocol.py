@@ -1,4 +1,4 @@
-"""The few nouns of the benchmark: what a data set gives, what a method gets and gives back."""
+"""The few nouns of the benchmark: `Example`, `DataSet`, `Subject` and `Method`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Corners = tuple[tuple[int, int], tuple[int, int]]  # ((top, left), (bottom, righ
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Hold one image (channels, height, width) and where each concept is seen in it.
+    """One image (channels, height, width), and the places of each concept in it.
 
     `objects` gives the boxes of each concept; a concept without any is absent. `truths` gives masks
     (height, width), where the data set knows better than its boxes. `counterfactual` is the same
@@ -32,7 +32,7 @@ class Example:
     objects: dict[str, tuple[Corners, ...]]
     truths: dict[str, NDArray[np.bool_]]
     counterfactual: Image | None = None
-    group: str = ""  # what results are also split by, such as "1 cross"
+    group: str = ""  # results are also given for each group, such as "1 cross"
     shown: bool = False  # whether figures show its maps
 
     def label(self, concept: str) -> bool:
@@ -54,14 +54,13 @@ class DataSet(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Hold what a method may use to explain an image.
+    """All that a method may use to explain an image.
 
     `model` maps a batch of images to two logits each, (absent, present), in evaluation mode: column
     1 is explained. `layer` is the last layer whose output still has places, for Grad-CAM.
-    `baseline` stands in for what is hidden: the mean training image, or the counterfactual of the
-    image. `background` holds some training images (n, *image.shape).
-    `size` is about the size of the smallest thing to be found, in pixels a side. `template` says
-    whether the baseline is the counterfactual.
+    `baseline` fills hidden pixels: the mean training image, or the counterfactual of the image.
+    `background` holds some training images (n, *image.shape). `size` is about the size of the
+    smallest object, in pixels a side. `template` says whether the baseline is the counterfactual.
     """
 
     model: nn.Module
@@ -74,7 +73,7 @@ class Subject:
 
 
 class UnknownNameError(ValueError):
-    """No method or figure has this name; the message lists those there are."""
+    """No method or figure has this name; the message lists the names there are."""
 
 
 class Cannot(Exception):  # noqa: N818, it is an outcome more than an error
@@ -85,8 +84,8 @@ class Cannot(Exception):  # noqa: N818, it is an outcome more than an error
 class Method:
     """A way to explain: `explain(subject, image)` gives a map (height, width), more is more.
 
-    `family` groups the settings of one method, `package` names what it comes from on PyPI, if it is
-    not ours. `gradients` says that it needs more of the model than its outputs.
+    `family` groups the settings of one method. `package` is its package on PyPI, or None for ours.
+    `gradients` says that it needs more of the model than its outputs.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Where a result comes from: the commit and the day. Versions are told once a file."""
+"""The commit, the date and the versions of packages that a result comes from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGES = (
 def provenance() -> dict[str, str]:
     """Return the commit that is run, marked if files differ from it, and today's date."""
     head = _git("rev-parse", "--short=10", "HEAD")
-    # Git's * also matches what lies in folders below.
+    # Git's * also matches files in folders below.
     changed = _git(
         "status", "--porcelain", "--", "src", "benchmarks/*.py", "benchmarks/models/weights"
     )

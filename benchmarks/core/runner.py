@@ -1,7 +1,7 @@
 """Explain every positive image of a task with every method, and keep a row of each.
 
 Rows go to files in the cache as they are made, one file for each worker. A run that was killed
-continues: what has a row is not done again.
+continues: an image and method with a row are not run again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SPLITS = ("validation", "test")
 
 @dataclass(frozen=True)
 class Run:
-    """Hold what is run. Runs of a task share rows, but for the quick one."""
+    """The task and methods of a run. Runs of a task share rows; quick runs have their own."""
 
     task: str
     quick: bool = False
@@ -55,7 +55,7 @@ class Run:
 
 
 def run(settings: Run, workers: int) -> list[Row]:
-    """Make all rows that are missing, in so many processes, and return all."""
+    """Make the missing rows in this many processes, and return all rows."""
     names = [m.name for m in settings.chosen()]
     images = [(split, e.name) for split, e in _examples(settings)]
     wanted = {(*image, name) for image in images for name in names}
@@ -75,9 +75,9 @@ def run(settings: Run, workers: int) -> list[Row]:
             process.terminate()
             process.join()
     if any(process.exitcode for process in processes):
-        message = "a worker failed, see above; what it had done is kept, run again to continue"
+        message = "a worker failed, see above; its rows are kept, run again to continue"
         raise RuntimeError(message)
-    # Rows of images and methods that are asked for no more stay in the cache, and out of results.
+    # The cache may hold rows of other images and methods: they stay out of the results.
     return [row for row in (*rows(settings), *refusals(settings)) if _key(row) in wanted]
 
 
@@ -99,7 +99,7 @@ def rows(settings: Run) -> Iterator[Row]:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue  # cut short when a run was killed: it is made again
-            # What could not run may have been installed since.
+            # The package of a method that could not run may have been installed since.
             if "cannot" not in row and _key(row) not in seen:
                 seen.add(_key(row))
                 yield row
@@ -124,7 +124,7 @@ def explain(method: Method, subject: Subject, example: Example, concept: str) ->
 
 
 def checked(heat: Any, image: Image) -> Any:
-    """Return the map if it is one."""
+    """Return the map as float64; fail if its shape is wrong or a value is not finite."""
     values = np.asarray(heat, np.float64)
     if values.shape != image.shape[1:] or not np.isfinite(values).all():
         message = f"a map of shape {values.shape}, finite: {np.isfinite(values).all()}"
@@ -167,7 +167,7 @@ def _missing(
 ) -> Iterator[tuple[str, Example, list[Method]]]:
     """Yield this worker's images that are not done, with the methods that they lack."""
     done = {_key(row) for row in rows(settings)}
-    # Shared out before what is done is left out: all workers then agree on whose an image is.
+    # Split among workers before finished images are left out, so that all workers agree on it.
     for split, example in islice(_examples(settings), number, None, workers):
         lacking = [m for m in settings.chosen() if (split, example.name, m.name) not in done]
         if lacking:
@@ -177,7 +177,7 @@ def _missing(
 def _warm_up(settings: Run) -> bool:
     """Run every method once before anything is timed: packages compile when first used."""
     if settings.quick:
-        return True  # whoever is in a hurry does not look at times
+        return True  # times of a quick run do not matter
     task = Synthetic(each=1)
     subject, example = task.subject(), next(task.positives("test", quick=False))
     for method in settings.chosen():
@@ -186,7 +186,7 @@ def _warm_up(settings: Run) -> bool:
 
 
 def _keep(settings: Run, example: Example, method: Method, heat: Any) -> None:
-    """Keep the map if it is one of those that figures show, as shares of its maximum in int8."""
+    """Keep the map if figures show this example, as shares of its maximum in int8."""
     if example.shown:
         folder = cache("runs", settings.folder.name, "maps", example.name, "_").parent
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is explained: a data set, a trained network, and the images that it calls positive.
+"""The tasks: a data set, a trained network, and the images that it calls positive.
 
 To add a data set, write a `Task` for it and name it in `TASKS`.
 """
@@ -39,7 +39,7 @@ class Task(Protocol):
     concept: str
 
     def subject(self) -> Subject:
-        """Return what methods may use, made once a run."""
+        """Return all that methods may use, made once a run."""
         ...
 
     def positives(self, split: str, *, quick: bool) -> Iterator[Example]: ...

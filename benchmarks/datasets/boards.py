@@ -1,7 +1,7 @@
 """Read DeepPCB: printed circuit boards with defects, each beside its template without them.
 
-The template is what h-Shap asks a baseline to be: the same scene without the concept. It is aligned
-by eye more than by rule: edges stray by up to about three of its 640 pixels.
+The template is an ideal baseline for h-Shap: the same scene without the concept. It is aligned by
+eye more than by rule: edges stray by up to about three of its 640 pixels.
 """
 
 from __future__ import annotations

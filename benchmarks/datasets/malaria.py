@@ -39,7 +39,7 @@ class Malaria:
     """Give the smears averaged over blocks of `factor` x `factor` pixels.
 
     A parasite is 135 pixels wide at first: a factor of 4 leaves all that its stage shows, at a
-    sixteenth of the cost. What does not fill a block at the right and at the bottom is cut off.
+    sixteenth of the cost. Pixels at the right and bottom that do not fill a block are cut off.
     """
 
     factor: int = 4

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EACH = 60
 BAD = 0.3
-PARTNER = "disc"  # what must be there besides a cross, in the concept that needs both
+PARTNER = "disc"  # must be there besides a cross, in the concept that needs both
 TRAINED_ON, EXPLAINED = 11, 13  # seeds; `doubt` was made with the images of 12 in view
 DRAWS = 2000
 
@@ -57,7 +57,7 @@ class Case:
 
 
 def run() -> None:
-    """Train what is not trained yet, explain, and write the figures."""
+    """Train the networks that are missing, explain, and write the table."""
     torch.set_num_threads(2)
     rows = [row for case in CASES for row in _explained(case)]
     content = {"task": "audit", **provenance(), "versions": versions(), "rows": rows}

@@ -179,17 +179,26 @@ def behaviour_rows(model: Meter, mean: Any) -> list[tuple[str, str, str]]:
     ]
 
 
+def page(content: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
+    rows = [*content["behaviour"], *evaluation_rows(content)]
+    return table(["", "h-shap 0.1.6", "hshap"], rows) + "\n"
+
+
 def main() -> None:
     """Measure, write both files and print the table."""
     install_reference()
     torch.set_num_threads(1)
     model, mean = Meter(load(), pixels_at_once=None).eval(), bundled()["mean"]
-    behaviour, found = behaviour_rows(model, mean), evaluations(model, mean)
-    page = table(["", "h-shap 0.1.6", "hshap"], [*behaviour, *evaluation_rows(found)])
-    content = {**provenance(), "versions": versions(), **found, "behaviour": behaviour}
+    content = {
+        **provenance(),
+        "versions": versions(),
+        "behaviour": behaviour_rows(model, mean),
+        **evaluations(model, mean),
+    }
     (RESULTS / "compare_reference.json").write_text(json.dumps(content, indent=1) + "\n")
-    (RESULTS / "compare_reference.md").write_text(page + "\n")
-    print(page)
+    (RESULTS / "compare_reference.md").write_text(page(content))
+    print(page(content))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What each method costs, measured by itself: one process, one thread, nothing else running.
+"""Time and memory of each method, measured alone: one process, one thread, nothing else running.
 
-A full run keeps both cores busy, so its times depend on what ran beside it. Here every method
+A full run keeps both cores busy, so its times depend on the other work. Here every method
 explains the same few images, once to warm up and then to be measured.
 """
 

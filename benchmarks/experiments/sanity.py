@@ -1,9 +1,9 @@
-"""Does a method look at the model at all? Make its weights random, and compare the maps.
+"""Does a method depend on the model at all? Randomise the weights, and compare the maps.
 
 Full randomisation is the paper's appendix E; cascading (Adebayo et al., 2018) makes one layer after
 the other random, from the output back to the input, so that its last step is the full one. Both
-are run on the synthetic images. A similarity near 0 is what one wants: the map is gone with what
-the model had learnt. Controls that never ask the model keep a similarity of 1.
+are run on the synthetic images. A similarity near 0 is the goal: the map is gone with the trained
+weights. Controls that never ask the model keep a similarity of 1.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _example(task: Synthetic, index: int) -> Example:
 def _map(
     method: Method, subject: Subject, example: Example, index: int, step: int
 ) -> tuple[NDArray[Any], str | None]:
-    # Other weights for each image: one random network may by chance see what the trained one saw.
+    # Other weights for each image: one random network may by chance agree with the trained one.
     model = randomised(subject.model, STEPS[1 : step + 1], SEED + index)
     there = replace(subject, model=model, layer=model.conv_2)
     row = explain(method, there, example, "cross")

@@ -1,6 +1,6 @@
 """The methods that are compared, in the order of the tables.
 
-Packages are imported when a method runs, so that those that are missing only cost their own rows.
+Packages are imported when a method runs, so a missing package only costs its own rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["BUDGETED", "EVERY", "METHODS", "methods_of", "named", "ours_at"]
 
 
 def methods_of(task: str) -> tuple[Method, ...]:
-    """Return what is compared on a task: on photographs, also at equal evaluations."""
+    """Return the methods of a task; photographs also have those at equal evaluations."""
     return METHODS if task.startswith("synthetic") else EVERY
 
 

@@ -1,4 +1,4 @@
-"""What is compared at equal evaluations, on photographs: ours, and peers as they are and smoothed.
+"""Methods at equal evaluations, for photographs: ours, and peers with and without smoothing.
 
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
 its template. So peers are given both: their maps smoothed as ours are (not their packages'

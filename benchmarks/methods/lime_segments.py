@@ -42,7 +42,7 @@ FEW_PIXELS = 128 * 128  # the synthetic images have 100 x 120
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Hold what differs; the other arguments of quickshift are those that the package passes."""
+    """The settings that differ; other arguments of quickshift are the package's own."""
 
     samples: int = 1000
     kernel: int = 4

@@ -1,7 +1,7 @@
 """PartitionExplainer of shap: Owen values over axis-aligned halves, the paper's closest rival.
 
 It explains the softmax of column 1. Every other setting is that of the authors' experiments: the
-mean image behind what is hidden, and `fixed_context=0`, which scores a part with the rest of the
+mean image for hidden pixels, and `fixed_context=0`, which scores a part with the rest of the
 image hidden and so goes twice as deep for the same evaluations. "default" leaves that to the
 package, which scores both ways. A batch is the package's default of 10: larger ones split more
 regions before it knows which are worth it.

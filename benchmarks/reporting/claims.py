@@ -1,6 +1,6 @@
-"""What the paper claims, one by one, and what our own results say of it.
+"""The claims of the paper, one by one, and the verdict of our own results.
 
-Verdicts are worked out from the committed rows, so that they change with them. One method leads
+Verdicts are computed from the committed rows, so they change with them. One method leads
 another where the 95 % interval of the difference, image by image, is above zero. The paper's
 h-Shap is represented by our quadtree and by the authors' package, whichever is better.
 """
@@ -31,11 +31,11 @@ PAPER = (*ZERO, *RELATIVE)
 GRAD_CAM = "Grad-CAM"
 PARTITION = tuple(f"PartitionExplainer {budget}" for budget in (500, 64, 32, 16))
 SHAPLEY = ("GradientExplainer", "DeepExplainer", *PARTITION)
-PEERS = (*SHAPLEY, "LIME", "LIME paper", GRAD_CAM)  # what the paper compares with
+PEERS = (*SHAPLEY, "LIME", "LIME paper", GRAD_CAM)  # the methods that the paper compares with
 SETS = ("synthetic", "malaria", "boards")
 NOISE, VALIDATED = "f1", "f1_validated"
 MEASURES = {NOISE: "at 1e-6", VALIDATED: "validated"}
-GONE = 0.2  # below this rank correlation a map shows nothing of what it was
+GONE = 0.2  # below this rank correlation nothing is left of a map
 STEADY = 0.05
 
 Scores = dict[str, dict[str, dict[str, float]]]  # method, measure, image
@@ -43,7 +43,7 @@ Scores = dict[str, dict[str, dict[str, float]]]  # method, measure, image
 
 @dataclass(frozen=True)
 class Claim:
-    """Hold a claim, what became of it, and by what."""
+    """A claim, the verdict, and the evidence for it."""
 
     text: str
     verdict: str
@@ -52,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Hold the results of one set, or of one part of it."""
+    """The results of one set, or of one group of its images."""
 
     name: str
     scores: Scores
@@ -251,7 +251,7 @@ def _seconds(part: Group, method: str) -> float:
 
 
 def _remaining(curve: dict[str, list[float]]) -> float:
-    """Return the mean height of a curve between what is left at the end and the whole image."""
+    """Return the mean height of a curve, from 0 at its end to 1 at the whole image."""
     scores = np.array(curve["mean"])
     share = (scores[1:] - scores[-1]) / (scores[0] - scores[-1])
     return float(np.clip(share, 0, 1).mean())

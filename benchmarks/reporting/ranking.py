@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MEASURE = "average_precision"  # needs no threshold, so that a few validation images do not decide
-CLOSE = 0.05  # what differs by less on many images may change places on a few
+CLOSE = 0.05  # methods that differ by less on many images may swap places on a few
 
 
 def levels(summary: Mapping[str, Any]) -> dict[str, float]:

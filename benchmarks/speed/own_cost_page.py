@@ -72,8 +72,8 @@ def summarise(measurements: Sequence[Row]) -> list[Row]:
 
 
 def _summary(name: tuple[str, str], runs: list[Row]) -> Row:
-    case, what = name
-    row: Row = {"case": case, "name": what, "runs": len(runs)}
+    case, method = name
+    row: Row = {"case": case, "name": method, "runs": len(runs)}
     failed = [run["failed"] for run in runs if "failed" in run]
     if failed:
         return row | {"failed": failed[0]}

@@ -29,8 +29,9 @@ class OtherProcesses:
         """Return the share of all CPUs, from 0 to 1."""
         wall, busy, own = self._now()
         theirs = (busy - self._busy) - (own - self._own)
-        # Ticks are coarse, so on an idle machine the difference can fall below zero.
-        return max(theirs, 0.0) / ((wall - self._wall) * (os.cpu_count() or 1))
+        share = theirs / ((wall - self._wall) * (os.cpu_count() or 1))
+        # Ticks are coarse, so in a short run the difference can leave the range.
+        return min(max(share, 0.0), 1.0)
 
     @staticmethod
     def _now() -> tuple[float, float, float]:

@@ -45,7 +45,7 @@ ENOUGH = 0.98  # accuracy on validation that the threshold must keep
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what determines the weights."""
+    """All that determines the weights."""
 
     seed: int = 0
     factor: int = 2
@@ -94,7 +94,7 @@ def train(settings: Settings, training: Pairs, validation: Pairs) -> tuple[Local
         return loss_of(model, held_out).item()
 
     schedule = Schedule(settings.epochs, settings.patience)
-    # When to stop decides nothing of what happens before, so a longer run continues a shorter one.
+    # The epoch of the end changes nothing before it, so a longer run continues a shorter one.
     lasting = {"epochs", "patience"}
     decisive = {name: value for name, value in asdict(settings).items() if name not in lasting}
     key = {"name": "boards", "labels": LABELS} | decisive
@@ -126,7 +126,7 @@ def _step(
 def threshold(logits: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
     """Return the threshold nearest to zero, of those accurate enough, or else most accurate.
 
-    Zero is what the windows were trained for. Further up, some more boards would be right, but
+    The windows were trained for zero. A higher threshold would be right on some more boards, but on
     fewer parts of boards that show a single defect, and explanations are made of these.
     """
     ordered = np.sort(logits)

@@ -2,7 +2,7 @@
 
 It sees scenes drawn from the training images, and learns at each place of a scene: see smears.py.
 
-The test images serve to report what came out, not to choose the epoch or the calibration. But the
+The test images serve to report the outcome, not to choose the epoch or the calibration. But the
 test figures of one earlier run were seen before `sharpness` and `smears.ODDS` got their values.
 """
 
@@ -40,7 +40,7 @@ FIGURES = RESULTS / "train_malaria.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what determines the weights."""
+    """All that determines the weights."""
 
     seed: int = 0
     factor: int = 4

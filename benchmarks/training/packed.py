@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Packed:
     """Hold the images of a split as bytes on disk, each at hand at any time, and their labels.
 
-    `labels` is (images, concepts). Sizes may differ between images. Bytes round what was averaged
-    by at most half a grey level.
+    `labels` is (images, concepts). Sizes may differ between images. Bytes round averaged
+    pixels by at most half a grey level.
     """
 
     pixels: NDArray[np.uint8]

@@ -38,7 +38,7 @@ PLACEMENTS = 500
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what determines the weights; Adam, its rate and the epochs are the paper's."""
+    """All that determines the weights; Adam, its rate and the epochs are the paper's."""
 
     seed: int = 0
     epochs: int = 50
@@ -52,7 +52,7 @@ class Settings:
 def train(settings: Settings, training: Dataset, validation: Dataset) -> dict[str, Any]:
     """Train until the validation loss stops improving; return the final checkpoint.
 
-    Each epoch reseeds from its own number, so that a resumed run draws what it would have drawn.
+    Each epoch reseeds from its own number, so a resumed run draws the same numbers.
     """
     key = {**asdict(settings), "training_sha256": digest(training)}
     state = _resume(key) or _start(settings, key)

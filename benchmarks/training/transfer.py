@@ -126,7 +126,7 @@ def _start(settings: Settings, concepts: int, imagenet: Path | None) -> ResNet18
     torch.manual_seed(settings.seed)
     model = resnet18(concepts if settings.multi_label else 2)
     if imagenet is None:
-        print("no --imagenet: starting from random weights, which is not what the paper did")
+        print("no --imagenet: starting from random weights, unlike the paper")
     else:
         load_imagenet(model, imagenet)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
