@@ -249,7 +249,7 @@ def test_scores_of_the_real_images_are_those_on_record():
         examples = [next(given), next(given)]
     except folders.MissingDataError as missing:
         pytest.skip(str(missing))
-    record = json.loads(training.FIGURES.read_text())["test"]["scores"]
+    record = json.loads(training.RECORD.read_text())["test"]["scores"]
     found = scores(training.load(), [example.image for example in examples])
     for example, logits in zip(examples, found, strict=True):
         assert [record[example.name][c] for c in malaria.CONCEPTS] == pytest.approx(

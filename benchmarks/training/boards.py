@@ -6,7 +6,6 @@ training: windows are labelled by comparing each image with its template, see wi
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.models.local import STRIDE, Local, fused, pooled
+from benchmarks.training.command import chosen_settings, write_record
 from benchmarks.training.judge_boards import evaluate, games, pair_scores
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.windows import (
@@ -165,13 +165,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the network of the circuit boards.")
-    for name, default in asdict(Settings()).items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
-    results = run(Settings(**vars(parser.parse_args())))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "train_boards.json").write_text(json.dumps(results, indent=2) + "\n")
+    results = run(chosen_settings(Settings(), "Train the network of the circuit boards."))
+    write_record(RESULTS / "train_boards.json", results)
     shown = ("validation", "test")
     print({name: {k: v for k, v in results[name].items() if k != "logits"} for name in shown})
     print(json.dumps(results["games_on_validation"], indent=2))

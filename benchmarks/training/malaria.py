@@ -8,7 +8,6 @@ test figures of one earlier run were seen before `sharpness` and `smears.ODDS` g
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -23,6 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.datasets.malaria import CONCEPTS, Malaria
 from benchmarks.models.compact import STRIDE, Compact, folded
+from benchmarks.training.command import chosen_settings, write_record
 from benchmarks.training.judge_smears import on_cells, on_smears, scores
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.smears import draw, material, mean_image, smears
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from benchmarks.training.smears import Alarms, Material
 
 BUNDLE = WEIGHTS / "malaria.safetensors"
-FIGURES = RESULTS / "train_malaria.json"
+RECORD = RESULTS / "train_malaria.json"
 
 
 @dataclass(frozen=True)
@@ -227,13 +227,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the network of the malaria images.")
-    for name, default in asdict(Settings()).items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
-    results = run(Settings(**vars(parser.parse_args())))
-    FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES.write_text(json.dumps(results, indent=2) + "\n")
+    results = run(chosen_settings(Settings(), "Train the network of the malaria images."))
+    write_record(RECORD, results)
     print(json.dumps(results, indent=2))
 
 

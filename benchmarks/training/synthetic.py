@@ -6,7 +6,6 @@ continues from its last epoch, with the same outcome as an uninterrupted one.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import time
@@ -20,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.core.folders import CACHE, RESULTS, ROOT
 from benchmarks.datasets import synthetic
+from benchmarks.training.command import chosen_settings, write_record
 from hshap.demo.model import ConvNet
 
 if TYPE_CHECKING:
@@ -278,13 +278,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the ConvNet of the synthetic images.")
-    for name, default in asdict(Settings()).items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
-    results = run(Settings(**vars(parser.parse_args())))
-    RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(results, indent=2) + "\n")
+    results = run(chosen_settings(Settings(), "Train the ConvNet of the synthetic images."))
+    write_record(RECORD, results)
     print(json.dumps(results, indent=2))
 
 

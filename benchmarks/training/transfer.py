@@ -23,6 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks.core import folders
 from benchmarks.models.resnet import ResNet18, load_imagenet, resnet18
+from benchmarks.training.command import write_record
 from benchmarks.training.judge import judge
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.packed import packed
@@ -271,10 +272,9 @@ def main(words: Sequence[str] | None = None) -> None:
         figures = run(dataset_named(name, factor), settings, imagenet)
     except folders.MissingDataError as error:
         raise SystemExit(str(error)) from None
-    text = json.dumps(figures, indent=2)
     path = folders.RESULTS / f"train_{_name(name, settings).replace('-', '_')}.json"
-    path.write_text(text + "\n")
-    print(text)
+    write_record(path, figures)
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
