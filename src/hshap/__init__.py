@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from hshap import export, metrics, plot
+from hshap import export, metrics, plot, testing
 from hshap._util.renamed import RenamedModule, warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
@@ -20,6 +20,7 @@ from hshap.errors import (
 )
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
+from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.tokens import Tokens
@@ -53,6 +54,7 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
+    "Canvas",
     "Conditional",
     "Constant",
     "DepthFirst",
@@ -78,6 +80,7 @@ __all__ = [
     "References",
     "Region",
     "Rolled",
+    "Row",
     "Search",
     "SearchResult",
     "Session",
@@ -96,6 +99,7 @@ __all__ = [
     "metrics",
     "plot",
     "shapley",
+    "testing",
     "theory",
 ]
 
