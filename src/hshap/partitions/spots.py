@@ -129,8 +129,10 @@ def _apart(places: Ints, heights: NDArray[np.float64], shape: tuple[int, ...], r
             continue
         kept.append(place)
         if len(kept) > MOST:
-            message = f"image differs from the baseline in more than {MOST} places; "
+            message = (
+                f"image differs from the baseline in more than {MOST} places; "
                 "pass a larger cell_size"
+            )
             raise ArgumentError(message)
         taken[tuple(slice(max(i - reach, 0), i + reach + 1) for i in place.tolist())] = True
     return np.array(kept, dtype=np.intp).reshape(-1, len(shape))
