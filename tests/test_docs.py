@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+import hshap
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -35,6 +39,63 @@ def test_the_examples_of_a_page_run(page):
     failures, tried = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=FLAGS)
     assert tried > 5
     assert not failures
+
+
+RECIPE = re.compile(r"`([^`\n]+)`")
+MEANT = {
+    "hshap": hshap,
+    "explainer": hshap.Explainer,
+    "explanation": hshap.Explanation,
+    "spin": hshap.Spin,
+}
+
+
+def wrong_names(line):
+    """Yield the names and options in a line of code that hshap does not have."""
+    for node in ast.walk(ast.parse(line)):
+        if isinstance(node, ast.Attribute):
+            owner = _meant(node.value)
+            if owner is not None and not hasattr(owner, node.attr):
+                yield f"{ast.unparse(node)}: there is no {node.attr}"
+        if isinstance(node, ast.Call):
+            called = _meant(node.func)
+            known = set() if called is None else set(inspect.signature(called).parameters)
+            yield from (
+                f"{ast.unparse(node.func)} has no option {option.arg}"
+                for option in node.keywords
+                if called is not None and option.arg not in known
+            )
+
+
+def _meant(node):
+    """Return the object that a dotted name stands for; None if it is not one of ours."""
+    if isinstance(node, ast.Name):
+        return MEANT.get(node.id)
+    owner = _meant(node.value) if isinstance(node, ast.Attribute) else None
+    found = None if owner is None else getattr(owner, node.attr, None)
+    # `explanation.plot` is an object, whose class its getter names.
+    return hshap.explanation.plotting.Plotting if isinstance(found, property) else found
+
+
+def test_the_lines_of_the_cheat_sheet_use_names_and_options_that_exist():
+    cheats = RECIPE.findall((DOCS / "how-to" / "recipes.md").read_text(encoding="utf-8"))
+    lines = [line for line in cheats if re.search(r"\b(hshap|expla\w+|spin)\.", line)]
+    assert len(lines) > 30
+    assert not [wrong for line in lines for wrong in wrong_names(line)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hshap.Dyadics(8)",
+        "partition=hshap.Dyadic(size=8)",
+        "explanation.heat()",
+        "explanation.plot.leaves()",
+        "hshap.export.coco(explanations={}, name=1)",
+    ],
+)
+def test_a_wrong_line_of_the_cheat_sheet_is_seen(line):
+    assert list(wrong_names(line))
 
 
 def prose(text):
@@ -118,8 +179,17 @@ def site(tmp_path_factory):
 
 def test_the_site_builds_without_a_warning(site):
     assert (site / "index.html").exists()
-    for page in ("tutorial", "theory", "when-not-to-use", "how-to/onnx", "reference/metrics"):
+    for page in ("tutorial", "how-it-works", "when-not-to-use", "how-to/onnx", "reference/metrics"):
         assert (site / f"{page}.html").stat().st_size > 5000
+
+
+def test_words_lead_to_the_glossary(site):
+    glossary = (site / "glossary.html").read_text(encoding="utf-8")
+    asked = re.findall(
+        r'href="glossary\.html#(term-[\w-]+)"', (site / "how-it-works.html").read_text("utf-8")
+    )
+    assert len(asked) > 10
+    assert all(f'id="{term}"' in glossary for term in asked)
 
 
 def test_the_examples_of_the_site_have_run(site):
