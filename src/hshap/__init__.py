@@ -20,6 +20,7 @@ from hshap.errors import (
 )
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
+from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.tokens import Tokens
@@ -55,6 +56,7 @@ __all__ = [
     "BreadthFirst",
     "Conditional",
     "Constant",
+    "CostPolicy",
     "DepthFirst",
     "Dyadic",
     "Evaluator",
