@@ -108,7 +108,7 @@ class CostLedger:
             self._per_input[shape] = min(each, self._per_input.get(shape, each))
 
     def add_patches(self, shape: Shape, size: Grid, full_seconds: float, seconds: float) -> None:
-        """Note the seconds of rectangles, and those that full passes would have taken instead."""
+        """Note the seconds of rectangles, and the seconds of the full passes that they replaced."""
         self._full += full_seconds
         self._overhead += seconds - full_seconds
         # Not the first time, which includes one-time work such as memory allocation.

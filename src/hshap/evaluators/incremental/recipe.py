@@ -65,9 +65,15 @@ class Incremental:
 
     def open_session(self) -> IncrementalSession:
         """Start a run."""
-        from hshap.evaluators.incremental.session import IncrementalSession  # noqa: PLC0415, torch is optional
+        # torch is optional, so both are imported here.
+        from hshap.evaluators.incremental.activation_cache import ActivationCache  # noqa: PLC0415
+        from hshap.evaluators.incremental.session import IncrementalSession  # noqa: PLC0415
 
-        return IncrementalSession(self, self.model, self._batched().open_session())
+        cache = ActivationCache(self.max_memory, channels_last=self.channels_last)
+        batched = self._batched().open_session()
+        return IncrementalSession(
+            self.model, batched, cache, self.cost_policy, batch_size=self.batch_size
+        )
 
     def report(self, shape: Sequence[int]) -> str:
         """Return a table: how each layer runs on images of a shape, and the share of its work left.

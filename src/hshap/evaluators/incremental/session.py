@@ -14,7 +14,7 @@ import torch
 
 from hshap._util.cache import ByIdentity
 from hshap.errors import ModelFailedError
-from hshap.evaluators.incremental.activation_cache import ActivationCache, UnfitError
+from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
 from hshap.evaluators.incremental.patches import Patch, empty
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat, Shape, Tensor
     from hshap.evaluators.batched import BatchedSession
     from hshap.evaluators.canvas import Row
-    from hshap.evaluators.incremental.activation_cache import Anchor
-    from hshap.evaluators.incremental.recipe import Incremental
+    from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
+    from hshap.evaluators.incremental.cost_policy import CostPolicy
 
     GroupKey: TypeAlias = tuple[ByIdentity, Grid] | None
 
@@ -69,12 +69,18 @@ class IncrementalSession:
     """
 
     def __init__(
-        self, settings: Incremental, model: torch.nn.Module, batched: BatchedSession
+        self,
+        model: torch.nn.Module,
+        batched: BatchedSession,
+        cache: ActivationCache,
+        policy: CostPolicy,
+        *,
+        batch_size: int | None = None,
     ) -> None:
-        self._model, self._batched, self._batch_size = model, batched, settings.batch_size
+        self._model, self._batched, self._batch_size = model, batched, batch_size
         self._network: Network | None = None
-        self._cache = ActivationCache(settings.max_memory, channels_last=settings.channels_last)
-        self._ledger = CostLedger(settings.cost_policy, modules=sum(1 for _ in model.modules()))
+        self._cache = cache
+        self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._is_compared = False
         self._epsilon = precision(model)
         self.reason = ""
