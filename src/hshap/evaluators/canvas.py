@@ -10,6 +10,7 @@ from hshap._util.cache import BoundedCache
 from hshap._util.checks import shown
 from hshap.baselines.protocol import IgnoresImage, Still
 from hshap.errors import ArgumentError
+from hshap.partitions.regions import copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,8 @@ MOST_SHARED = 8
 class StandIns:
     """The stand-ins that a baseline gives for an image, where the model takes its inputs.
 
-    Stand-ins that do not change are returned as the very same array every time, so that whoever
-    paints on one can tell.
+    Stand-ins that do not depend on the shown regions are the same array object every time. An
+    input painted over that object needs only its changed regions repainted.
     """
 
     def __init__(self, fill: Fill, shape: Shape, put: Put) -> None:
@@ -61,7 +62,7 @@ class StandIns:
         if shape[1:] != self._shape or not shape[0] or shape[0] != (self.draws or shape[0]):
             message = (
                 f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; it must "
-                f"give {(self.draws or 'draws', *self._shape)}, whatever is kept"
+                f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
         return tuple(self._put(drawn))
@@ -90,7 +91,15 @@ class Backdrop:
 class Canvas:
     """One image of a run and its stand-ins.
 
-    `position` is the image's number in the run, for messages.
+    `image` and `stand_ins` are in the memory of the session; `stand_ins(kept, draw)` is one
+    stand-in for the pixels outside of `kept`. `position` is the image's number in the run.
+
+    >>> import hshap
+    >>> image = np.ones((3, 4, 4))
+    >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
+    >>> root = hshap.Dyadic(min_size=2)(image)
+    >>> Canvas(image, stand_ins, root, put=np.asarray, position=0).grid
+    (4, 4)
     """
 
     def __init__(
@@ -125,8 +134,25 @@ class Canvas:
 
 
 class Row(NamedTuple):
-    """One input for the model: a coalition shown on a canvas, over one draw of the baseline."""
+    """One input for the model: a coalition shown on a canvas, over one draw of the baseline.
+
+    >>> import hshap
+    >>> image, region = np.ones((1, 2, 2)), hshap.Box((0, 0), (1, 2))
+    >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
+    >>> canvas = Canvas(image, stand_ins, region, put=np.asarray, position=0)
+    >>> Row(canvas, kept=(region,), draw=0).painted()
+    array([[[1., 1.],
+            [0., 0.]]])
+    """
 
     canvas: Canvas
     kept: Coalition
     draw: int
+
+    def painted(self) -> Tensor:
+        """Return the input as a new array or tensor: the image where it is shown."""
+        stand_in = self.canvas.stand_ins(self.kept, self.draw)
+        out = stand_in.copy() if isinstance(stand_in, np.ndarray) else stand_in.clone()
+        for region in self.kept:
+            copy(region, self.canvas.image, out)
+        return out
