@@ -25,6 +25,10 @@ from hshap import (
 )
 
 
+CHECK = 1
+"""Every run scores one input a second time, alone: do scores depend on the batch?"""
+
+
 def two_classes(batch):
     """Score row by row, so that the batch around a row cannot matter to the last bit."""
     rows = [(np.tanh(row[0]).max(), float(np.sort(row, axis=None)[-5:].sum())) for row in batch]
@@ -116,7 +120,8 @@ def test_cycle_spinning_scores_nothing_twice():
     explainer = Explainer(model, baseline=Constant(-1.0), partition=Dyadic(1))
     image = marked((8, 8), [9, 30]) + 0.01 * np.arange(64, dtype=np.float32).reshape(1, 8, 8) / 64
     spun = cycle_spin(explainer, image, target=0, shifts=[0, 8, (0, 16), 4, (4, -4), 3])
-    assert spun.evaluations == len(seen) == len(set(seen))
+    assert spun.evaluations + CHECK == len(seen)
+    assert spun.evaluations == len(set(seen))
     assert spun.evaluations < sum(member.evaluations for member in spun.members)
 
 
@@ -136,7 +141,7 @@ def test_cycle_spinning_counts_draws_of_any_kind_of_region():
         references = References(np.zeros((3, 1, 8, 8), np.float32))
         explainer = Explainer(model, baseline=references, partition=partition)
         spun = cycle_spin(explainer, marked((8, 8), [9]), target=0, shifts=[0, 3])
-        assert spun.evaluations == sum(seen)
+        assert spun.evaluations + CHECK == sum(seen)
 
 
 def test_classes_of_one_image_share_evaluations():
@@ -150,12 +155,12 @@ def test_classes_of_one_image_share_evaluations():
     image = marked((8, 8), [9, 30])
     one = explainer.explain(image, target=0)
     spent = sum(calls)
-    assert spent == one.evaluations
+    assert spent == one.evaluations + CHECK
     calls.clear()
     both = explainer.explain(image, target=[0, 1])
     assert sum(calls) == spent
     assert [found.target for found in both] == [0, 1]
-    assert [found.evaluations for found in both] == [spent, spent]
+    assert [found.evaluations + CHECK for found in both] == [spent, spent]
 
 
 def test_results_come_in_the_order_of_targets(images):
@@ -173,7 +178,7 @@ def test_no_coalition_is_scored_twice_and_inputs_are_right():
 
     image = marked((8, 8), [0, 27, 63]) + np.float32(0.01)
     found = Explainer(model, baseline=Constant(-1.0), partition=Dyadic(1)).explain(image, target=0)
-    assert len({row.tobytes() for row in seen}) == len(seen) == found.evaluations
+    assert len({row.tobytes() for row in seen}) == found.evaluations == len(seen) - CHECK
     for row in seen:
         assert ((row == image) | (row == -1.0)).all()
 
@@ -190,9 +195,9 @@ def test_every_batch_is_full_while_work_waits(images):
         Batched(model, batch_size=16), baseline=Constant(0.0), partition=Bisection(1)
     )
     total = sum(found.evaluations for found in explainer.explain_many(pairs))
-    assert total == sum(sizes)
+    assert total + CHECK == sum(sizes)
     # Only when the last images run out may batches be short: each has 8 levels left at most.
-    assert sum(size < 16 for size in sizes) <= 9
+    assert sum(size < 16 for size in sizes) <= 9 + CHECK
 
 
 def test_results_are_yielded_as_they_finish_and_pairs_read_as_needed():

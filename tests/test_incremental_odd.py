@@ -337,6 +337,12 @@ class TestMemory:
         assert image.clone() not in cache
 
     def test_activations_that_went_are_freed(self):
+        def anchors():
+            return [one for one in gc.get_objects() if type(one) is Anchor]
+
+        gc.collect()  # other tests made some too
+        earlier = {id(one) for one in anchors()}
+
         class Watching:
             """Looks after every batch which anchors are still in memory."""
 
@@ -352,7 +358,7 @@ class TestMemory:
 
                     def score(self, rows):
                         scores = session.score(rows)
-                        alive = [one for one in gc.get_objects() if type(one) is Anchor]
+                        alive = [one for one in anchors() if id(one) not in earlier]
                         watching.seen |= set(map(weakref.ref, alive))
                         watching.most = max(watching.most, sum(one.bytes for one in alive))
                         return scores

@@ -100,8 +100,7 @@ def test_a_failing_model_is_named_with_its_inputs(part):
             raise KeyError(message)
 
     model = torch.nn.Module()
-    for name in ("embed", "blocks", "head"):
-        setattr(model, name, torch.nn.Flatten(2))
+    model.embed, model.blocks, model.head = MODEL.embed, torch.nn.Identity(), torch.nn.Flatten()
     setattr(model, part, Fails())
     explainer = Explainer(Tokens(model.eval(), PATCH), Constant(0.0), Bisection(8))
     with pytest.raises(ModelFailedError, match=r"of the run: KeyError: 'mine'") as caught:

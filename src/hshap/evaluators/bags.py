@@ -17,7 +17,11 @@ from hshap._util.arrays import to_numpy
 from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError
+from hshap.evaluators.batch_mates import BatchMates
+from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
+from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.runners import HIDDEN_PRECISION
 from hshap.partitions.regions import mask
 
 if TYPE_CHECKING:
@@ -86,15 +90,30 @@ class BagSession:
     def __init__(self, bags: Bags, *, max_slides: int = MOST_SLIDES) -> None:
         self._bags = bags
         self._slides = BoundedCache[_Slide](max_slides)
+        self._limits = BatchLimits()
+        self._mates = BatchMates(HIDDEN_PRECISION)
+        self._scored = 0
+
+    @property
+    def provenance(self) -> Provenance:
+        """How the scores were made so far."""
+        return Provenance(full=self._scored, batches=self._mates.outcome)
 
     def put(self, array: Array) -> Tensor:
         return array
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
-        del shape, itemsize
-        return LARGEST_BATCH
+        del itemsize
+        if self._mates.run_alone:
+            return 1
+        return min(LARGEST_BATCH, self._limits.get(shape) or LARGEST_BATCH)
 
     def score(self, rows: Sequence[Row]) -> Heat:
+        scores = self._limits.scores(rows, lambda batch: self._mates.scores(batch, self._run))
+        self._scored += len(rows)
+        return scores
+
+    def _run(self, rows: Sequence[Row]) -> Heat:
         bags = np.stack([self._bag(row) for row in rows])
         with naming_inputs(rows):
             return as_scores(self._bags.head(bags), len(rows))
@@ -124,15 +143,17 @@ class BagSession:
 
     def _embedded(self, features: Array) -> _Slide:
         grid = features.shape[1:]
-        made = to_numpy("embed's answer", self._bags.embed(features.reshape(len(features), -1).T))
+        # A copy: the function may write to its input, which is the caller's image.
+        tiles = features.reshape(len(features), -1).T.copy()
+        made = to_numpy("embed's answer", self._bags.embed(tiles))
         if made.ndim != 2 or len(made) != prod(grid):
             message = (
                 f"embed returned shape {made.shape} for {prod(grid)} tiles; "
                 f"it must return ({prod(grid)}, width)"
             )
             raise ArgumentError(message)
-        tiles = made.astype(np.float64).reshape(*grid, -1)
-        return _Slide(tiles, np.add if self._bags.pool == "sum" else np.maximum)
+        contributions = made.astype(np.float64).reshape(*grid, -1)
+        return _Slide(contributions, np.add if self._bags.pool == "sum" else np.maximum)
 
 
 class _Slide:

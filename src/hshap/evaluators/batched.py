@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
-from hshap.errors import ModelFailedError
-from hshap.evaluators.outputs import free_memory, naming_inputs, out_of_memory
+from hshap.evaluators.batch_mates import BatchMates
+from hshap.evaluators.memory import BatchLimits
+from hshap.evaluators.outputs import naming_inputs
+from hshap.evaluators.painting import Inputs
+from hshap.evaluators.protocol import Provenance
 from hshap.evaluators.runners import Runner, runner
-from hshap.partitions.regions import copy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Array, Heat, Model, Shape, Tensor
     from hshap.evaluators.canvas import Row
-    from hshap.partitions.protocol import Coalition
 
 LARGEST_BATCH = 32
 """Default batch; larger ones take longer per image on CPUs, whose caches the activations leave."""
@@ -35,8 +35,10 @@ class Batched:
     `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
     or any callable from a read-only NumPy batch `(n, *image.shape)` to scores `(n,)` or
     `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
-    out, the batch is halved and the run continues. `autocast` ("bfloat16", "float16") and
-    `channels_last` are for torch. An exception of the model becomes a `ModelFailedError`.
+    out, the batch is halved and the run continues. One input of the first batch is scored again,
+    alone: if its scores depend on the other inputs, every input runs alone, and a warning says so.
+    `autocast` ("bfloat16", "float16") and `channels_last` are for torch. An exception of the model
+    becomes a `ModelFailedError`.
 
     >>> Batched(lambda batch: batch.mean(axis=(1, 2, 3)), batch_size=8).batch_size
     8
@@ -68,8 +70,20 @@ class BatchedSession:
     def __init__(self, run: Runner, batch_size: int | None) -> None:
         self._runner = run
         self._batch_size = batch_size
-        self._limits: dict[Shape, int] = {}  # the batch that memory allows, where it ran out
+        self._limits = BatchLimits()
+        self._mates = BatchMates(run.precision, run.batch_dependence, warn=batch_size != 1)
         self._inputs: Inputs | None = None
+        self._scored = 0
+
+    @property
+    def provenance(self) -> Provenance:
+        """How the scores were made so far."""
+        return Provenance(full=self._scored, batches=self._mates.outcome)
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether every input runs alone, since scores depend on the batch."""
+        return self._mates.run_alone
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)
@@ -81,30 +95,19 @@ class BatchedSession:
         return inputs.array[0]
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
+        if self.runs_alone:
+            return 1
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
         limits = (wanted, self._limits.get(shape), self._runner.largest_batch)
         return min(limit for limit in limits if limit is not None)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        parts: list[Heat] = []
-        done, shape = 0, rows[0].canvas.shape
-        while done < len(rows):
-            batch = rows[done : done + self._limits.get(shape, len(rows))]
-            try:
-                parts.append(self._run(batch))
-            except Exception as error:
-                cause = error.__cause__ if isinstance(error, ModelFailedError) else error
-                if not out_of_memory(cause) or len(batch) == 1:
-                    raise
-            else:
-                done += len(batch)
-                continue
-            # Outside the except clause: the traceback no longer holds the batch that was too big.
-            self._limits[shape] = len(batch) // 2
-            self._inputs = None
-            free_memory()
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        scores = self._limits.scores(
+            rows, lambda batch: self._mates.scores(batch, self._run), self._drop_inputs
+        )
+        self._scored += len(rows)
+        return scores
 
     def _run(self, rows: Sequence[Row]) -> Heat:
         with naming_inputs(rows):
@@ -112,11 +115,17 @@ class BatchedSession:
         # A baseline may fail here; the model is not to blame for that.
         for place, row in enumerate(rows):
             inputs.paint(place, row)
+        sample = inputs.sample(len(rows))
+        started = time.perf_counter()
         with naming_inputs(rows):
             scores, untouched = self._runner.run(inputs.array, len(rows))
-        if not untouched:
+        seconds = time.perf_counter() - started
+        if not (untouched and sample.is_unchanged and inputs.pays(seconds / len(rows))):
             inputs.forget()
         return scores
+
+    def _drop_inputs(self) -> None:
+        self._inputs = None
 
     def _inputs_for(self, rows: Sequence[Row]) -> Inputs:
         """Return inputs that rows can be painted on: the last ones, if they fit."""
@@ -131,32 +140,3 @@ class BatchedSession:
             made = self._runner.inputs(count, shape, image.dtype)
             self._inputs = Inputs(made, shape, image.dtype, count)
         return self._inputs
-
-
-class Inputs:
-    """A batch of inputs. Each remembers its painted regions, so that only those are undone."""
-
-    def __init__(self, array: Tensor, shape: Shape, dtype: object, count: int) -> None:
-        self.array, self._shape, self._dtype = array, shape, dtype
-        self._under: list[Tensor | None] = [None] * count
-        self._over: list[Coalition] = [()] * count
-
-    def fit(self, shape: Shape, dtype: object, count: int) -> bool:
-        """Tell whether rows of a shape and type can be painted here."""
-        return (shape, dtype) == (self._shape, self._dtype) and count <= len(self._under)
-
-    def paint(self, place: int, row: Row) -> None:
-        """Paint one row over the last one at a place of the batch."""
-        target, under = self.array[place], row.canvas.stand_ins(row.kept, row.draw)
-        if self._under[place] is under:
-            for region in self._over[place]:
-                copy(region, under, target)
-        else:
-            target[...] = under
-        for region in row.kept:
-            copy(region, row.canvas.image, target)
-        self._under[place], self._over[place] = under, row.kept
-
-    def forget(self) -> None:
-        """Paint every input in full the next time: the model has written to some."""
-        self._under = [None] * len(self._under)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,21 +70,3 @@ def naming_inputs(rows: Sequence[Row]) -> Generator[None]:
             f"from image {canvas.position} of the run: {type(error).__name__}: {error}"
         )
         raise ModelFailedError(message) from error
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Tell whether an exception reports missing memory, whichever library raised it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return True
-    # torch on the CPU and onnxruntime have no exception class for it.
-    phrases = ("out of memory", "can't allocate memory", "failed to allocate", "bad allocation")
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
-
-
-def free_memory() -> None:
-    """Return the memory that torch keeps in reserve on a GPU."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -7,6 +7,7 @@ tokens. That is cheaper, and the model never sees a painted image. The baseline 
 from __future__ import annotations
 
 from collections import defaultdict
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,11 @@ from hshap._util import checks
 from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
-from hshap.evaluators.batched import Batched
+from hshap.evaluators.batch_mates import BatchMates
+from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
+from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.runners import TorchRunner, runner
 from hshap.partitions.regions import mask
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hshap._util.types import Array, Heat, Ints, Model, Shape, Tensor
+    from hshap._util.types import Array, Grid, Heat, Ints, Model, Shape, Tensor
     from hshap.evaluators.canvas import Row
 
 LARGEST_BATCH = 64
@@ -40,11 +44,12 @@ class Tokens:
     """Score a transformer with the tokens of hidden patches left out.
 
     `model` is a torch module in eval mode that has `embed(images)`, which returns tokens `(n,
-    prefix + patches, width)` with their positions, patches row by row; `blocks`, a module or
-    several; and `head(tokens)`, which returns scores `(n, classes)`. `patch` is a token's side in
-    pixels, one number or one for each axis; `prefix` counts the tokens that belong to no patch,
-    which are always shown. A patch is shown if at least half of its pixels are: choose a partition
-    whose leaves are no smaller. An exception of the model becomes a `ModelFailedError`.
+    prefix + patches + suffix, width)` with their positions, patches row by row; `blocks`, a module
+    or several; and `head(tokens)`, which returns scores `(n, classes)`. `patch` is a token's side
+    in pixels, one number or one for each axis. `prefix` counts the tokens before the patches and
+    `suffix` those after them, such as class and register tokens; they are always shown. Any other
+    number of tokens is refused. A patch is shown if at least half of its pixels are: choose a
+    partition whose leaves are no smaller. An exception of the model becomes a `ModelFailedError`.
 
     >>> import torch
     >>> import hshap
@@ -70,6 +75,7 @@ class Tokens:
     model: Model
     patch: int | Sequence[int]
     prefix: int = 1
+    suffix: int = 0
 
     def __post_init__(self) -> None:
         require("torch", extra="torch", needed_by="Tokens")
@@ -80,13 +86,25 @@ class Tokens:
                 "module with embed, blocks and head, or use Batched"
             )
             raise ArgumentError(message)
-        Batched(self.model)  # refuses objects that are no module, and training mode
+        _runner(self.model)
         settle(self, patch=checks.sides("patch", self.patch))
-        settle(self, prefix=checks.integer("prefix", self.prefix, minimum=1))
+        suffix = checks.integer("suffix", self.suffix, minimum=0)
+        # With all patches hidden, at least one token is left.
+        prefix = checks.integer("prefix", self.prefix, minimum=0 if suffix else 1)
+        settle(self, prefix=prefix, suffix=suffix)
 
     def open_session(self) -> TokenSession:
         """Start a run."""
         return TokenSession(self)
+
+
+def _runner(model: Model) -> TorchRunner:
+    """Return the runner of a module; refuse other objects, and training mode."""
+    made = runner(model, autocast=None, channels_last=False)
+    if not isinstance(made, TorchRunner):
+        message = f"model is {checks.shown(model)}, which is no torch module; pass one"
+        raise ArgumentError(message)
+    return made
 
 
 class TokenSession:
@@ -94,34 +112,46 @@ class TokenSession:
 
     def __init__(self, tokens: Tokens, *, max_images: int = MOST_IMAGES) -> None:
         self._torch = require("torch", extra="torch", needed_by="Tokens")
-        self._model, self._prefix = tokens.model, tokens.prefix
-        self._patch = checks.sides("patch", tokens.patch)
-        self._batched = Batched(tokens.model).open_session()
+        self._recipe, self._model = tokens, tokens.model
+        self._runner = _runner(tokens.model)
+        self._limits = BatchLimits()
+        self._mates = BatchMates(self._runner.precision, self._runner.batch_dependence)
         self._embedded = BoundedCache["torch.Tensor"](max_images)
+        self._scored = 0
+
+    @property
+    def provenance(self) -> Provenance:
+        """How the scores were made so far."""
+        return Provenance(full=self._scored, batches=self._mates.outcome)
 
     def put(self, array: Array) -> Tensor:
-        return self._batched.put(array)
+        return self._runner.put(array)
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
-        del shape, itemsize
-        return LARGEST_BATCH
+        del itemsize
+        if self._mates.run_alone:
+            return 1
+        return min(LARGEST_BATCH, self._limits.get(shape) or LARGEST_BATCH)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        shown = [self._shown(row) for row in rows]
         by_count: defaultdict[int, list[int]] = defaultdict(list)
-        for number, places in enumerate(shown):
-            by_count[len(places)].append(number)
+        for number, row in enumerate(rows):
+            by_count[len(self._shown(row))].append(number)
         found: dict[int, Heat] = {}
         # Rows with equally many tokens form a batch, which so needs no padding.
         for numbers in by_count.values():
-            group = [rows[n] for n in numbers]
-            with naming_inputs(group), self._torch.inference_mode():
-                tokens = self._torch.stack(
-                    [self._tokens(rows[n].canvas.image)[shown[n]] for n in numbers]
-                )
-                scores = as_scores(self._head(tokens), len(numbers))
+            scores = self._limits.scores(
+                [rows[n] for n in numbers], lambda batch: self._mates.scores(batch, self._run)
+            )
             found.update(zip(numbers, scores, strict=True))
+        self._scored += len(rows)
         return np.stack([found[number] for number in range(len(rows))])
+
+    def _run(self, rows: Sequence[Row]) -> Heat:
+        """Score rows that show equally many tokens."""
+        with naming_inputs(rows), self._torch.inference_mode():
+            shown = [self._tokens(row.canvas.image)[self._shown(row)] for row in rows]
+            return as_scores(self._head(self._torch.stack(shown)), len(rows))
 
     def _head(self, tokens: torch.Tensor) -> torch.Tensor:
         blocks = self._model.blocks
@@ -131,25 +161,60 @@ class TokenSession:
         return self._model.head(tokens)
 
     def _shown(self, row: Row) -> Ints:
-        """Return the positions of the tokens that are shown, the prefix first."""
-        grid = row.canvas.grid
-        sides = checks.per_axis("patch", self._patch, len(grid))
-        if any(n % side for n, side in zip(grid, sides, strict=True)):
-            message = f"patch={self._patch} does not divide the grid {grid}; resize the image"
-            raise ArgumentError(message)
-        split = [part for n, side in zip(grid, sides, strict=True) for part in (n // side, side)]
+        """Return the positions of the tokens that are shown, in order."""
+        grid, prefix, suffix = row.canvas.grid, self._recipe.prefix, self._recipe.suffix
+        counts, sides = self._patches(grid)
+        split = [part for pair in zip(counts, sides, strict=True) for part in pair]
         inside = mask(row.kept, grid).reshape(split)
         share = inside.mean(axis=tuple(range(1, 2 * len(grid), 2)))
-        patches = np.flatnonzero(share >= SHOWN) + self._prefix
-        return np.concatenate([np.arange(self._prefix), patches])
+        last = prefix + share.size
+        patches = np.flatnonzero(share >= SHOWN) + prefix
+        return np.concatenate([np.arange(prefix), patches, np.arange(last, last + suffix)])
+
+    def _patches(self, grid: Grid) -> tuple[Grid, Grid]:
+        """Return the number of patches on each axis, and their sides."""
+        patch = checks.sides("patch", self._recipe.patch)
+        sides = checks.per_axis("patch", patch, len(grid))
+        if any(n % side for n, side in zip(grid, sides, strict=True)):
+            message = f"patch={patch} does not divide the grid {grid}; resize the image"
+            raise ArgumentError(message)
+        return tuple(n // side for n, side in zip(grid, sides, strict=True)), sides
 
     def _tokens(self, image: Tensor) -> torch.Tensor:
-        """Return the tokens of an image `(prefix + patches, width)`."""
+        """Return the tokens of an image `(prefix + patches + suffix, width)`."""
         key = ByIdentity(image)
         tokens = self._embedded.get(key)
         if tokens is None:
+            # Copies: the model may write to its input, or use the memory of its output again.
             is_array = isinstance(image, np.ndarray)
-            batch = self._torch.from_numpy(np.array(image)) if is_array else image
-            tokens = self._model.embed(batch[None])[0]
+            batch = self._torch.from_numpy(np.array(image)) if is_array else image.clone()
+            made = self._model.embed(batch[None])
+            self._check_count(made, image.shape[1:])
+            tokens = made[0].clone()
             self._embedded.put(key, tokens)
         return tokens
+
+    def _check_count(self, made: Tensor, grid: Grid) -> None:
+        """Refuse tokens whose number is not that of the patches and the declared others."""
+        shape = tuple(made.shape) if isinstance(made, self._torch.Tensor) else ()
+        if len(shape) != 3 or shape[0] != 1:
+            message = (
+                f"embed returned {checks.shown(made)} for one image; it must return tokens "
+                "(1, tokens, width)"
+            )
+            raise ArgumentError(message)
+        prefix, suffix, patch = self._recipe.prefix, self._recipe.suffix, self._recipe.patch
+        patches = prod(self._patches(grid)[0])
+        if shape[1] != prefix + patches + suffix:
+            others = shape[1] - patches
+            fix = (
+                f"pass prefix={others} if all others come first, or prefix and suffix that add up "
+                f"to {others}"
+                if others > 0
+                else "pass the side of the model's own patches as patch"
+            )
+            message = (
+                f"prefix={prefix} and suffix={suffix} do not fit: embed returned {shape[1]} tokens "
+                f"for {patches} patches of patch={patch}; {fix}"
+            )
+            raise ArgumentError(message)

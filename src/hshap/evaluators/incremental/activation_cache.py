@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,11 +79,13 @@ class ActivationCache:
         return made
 
     def tensor(self, image: Tensor) -> torch.Tensor:
-        """Return an input as a batch of one, in the memory layout of the run."""
-        with warnings.catch_warnings():
-            # torch warns that the array is read-only; nothing writes to it here.
-            warnings.simplefilter("ignore", UserWarning)
-            tensor = torch.from_numpy(image) if isinstance(image, np.ndarray) else image
+        """Return an input as a batch of one, in the memory layout of the run.
+
+        It is a copy: no later step can reach the caller's image or baseline.
+        """
+        is_array = isinstance(image, np.ndarray)
+        tensor = torch.from_numpy(np.array(image)) if is_array else image
         last = self._channels_last and tensor.ndim == 3
         layout = torch.channels_last if last else torch.contiguous_format
-        return tensor[None].contiguous(memory_format=layout)
+        copied = tensor[None].clone() if tensor is image else tensor[None]
+        return copied.contiguous(memory_format=layout)

@@ -55,7 +55,9 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[
     )
     anchor = cache.tensor(row.canvas.stand_ins(row.kept, row.draw)[crop])
     patch = Patch(cache.tensor(row.canvas.image[crop])[middle], (start,), anchor)
+    # Before the patches run, so that they cannot change the input that they are compared on.
+    painted = patch.full()
     activations, _ = network.activations(anchor)
     with torch.inference_mode():
-        patched, full = network.run(patch, activations), network.module(patch.full())
+        patched, full = network.run(patch, activations), network.module(painted)
     return as_scores(patched, 1)[0], as_scores(full, 1)[0]

@@ -70,7 +70,8 @@ def function_rule(
 ) -> Rule | None:
     """Return the rule of a function or method call; `spatial` says which arguments are patches."""
     if target in ELEMENTWISE:
-        fits = len(args) == 2 and not options and _are_numbers_or_constants(args, spatial)
+        are_known = any(spatial) and _are_numbers_or_constants(args, spatial)
+        fits = len(args) == 2 and not options and are_known
         numbers = any(isinstance(arg, (int, float)) for arg in args)
         return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
@@ -187,7 +188,7 @@ def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) ->
         on_one_rectangle = aligned(patches)
         data = iter(on_one_rectangle)
         first, second = (next(data).data if isinstance(arg, Patch) else arg for arg in args)
-        return Patch(act(first, second), on_one_rectangle[0].starts, anchor)
+        return Patch(act(first, second), on_one_rectangle[0].starts, anchor, is_owned=True)
 
     # Two patches may have different rectangles, whose difference is read from the anchors.
     return Rule(rule, reads_anchors=not alone)
@@ -203,10 +204,12 @@ def _are_numbers_or_constants(args: Sequence[Value], spatial: Sequence[bool]) ->
 
 def _is_uniform(value: torch.Tensor, axes: int) -> bool:
     """Tell whether a constant is the same for all pixels, as `(1, channels, 1, 1)` is."""
-    return value.ndim == 0 or (value.ndim > axes and set(value.shape[-axes:]) == {1})
+    has_own_rows = value.ndim > axes + 2 or (value.ndim == axes + 2 and len(value) > 1)
+    is_flat = value.ndim > axes and set(value.shape[-axes:]) == {1}
+    return value.ndim == 0 or (is_flat and not has_own_rows)
 
 
 def _concatenation(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
     patches = aligned(args)
     data = torch.cat([patch.data for patch in patches], dim=1)
-    return Patch(data, patches[0].starts, anchor)
+    return Patch(data, patches[0].starts, anchor, is_owned=True)

@@ -14,7 +14,13 @@ from torch import nn
 from torch.nn import functional as f
 
 from hshap.evaluators.incremental.graph import Rule, Value
-from hshap.evaluators.incremental.patches import Patch, ReceptiveField, shifted, upsampled
+from hshap.evaluators.incremental.patches import (
+    Patch,
+    ReceptiveField,
+    Sides,
+    shifted,
+    upsampled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +109,20 @@ def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = F
     def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
         # In place, it gets a copy: other steps may read the patch too.
         patch: Patch = args[0]
-        return Patch(act(patch.data.clone() if in_place else patch.data), patch.starts, anchor)
+        made = act(patch.data.clone() if in_place else patch.data)
+        is_owned = made.untyped_storage().data_ptr() != patch.data.untyped_storage().data_ptr()
+        return Patch(made, patch.starts, anchor, is_owned=is_owned)
+
+    return Rule(rule, reads_anchors=False)
+
+
+def relu_of_last_reader() -> Rule:
+    """Return the rule of a ReLU that alone reads its argument: it writes there, if it may."""
+
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+        patch: Patch = args[0]
+        act = torch.relu_ if patch.is_owned else torch.relu
+        return Patch(act(patch.data), patch.starts, anchor, is_owned=True)
 
     return Rule(rule, reads_anchors=False)
 
@@ -111,7 +130,8 @@ def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = F
 def convolution(layer: Layer) -> Rule:
     """Return the rule of a convolution."""
     act = CONVOLUTIONS[type(layer)]
-    field = ReceptiveField(layer.kernel_size, layer.stride, _padding_before(layer), layer.dilation)
+    before, after = _paddings(layer)
+    field = ReceptiveField(layer.kernel_size, layer.stride, before, layer.dilation, after)
     if layer.padding_mode != "zeros":
         wraps = layer.padding_mode == "circular"
         return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
@@ -123,15 +143,16 @@ def convolution(layer: Layer) -> Rule:
     return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0))
 
 
-def _padding_before(layer: Layer) -> tuple[int, ...]:
-    """Return the padding before the first pixel of each axis."""
+def _paddings(layer: Layer) -> tuple[Sides, Sides]:
+    """Return the padding before the first and after the last pixel of each axis."""
     if layer.padding == "valid":
-        return (0,) * len(layer.kernel_size)
+        none = (0,) * len(layer.kernel_size)
+        return none, none
     if layer.padding == "same":
         # Of an odd total, torch puts the smaller half first.
-        spans = zip(layer.kernel_size, layer.dilation, strict=True)
-        return tuple(d * (k - 1) // 2 for k, d in spans)
-    return tuple(layer.padding)
+        totals = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
+        return tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
+    return tuple(layer.padding), tuple(layer.padding)
 
 
 def _padding(layer: Layer) -> Rule | None:

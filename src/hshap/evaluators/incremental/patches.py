@@ -31,12 +31,14 @@ class Patch:
     """Rectangles `(rows, channels, *size)` at `starts` of a tensor that equals `anchor` elsewhere.
 
     `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
-    needed.
+    needed. `is_owned` says that no other value shares the memory of `data`: only then may the sole
+    reader of the patch write there. Nobody writes to `anchor`.
     """
 
     data: torch.Tensor
     starts: tuple[Sides, ...]
     anchor: torch.Tensor
+    is_owned: bool = False
 
     @property
     def size(self) -> Sides:
@@ -106,12 +108,16 @@ def _copy(
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """The inputs of one output: kernel, stride, padding before and dilation on each axis."""
+    """The inputs of one output: kernel, stride, padding before and after, dilation on each axis.
+
+    Only `crop` reads the padding after the last pixel.
+    """
 
     kernel: Sides
     stride: Sides
     padding: Sides
     dilation: Sides
+    padding_after: Sides = ()
 
     def slide(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, outside: float) -> Patch:
         """Return the output patch of a sliding operation; `act` runs it without padding."""
@@ -126,7 +132,7 @@ class ReceptiveField:
             (m - 1) * s + d * (k - 1) + 1
             for m, s, d, k in zip(size, self.stride, self.dilation, self.kernel, strict=True)
         )
-        return Patch(act(patch.window(views, seen, outside)), starts, anchor)
+        return Patch(act(patch.window(views, seen, outside)), starts, anchor, is_owned=True)
 
     def crop(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, wraps: bool) -> Patch:
         """Return the output patch of an operation that pads with pixels of the image.
@@ -144,7 +150,7 @@ class ReceptiveField:
             row[(slice(None), *map(_span, start, size))]
             for row, start in zip(full, starts, strict=True)
         ]
-        return Patch(_stacked(full, rows), starts, anchor)
+        return Patch(_stacked(full, rows), starts, anchor, is_owned=True)
 
     def _touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
         """Return the outputs on each axis that see the rectangle, at least one."""
@@ -166,11 +172,13 @@ class ReceptiveField:
         spans: list[Span] = []
         axes = zip(
             self._touched(start, patch.size, grid),
-            *(start, patch.size, patch.grid, grid, self.kernel, self.dilation, self.padding),
+            *(start, patch.size, patch.grid, grid, self.kernel, self.dilation),
+            *(self.padding, self.padding_after or self.padding),
             strict=True,
         )
-        for (low, high), a, n, most, outputs, k, d, p in axes:
-            near = max(d * (k - 1), p + 1)  # mirrored padding shows the pixel at `p` too
+        for (low, high), a, n, most, outputs, k, d, before, after in axes:
+            # Padding by reflection shows the pixel at distance `before` or `after` too.
+            near = max(d * (k - 1), before + 1, after + 1)
             first, last = a < near, a + n > most - near
             everything = wraps and (first or last)
             spans.append(
@@ -200,7 +208,7 @@ def _stacked(like: torch.Tensor, rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def shifted(patch: Patch, by: Sides, anchor: torch.Tensor) -> Patch:
-    """Return the same rectangles, shifted, in another tensor."""
+    """Return the same rectangles, shifted, in another tensor; both share the memory."""
     starts = tuple(tuple(a + n for a, n in zip(start, by, strict=True)) for start in patch.starts)
     return Patch(patch.data, starts, anchor)
 
@@ -220,7 +228,7 @@ def upsampled(patch: Patch, times: Sides, anchor: torch.Tensor, mode: str) -> Pa
     places = tuple(tuple(a * n for a, n in zip(s, times, strict=True)) for s in inner[0])
     sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
     if not margin:
-        return Patch(made, places, anchor)
+        return Patch(made, places, anchor, is_owned=True)
     rows = [
         row[
             (
@@ -230,7 +238,7 @@ def upsampled(patch: Patch, times: Sides, anchor: torch.Tensor, mode: str) -> Pa
         ]
         for row, *cut in zip(made, places, starts, strict=True)
     ]
-    return Patch(_stacked(made, rows), places, anchor)
+    return Patch(_stacked(made, rows), places, anchor, is_owned=True)
 
 
 def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:

@@ -21,6 +21,7 @@ from hshap.evaluators.incremental.patches import Patch, empty
 from hshap.evaluators.incremental.rectangles import Difference, difference
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
+from hshap.evaluators.protocol import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
+    from hshap.evaluators.protocol import Comparison
 
     GroupKey: TypeAlias = tuple[ByIdentity, Grid] | None
 
@@ -41,6 +43,8 @@ BATCH_PIXELS = 2**20
 
 SMALL_IMAGE = 2**17
 """Pixels: up to here, images run in full batches until tracing is affordable."""
+
+_DEPENDENT = "scores depend on the other inputs of a batch"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +85,21 @@ class IncrementalSession:
         self._network: Network | None = None
         self._cache = cache
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
-        self._is_compared = False
+        self._comparison: Comparison = "not made"
+        self._scored = self._from_patches = 0
         self._epsilon = precision(model)
-        self.reason = ""
+        self.reason = _DEPENDENT if batched.runs_alone else ""
+
+    @property
+    def provenance(self) -> Provenance:
+        """How the scores were made so far."""
+        return Provenance(
+            full=self._scored - self._from_patches,
+            incremental=self._from_patches,
+            comparison=self._comparison,
+            batches=self._batched.provenance.batches,
+            reason=self.reason,
+        )
 
     @property
     def kept_bytes(self) -> int:
@@ -99,6 +115,17 @@ class IncrementalSession:
         return self._batch_size or LARGEST_BATCH
 
     def score(self, rows: Sequence[Row]) -> Heat:
+        before = self._from_patches
+        scores = self._scores(rows)
+        if self._batched.runs_alone and not self.reason:
+            self._give_up(_DEPENDENT)
+        if self.reason and self._from_patches > before:  # found only now: some may be wrong
+            self._from_patches = before
+            scores = self._full_scores(rows)
+        self._scored += len(rows)
+        return scores
+
+    def _scores(self, rows: Sequence[Row]) -> Heat:
         if not self._is_traced(rows[0]) and (self.reason or _is_small(rows[0])):
             return self._full_scores(rows)
         found: dict[int, Heat] = {}
@@ -113,8 +140,6 @@ class IncrementalSession:
         for numbers in _grouped(differences):
             scores = self._group_scores([(rows[n], differences[n]) for n in numbers])
             found.update(zip(numbers, scores, strict=True))
-        if self.reason:  # found only now: earlier scores may be wrong
-            return self._full_scores(rows)
         return np.stack([found[n] for n in range(len(rows))])
 
     def _group_scores(self, group: Sequence[tuple[Row, Difference | None]]) -> Iterable[Heat]:
@@ -124,7 +149,8 @@ class IncrementalSession:
         if anchor is None or first is None:
             return self._full_scores(rows)
         shape = rows[0].canvas.shape
-        if first.is_empty and self._is_compared:
+        if first.is_empty and self._comparison == "passed":
+            self._from_patches += len(rows)
             self._ledger.add_saved(
                 len(rows) * self._ledger.seconds_per_input(shape, anchor.seconds)
             )
@@ -156,8 +182,9 @@ class IncrementalSession:
             parts.append(self._run_patches(group.part(first, count)))
             seconds = time.perf_counter() - started
             self._ledger.add_patches(shape, group.size, len(parts[-1]) * full_seconds, seconds)
-            if not self._is_compared:
+            if self._comparison == "not made":
                 self._compare(rows[first], parts[-1][0])
+        self._from_patches += len(rows)
         return np.concatenate(parts)
 
     def _run_patches(self, group: _Group) -> Heat:
@@ -187,10 +214,10 @@ class IncrementalSession:
 
         Large images are compared on a crop, if the network takes images of other sizes.
         """
-        self._is_compared = True
         pair = None if _is_small(row) else self._pair_on_crop(row)
         found, expected = pair or (patched, self._full_scores([row])[0])
-        if not agree(found, expected, self._epsilon):
+        self._comparison = "passed" if agree(found, expected, self._epsilon) else "failed"
+        if self._comparison == "failed":
             self._give_up("scores from patches differ from those of a full forward pass")
 
     def _pair_on_crop(self, row: Row) -> tuple[Heat, Heat] | None:

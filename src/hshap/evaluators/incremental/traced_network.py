@@ -83,6 +83,8 @@ class Network:
             if isinstance(value, torch.Tensor):
                 kept[step.name] = self._kept_of(step.name, value)
                 writes.add(step.name, value, kept[step.name])
+                if step.kind == "constant":
+                    writes.watch(value)
                 if max_bytes is not None and size_of(kept) > max_bytes:
                     raise TooLargeError
             for name in step.last_reads:

@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
-from hshap.evaluators.incremental.layer_rules import is_plain, layer_rule, pointwise
+from hshap.evaluators.incremental.layer_rules import is_plain, layer_rule, relu_of_last_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,6 @@ class _Builder:
         self._input, self._output = "", None
         self._spatial: dict[fx.Node, bool] = {}  # whether the result has spatial axes
         self._constants: dict[fx.Node, Value] = {}
-        self._owned: set[fx.Node] = set()  # results that share no memory with their arguments
 
     def trace(self) -> Trace:
         for node in self._module.graph.nodes:
@@ -114,8 +113,6 @@ class _Builder:
         is_module = node.op == "call_module"
         act, rule = self._module_call(node) if is_module else self._call(node)
         rule = self._reusing_memory(act, node, rule)
-        if rule is not None and rule.reads_anchors:
-            self._owned.add(node)
         kind = type(act).__name__ if is_module else _name(node)
         step = Step(
             node.name,
@@ -158,9 +155,8 @@ class _Builder:
         """Let a ReLU write into its argument, if no other step reads that."""
         first: Value = node.args[0] if node.args else None
         is_relu = type(act) is nn.ReLU or act in {f.relu, torch.relu}
-        if rule is None or not is_relu or first not in self._owned or len(first.users) > 1:
-            return rule
-        return pointwise(torch.relu_)
+        is_only_reader = isinstance(first, fx.Node) and len(first.users) == 1
+        return relu_of_last_reader() if rule is not None and is_relu and is_only_reader else rule
 
 
 def _method(name: str) -> Callable[..., Value]:

@@ -1,13 +1,13 @@
-"""Writes in place: find steps that read a tensor after another step has overwritten it."""
+"""Writes in place: find steps that read a tensor after another step has overwritten it.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from hshap.evaluators.incremental.graph import Value, Values, names_in
-
-if TYPE_CHECKING:
-    import torch
 
 
 class OverwrittenError(Exception):
@@ -27,6 +27,11 @@ class WriteCounts:
         self._counts[name] = _count(value)
         if kept.device.type != "meta":
             self._kept.append((kept, _count(kept)))
+
+    def watch(self, constant: Value) -> None:
+        """Note the writes to a tensor of the module itself, which later runs read too."""
+        if isinstance(constant, torch.Tensor):
+            self._kept.append((constant, _count(constant)))
 
     def check(self, args: Value) -> None:
         """Raise `OverwrittenError` if an argument was overwritten since it was computed."""
