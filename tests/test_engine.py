@@ -24,7 +24,6 @@ from hshap import (
     cycle_spin,
 )
 
-
 CHECK = 1
 """Every run scores one input a second time, alone: do scores depend on the batch?"""
 

@@ -119,3 +119,122 @@ def test_mistakes_are_answered():
         Explainer(Tokens(MODEL, 5), Constant(0.0), Bisection(8)).explain(IMAGE, target=0)
     with pytest.raises(ArgumentError, match="training mode"):
         Tokens(ViT(SIDE, PATCH, classes=2).train(), 4)
+
+
+class WithRegisters(torch.nn.Module):
+    """A transformer with register tokens before or after those of the patches."""
+
+    def __init__(self, *, leading=0, trailing=0):
+        super().__init__()
+        self.inner, self.blocks = MODEL, MODEL.blocks
+        self.leading = torch.nn.Parameter(torch.randn(1, leading, MODEL.embed(BATCH).shape[-1]))
+        self.trailing = torch.nn.Parameter(torch.randn(1, trailing, self.leading.shape[-1]))
+
+    def embed(self, images):
+        tokens = self.inner.embed(images)
+        given = (part.expand(len(images), -1, -1) for part in (self.leading, self.trailing))
+        leading, trailing = given
+        return torch.cat([tokens[:, :1], leading, tokens[:, 1:], trailing], 1)
+
+    def head(self, tokens):
+        return self.inner.head(tokens)
+
+    def expected(self, image, inside):
+        """Score with the tokens of hidden patches left out by hand."""
+        split = (SIDE // PATCH, PATCH, SIDE // PATCH, PATCH)
+        shown = torch.from_numpy(inside.reshape(split).mean(axis=(1, 3)).ravel() >= 0.5)
+        with torch.inference_mode():
+            tokens = self.inner.embed(torch.from_numpy(image)[None])
+            kept = [tokens[:, :1], self.leading, tokens[:, 1:][:, shown], self.trailing]
+            tokens = torch.cat(kept, 1)
+            for block in self.blocks:
+                tokens = block(tokens)
+            return self.inner.head(tokens)[0].numpy()
+
+
+BATCH = torch.from_numpy(IMAGE)[None]
+
+
+@pytest.mark.parametrize(("leading", "trailing"), [(0, 0), (4, 0), (0, 3), (2, 1)])
+def test_register_tokens_are_always_shown(leading, trailing):
+    model = WithRegisters(leading=leading, trailing=trailing).eval()
+    tokens = Tokens(model, PATCH, prefix=1 + leading, suffix=trailing)
+    found = Explainer(tokens, Constant(0.0), Bisection(8)).explain(IMAGE, target=1)
+    for game in found.games[:6]:
+        for coalition, value in enumerate(game.values):
+            inside = np.zeros((SIDE, SIDE), dtype=bool)
+            for player, part in enumerate(game.children):
+                inside[part.index] |= bool(coalition >> player & 1)
+            assert value == pytest.approx(model.expected(IMAGE, inside)[1], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("registers", "options", "told"),
+    [
+        ({"leading": 4}, {}, "prefix=1 and suffix=0 do not fit: embed returned 41 tokens for 36"),
+        ({"trailing": 4}, {}, "pass prefix=5 if all others come first"),
+        ({}, {"prefix": 3}, "prefix=3 .* returned 37 tokens for 36 patches of patch=4; pass pref"),
+        ({}, {"prefix": 1000}, "prefix=1000 and suffix=0 do not fit"),
+        ({}, {"suffix": 2}, "suffix=2 do not fit"),
+        ({}, {"patch": 2}, "37 tokens for 144 patches of patch=2; pass the side of the model's"),
+    ],
+)
+def test_a_number_of_tokens_that_does_not_fit_is_refused(registers, options, told):
+    tokens = Tokens(WithRegisters(**registers).eval(), **{"patch": PATCH, **options})
+    with pytest.raises(ArgumentError, match=told):
+        Explainer(tokens, Constant(0.0), Bisection(8)).explain(IMAGE, target=0)
+
+
+@pytest.mark.parametrize("made", [lambda x: x.flatten(1), lambda x: [x], lambda x: x.expand(2, 3)])
+def test_an_embedding_of_another_shape_is_refused(made):
+    class Other(ViT):
+        def embed(self, images):
+            return made(torch.zeros(1, 3))
+
+    tokens = Tokens(Other(SIDE, PATCH, classes=3).eval(), PATCH)
+    with pytest.raises(ArgumentError, match=r"it must return tokens \(1, tokens, width\)"):
+        Explainer(tokens, Constant(0.0), Bisection(8)).explain(IMAGE, target=0)
+
+
+def test_out_of_memory_halves_the_batch():
+    sizes = []
+
+    class Small(ViT):
+        def head(self, tokens):
+            sizes.append(len(tokens))
+            if len(tokens) > 3:
+                message = "CUDA out of memory"
+                raise torch.OutOfMemoryError(message)
+            return super().head(tokens)
+
+    torch.manual_seed(0)
+    model = Small(SIDE, PATCH, classes=3).eval()
+    model.load_state_dict(MODEL.state_dict())
+    found, full = (
+        Explainer(Tokens(one, PATCH), Constant(0.0), Dyadic(8)).explain(IMAGE, target=1)
+        for one in (model, MODEL)
+    )
+    assert np.allclose(found.attribution(), full.attribution(), atol=1e-6)
+    assert max(sizes[3:]) <= 3
+
+
+def test_a_model_that_writes_to_its_input_or_output_does_no_harm():
+    class Writes(ViT):
+        def embed(self, images):
+            self.made = super().embed(images)
+            images.zero_()
+            return self.made
+
+        def head(self, tokens):
+            scores = super().head(tokens)
+            self.made.zero_()
+            tokens.zero_()
+            return scores
+
+    model = Writes(SIDE, PATCH, classes=3).eval()
+    model.load_state_dict(MODEL.state_dict())
+    image = IMAGE.copy()
+    found = Explainer(Tokens(model, PATCH), Constant(0.0), Bisection(8)).explain(image, target=1)
+    full = Explainer(Tokens(MODEL, PATCH), Constant(0.0), Bisection(8)).explain(IMAGE, target=1)
+    assert np.allclose(found.attribution(), full.attribution(), atol=1e-6)
+    assert np.array_equal(image, IMAGE)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Run = Callable[[Sequence[Row]], Heat]
 
 ROUNDING = 1e-5
-"""Allowed difference, relative to the largest score; more where the model is less precise."""
+"""Allowed difference, relative to the score; more where the model is less precise."""
 
-PRECISIONS = 8
+PRECISIONS = 4
 """The allowed difference in units of the model's relative precision."""
 
 SPREAD = 1e-3
@@ -86,8 +86,8 @@ class BatchMates:
         if one.shape != other.shape:
             return False
         finite = np.where(np.isfinite(batch), batch, 0.0)
-        spread = float(np.ptp(finite, axis=0).max())
-        allowed = self._rounding * float(np.abs(finite).max()) + SPREAD * spread
+        largest = float(np.abs(other).max(where=np.isfinite(other), initial=0.0))
+        allowed = self._rounding * largest + SPREAD * float(np.ptp(finite, axis=0).max())
         return bool(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ FOLDED = {
     (nn.Conv3d, nn.BatchNorm3d),
 }
 
+IN_PLACE_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"}
+
 
 class UntraceableError(Exception):
     """A module cannot be run step by step; the message says why."""
@@ -44,12 +47,50 @@ def traced(module: nn.Module) -> Trace:
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
-        return _Builder(_folded(fx.symbolic_trace(_shared_copy(module)))).trace()
+        tracer = _Tracer()
+        graph = tracer.trace(_shared_copy(module))
+        return _Builder(_folded(fx.GraphModule(tracer.root, graph))).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
         message = f"it cannot be traced ({type(error).__name__}: {error})"
         raise UntraceableError(message) from error
+
+
+class _Proxy(fx.Proxy):
+    """Stands for a tensor while tracing; unlike torch's own, it records `x += y` as such.
+
+    Torch's proxy takes it for `x = x + y`, and so misses that other names of `x` change too.
+    """
+
+    def __iadd__(self, other: Value) -> Value:
+        return self._in_place(operator.iadd, other)
+
+    def __isub__(self, other: Value) -> Value:
+        return self._in_place(operator.isub, other)
+
+    def __imul__(self, other: Value) -> Value:
+        return self._in_place(operator.imul, other)
+
+    def __itruediv__(self, other: Value) -> Value:
+        return self._in_place(operator.itruediv, other)
+
+    def __ifloordiv__(self, other: Value) -> Value:
+        return self._in_place(operator.ifloordiv, other)
+
+    def __imod__(self, other: Value) -> Value:
+        return self._in_place(operator.imod, other)
+
+    def __ipow__(self, other: Value) -> Value:
+        return self._in_place(operator.ipow, other)
+
+    def _in_place(self, act: Callable[[Value, Value], Value], other: Value) -> Value:
+        return self.tracer.create_proxy("call_function", act, (self, other), {})
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
 
 def _shared_copy(module: nn.Module) -> nn.Module:
@@ -176,7 +217,7 @@ def _writes_in_place(node: fx.Node, act: Value) -> bool:
         return bool(getattr(act, "inplace", False))
     name = _name(node)
     named_so = name.endswith("_") and not name.endswith("__")
-    return named_so or name in {"iadd", "isub", "imul", "itruediv"} or "inplace" in node.kwargs
+    return named_so or name in IN_PLACE_OPERATORS or "inplace" in node.kwargs
 
 
 def _attribute(root: Value, path: str) -> Value:
