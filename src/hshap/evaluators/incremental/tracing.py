@@ -25,6 +25,10 @@ FOLDED = {
     (nn.Conv3d, nn.BatchNorm3d),
 }
 
+DROPOUTS = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
 IN_PLACE_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"}
 
 
@@ -214,10 +218,11 @@ def _name(node: fx.Node) -> str:
 def _writes_in_place(node: fx.Node, act: Value) -> bool:
     """Tell whether a node's operation overwrites its argument."""
     if node.op == "call_module":
-        return bool(getattr(act, "inplace", False))
+        # In eval mode, a dropout returns its argument as it is.
+        return bool(getattr(act, "inplace", False)) and not isinstance(act, DROPOUTS)
     name = _name(node)
     named_so = name.endswith("_") and not name.endswith("__")
-    return named_so or name in IN_PLACE_OPERATORS or "inplace" in node.kwargs
+    return named_so or name in IN_PLACE_OPERATORS or bool(node.kwargs.get("inplace", False))
 
 
 def _attribute(root: Value, path: str) -> Value:

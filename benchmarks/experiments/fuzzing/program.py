@@ -38,18 +38,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
-    """A network for inputs `(channels, *grid)`; `output` is an expression of its tensors."""
+    """A network for inputs `(channels, *grid)`; `outputs` are expressions `(n, ...)` of tensors."""
 
     shape: tuple[int, ...]
     seed: int
     dtype: str
     lines: tuple[Line, ...]
-    output: str
+    outputs: tuple[str, ...]
 
     def source(self) -> str:
         """Return the class `Net` as code."""
         parts = [line.part for line in self.lines if line.part] or ["pass"]
         body = [text for line in self.lines for text in line.statements()]
+        joined = f"torch.cat([{', '.join(self.outputs)}], 1)"
         return "\n".join(
             [
                 "class Net(nn.Module):",
@@ -59,7 +60,7 @@ class Program:
                 "",
                 f"    def forward(self, {INPUT}):",
                 *(f"        {text}" for text in body),
-                f"        return {self.output}",
+                f"        return {joined if len(self.outputs) > 1 else self.outputs[0]}",
             ]
         )
 
@@ -85,18 +86,16 @@ class Program:
             for line in self.lines
             if line is not gone
         )
-        # The output names tensors in plain text; "t1" is no part of "t12" there, it has brackets.
-        output = self.output.replace(f"({gone.out})", f"({instead})")
-        return replace(self, lines=tuple(kept), output=output)
+        # Outputs name tensors in brackets, so that "t1" is no part of "t12".
+        outputs = tuple(o.replace(f"({gone.out})", f"({instead})") for o in self.outputs)
+        return replace(self, lines=tuple(kept), outputs=outputs)
 
     def smaller(self) -> Iterator[Program]:
-        """Yield programs with one line or one summand of the output less."""
+        """Yield programs with one line or one output less."""
         for number in reversed(range(len(self.lines))):
             yield self.without(number)
-        summands = self.output.split(" + ")
-        for number in range(len(summands) if len(summands) > 1 else 0):
-            rest = summands[:number] + summands[number + 1 :]
-            yield replace(self, output=" + ".join(rest))
+        for number in range(len(self.outputs) if len(self.outputs) > 1 else 0):
+            yield replace(self, outputs=self.outputs[:number] + self.outputs[number + 1 :])
 
 
 def with_statistics(network: nn.Module) -> nn.Module:

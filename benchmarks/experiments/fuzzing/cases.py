@@ -1,0 +1,213 @@
+"""Cases of the fuzzer: rectangles on which a network is compared with its full forward pass."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from hshap import Box, Constant, CostPolicy, Fixed, Incremental
+from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import Network
+from hshap.evaluators.incremental.writes import OverwrittenError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from benchmarks.experiments.fuzzing.program import Program
+
+TOLERANCE = 1e-5
+"""Largest difference from the full pass, relative to the largest output."""
+
+ROUNDING = 1e-6
+"""A network whose own full pass is less exact than this in 32 bits runs in 64 bits."""
+
+
+class WrongError(Exception):
+    """A case does not hold; the message says how."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rectangles of one size, each at its own start; their pixels come from the seed."""
+
+    starts: tuple[tuple[int, ...], ...]
+    size: tuple[int, ...]
+    seed: int
+    channels_last: bool = False
+
+    def inputs(self, program: Program) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the anchor and the pixels of the rectangles."""
+        numbers = torch.Generator().manual_seed(self.seed)
+        kind = getattr(torch, program.dtype)
+        channels = program.shape[0]
+        anchor = torch.rand(1, *program.shape, generator=numbers, dtype=kind)
+        data = torch.rand(len(self.starts), channels, *self.size, generator=numbers, dtype=kind)
+        if self.channels_last and anchor.ndim == 4:
+            anchor, data = (t.contiguous(memory_format=torch.channels_last) for t in (anchor, data))
+        return anchor, data
+
+
+class Subject:
+    """A network under test. `kinds` are the layers that ran on patches so far."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._module = program, program.module()
+        self._before = state(self._module)
+        self._network = Network(self._module)
+        self.kinds: set[str] = set()
+
+    def on_patches(self, case: Case) -> str | float:
+        """Compare a case on patches with full passes.
+
+        Returns the largest relative difference, or the reason if the network does not run on
+        patches. Raises `WrongError`.
+        """
+        network = self._network
+        if network.reason:
+            return network.reason.split("(")[0]
+        anchor, data = case.inputs(self._program)
+        patch = Patch(data.clone(), case.starts, anchor.clone())
+        with torch.inference_mode():
+            expected = torch.cat([self._module(row[None].clone()) for row in patch.full()])
+            try:
+                activations, _ = network.activations(patch.anchor)
+            except OverwrittenError:
+                return "it reads a tensor that it has overwritten in place"
+            kept = {name: t.clone() for name, t in activations.items() if t.device.type != "meta"}
+            try:
+                found = network.run(patch, activations)
+            except Exception as error:
+                raise WrongError(f"{type(error).__name__}: {error}") from error
+            results = network.results(patch, activations)
+        difference = relative(found, expected)
+        if not difference <= TOLERANCE:
+            raise WrongError(
+                f"differs from the full pass by {difference:.2g} of the largest output"
+            )
+        expect_equal(patch.data, data, "the patch of the input was changed")
+        expect_equal(patch.anchor, anchor, "the anchor was changed")
+        for name, tensor in kept.items():
+            expect_equal(activations[name], tensor, f"the kept activation {name} was changed")
+        expect_same_state(self._module, self._before)
+        self.kinds |= {s.kind for s in network.steps if isinstance(results[s.name], Patch)}
+        return difference
+
+
+def in_a_session(program: Program, case: Case) -> None:
+    """Compare the scores of a session of `Incremental` with full passes, or raise `WrongError`."""
+    module = program.module()
+    before = state(module)
+    anchor, _ = case.inputs(program)
+    baseline = anchor[0].numpy().copy()
+    image = np.random.default_rng(case.seed).random(program.shape).astype(baseline.dtype)
+    kept_image, kept_baseline = image.copy(), baseline.copy()
+    grid = program.shape[1:]
+    boxes = [
+        Box(start, tuple(a + n for a, n in zip(start, case.size, strict=True)))
+        for start in case.starts
+    ]
+    session = Incremental(module, cost_policy=CostPolicy.always()).open_session()
+    fill = Fixed(baseline) if case.seed % 3 else Constant(0.0)
+    stand_ins = StandIns(fill(image), image.shape, session.put)
+    root = Box((0,) * len(grid), grid)
+    canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+    rows = [Row(canvas, kept, 0) for kept in ((), (root,), *((box,) for box in boxes))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = torch.from_numpy(session.score(rows))
+    under = baseline if case.seed % 3 else np.zeros_like(baseline)
+    painted = [_painted(kept_image, under, row.kept) for row in rows]
+    with torch.inference_mode():
+        expected = torch.cat([module(torch.from_numpy(one)[None]) for one in painted])
+    difference = relative(found, expected.reshape(len(rows), -1))
+    if not difference <= TOLERANCE:
+        raise WrongError(f"differs from the full pass by {difference:.2g} of the largest output")
+    for name, now, then in (
+        ("image", image, kept_image),
+        ("baseline", baseline, kept_baseline),
+    ):
+        expect_equal(torch.from_numpy(now), torch.from_numpy(then), f"the {name} was changed")
+    expect_same_state(module, before)
+
+
+def sound(program: Program) -> Program | None:
+    """Return the program, in 64 bits if its full pass is not exact enough in 32 bits.
+
+    None if torch refuses to run it: a line may be wrong only once others share its memory.
+    """
+    case = Case(((0,) * len(program.shape[1:]),), program.shape[1:], program.seed)
+    _, data = case.inputs(program)
+    module = program.module()
+    try:
+        with torch.inference_mode():
+            found = module(data.clone())
+            # With the weights of the 32-bit network, so that only the arithmetic differs.
+            expected = module.double()(data.double())
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    if not torch.isfinite(expected).all():
+        return None
+    exact = relative(found, expected) <= ROUNDING
+    return program if exact else replace(program, dtype="float64")
+
+
+def random_case(grid: Sequence[int], rng: np.random.Generator) -> Case:
+    """Return random rectangles; many touch a border, or end one pixel before it."""
+    size = tuple(int(rng.integers(1, n + 1)) for n in grid)
+    if rng.random() < 0.3:
+        size = tuple(int(rng.integers(1, min(3, n) + 1)) for n in grid)
+    starts = tuple(
+        tuple(_start(n, m, rng) for n, m in zip(grid, size, strict=True))
+        for _ in range(int(rng.integers(1, 4)))
+    )
+    last = bool(rng.random() < 0.2)
+    return Case(starts, size, int(rng.integers(2**31)), last)
+
+
+def _start(grid: int, size: int, rng: np.random.Generator) -> int:
+    near = [0, 1, grid - size, grid - size - 1]
+    start = int(rng.choice(near)) if rng.random() < 0.6 else int(rng.integers(grid - size + 1))
+    return min(max(0, start), grid - size)
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference, relative to the largest expected number."""
+    if found.shape != expected.shape:
+        raise WrongError(f"has shape {tuple(found.shape)}, not {tuple(expected.shape)}")
+    apart = float((found.double() - expected.double()).abs().max())
+    return apart / max(float(expected.abs().max()), 1e-3)
+
+
+def _painted(
+    image: NDArray[np.floating], baseline: NDArray[np.floating], kept: Sequence[Box]
+) -> NDArray[np.floating]:
+    out = baseline.copy()
+    for box in kept:
+        spans = (slice(None), *(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)))
+        out[spans] = image[spans]
+    return out
+
+
+def state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return copies of all parameters and buffers."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def expect_same_state(module: nn.Module, before: dict[str, torch.Tensor]) -> None:
+    """Raise `WrongError` if a parameter or a buffer of a module has changed."""
+    for name, tensor in module.state_dict().items():
+        expect_equal(tensor, before[name], f"{name} of the module was changed")
+
+
+def expect_equal(found: torch.Tensor, expected: torch.Tensor, message: str) -> None:
+    """Raise `WrongError` with a message unless two tensors are equal."""
+    if not torch.equal(found, expected):
+        raise WrongError(message)
