@@ -492,3 +492,118 @@ def test_large_regions_paint_the_same_on_torch_tensors(rng):
         for region in shown:
             expected[(slice(None), *region.index)] = image[(slice(None), *region.index)]
         assert torch.equal(seen[-1], torch.from_numpy(expected).bfloat16())
+
+
+class Writes(torch.nn.Module):
+    """Writes to some pixels of its input through `x.data`, which torch does not count."""
+
+    def __init__(self, pixels, *, only_bright=False):
+        super().__init__()
+        self.pixels, self.only_bright = pixels, only_bright
+
+    def forward(self, batch):
+        scores = batch.flatten(1).sum(1).clone()
+        if not self.only_bright:
+            batch.data[self.pixels] = 9.0
+        else:
+            batch.data[batch > 0.9] = 9.0
+        return scores
+
+
+WRITES = {
+    "a corner": np.s_[:, :, 0, 0],
+    "one pixel": np.s_[:, 1, 5, 7],
+    "a row": np.s_[:, :, 3],
+    "one input": np.s_[1:2, :, 2:4, 2:4],
+    "all": np.s_[:],
+}
+
+
+@pytest.mark.parametrize("where", sorted(WRITES))
+@pytest.mark.parametrize("side", [24, 320], ids=["small", "large"])
+def test_writes_that_torch_does_not_count_do_no_harm(where, side, rng):
+    image = rng.random((3, side, side)).astype(np.float32)
+    sound = lambda batch: torch.from_numpy(batch.copy()).flatten(1).sum(1)
+    found, expected = (
+        Explainer(model, baseline=Constant(0.5), partition=Dyadic(side // 4)).explain(image, 0)
+        for model in (Writes(WRITES[where]).eval(), sound)
+    )
+    for one, other in zip(found.games, expected.games, strict=True):
+        np.testing.assert_allclose(one.values, other.values, rtol=1e-5)
+
+
+def test_writes_that_depend_on_the_pixels_do_no_harm(rng):
+    image = rng.random((3, 24, 24)).astype(np.float32)
+    sound = lambda batch: torch.from_numpy(batch.copy()).flatten(1).sum(1)
+    found, expected = (
+        Explainer(model, baseline=Constant(0.5), partition=Dyadic(6)).explain(image, 0)
+        for model in (Writes(None, only_bright=True).eval(), sound)
+    )
+    for one, other in zip(found.games, expected.games, strict=True):
+        np.testing.assert_allclose(one.values, other.values, rtol=1e-5)
+
+
+def test_a_model_that_shuffles_its_pixels_does_no_harm(rng):
+    class Flips(torch.nn.Module):
+        def forward(self, batch):
+            scores = batch[..., :6].flatten(1).sum(1)
+            batch.data.copy_(batch.flip(-1).clone())
+            return scores
+
+    image = rng.random((3, 24, 24)).astype(np.float32)
+    sound = lambda batch: batch[..., :6].reshape(len(batch), -1).sum(1)
+    baseline = Fixed(rng.random((3, 24, 24)).astype(np.float32))
+    found, expected = (
+        Explainer(model, baseline=baseline, partition=Dyadic(6)).explain(image, 0)
+        for model in (Flips().eval(), sound)
+    )
+    for one, other in zip(found.games, expected.games, strict=True):
+        np.testing.assert_allclose(one.values, other.values, rtol=1e-5)
+
+
+class TestPainting:
+    """Inputs are painted in full after each call, unless the model is faster than the painting."""
+
+    def inputs(self, shape):
+        from hshap.evaluators.painting import Inputs
+
+        image = np.ones(shape, np.float32)
+        array = np.zeros((2, *shape), np.float32)
+        return Inputs(array, shape, image.dtype, 2), image
+
+    def row(self, image):
+        from hshap.evaluators.canvas import Canvas, Row, StandIns
+
+        stand_ins = StandIns(Constant(0.5)(image), image.shape, np.asarray)
+        root = Dyadic(8)(image)
+        canvas = Canvas(image, stand_ins, root, put=np.asarray, position=0)
+        return Row(canvas, (root.split()[0],), 0)
+
+    def test_small_inputs_are_always_painted_in_full(self):
+        inputs, image = self.inputs((3, 64, 64))
+        inputs.paint(0, self.row(image))
+        assert not inputs.pays(0.0)
+
+    def test_large_inputs_of_a_model_that_reads_them_are_painted_in_full(self):
+        inputs, image = self.inputs((3, 512, 512))
+        inputs.paint(0, self.row(image))
+        assert not inputs.pays(10.0)
+        assert inputs.pays(0.0)
+
+    def test_a_sample_sees_writes_that_are_not_few(self):
+        inputs, image = self.inputs((3, 512, 512))
+        inputs.paint(0, self.row(image))
+        sample = inputs.sample(1)
+        assert sample.is_unchanged
+        inputs.array[0, 1, :128] = 7.0
+        assert not sample.is_unchanged
+
+    def test_forgotten_inputs_are_painted_in_full(self):
+        inputs, image = self.inputs((3, 16, 16))
+        row = self.row(image)
+        inputs.paint(0, row)
+        expected = inputs.array[0].copy()
+        inputs.array[0] = 7.0
+        inputs.forget()
+        inputs.paint(0, row)
+        assert np.array_equal(inputs.array[0], expected)

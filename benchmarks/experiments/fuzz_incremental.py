@@ -25,7 +25,7 @@ from benchmarks.experiments.fuzzing.cases import (
 from benchmarks.experiments.fuzzing.grammar import random_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.experiments.fuzzing.program import Program
 
@@ -99,7 +99,7 @@ def check(program: Program, cases: Sequence[Case], tally: Tally) -> int:
         try:
             found = subject.on_patches(case)
         except WrongError as error:
-            tally.failures.append(shrunk(Failure(program, case, str(error))))
+            tally.failures.append(shrunk(Failure(program, case, str(error)), on_patches))
             return done
         if isinstance(found, str):
             tally.in_full[found] += 1
@@ -110,35 +110,44 @@ def check(program: Program, cases: Sequence[Case], tally: Tally) -> int:
     try:
         in_a_session(program, cases[0])
     except WrongError as error:
-        tally.failures.append(Failure(program, cases[0], f"in a session: {error}"))
+        tally.failures.append(shrunk(Failure(program, cases[0], str(error)), in_a_session))
     return done
 
 
-def shrunk(failure: Failure) -> Failure:
+def on_patches(program: Program, case: Case) -> None:
+    """Run one case alone, or raise `WrongError`."""
+    Subject(program).on_patches(case)
+
+
+def shrunk(failure: Failure, run_case: Callable[[Program, Case], None]) -> Failure:
     """Return a failure of a smaller program, as long as dropping a line leaves one."""
     found = failure
     progress = True
     while progress:
         progress = False
-        for smaller in _smaller(found):
+        for smaller in _smaller(found, run_case):
             if smaller is not None:
                 found, progress = smaller, True
                 break
     return found
 
 
-def _smaller(failure: Failure) -> Iterator[Failure | None]:
+def _smaller(
+    failure: Failure, run_case: Callable[[Program, Case], None]
+) -> Iterator[Failure | None]:
     one_row = [replace(failure.case, starts=(start,)) for start in failure.case.starts]
     for case in one_row if len(one_row) > 1 else []:
-        yield _failing(failure.program, case)
+        yield _failing(failure.program, case, run_case)
     for program in failure.program.smaller():
-        yield _failing(program, failure.case)
+        yield _failing(program, failure.case, run_case)
 
 
-def _failing(program: Program, case: Case) -> Failure | None:
+def _failing(
+    program: Program, case: Case, run_case: Callable[[Program, Case], None]
+) -> Failure | None:
     """Return the failure of a program, or None if it does not fail, or cannot run at all."""
     try:
-        Subject(program).on_patches(case)
+        run_case(program, case)
     except WrongError as error:
         return Failure(program, case, str(error))
     except Exception:  # noqa: BLE001, a program with a line less may be no program

@@ -72,9 +72,9 @@ def with_last_reads(steps: Sequence[Step], output: Value) -> list[Step]:
     return found[::-1]
 
 
-def kept_names(steps: Sequence[Step]) -> set[str]:
+def kept_names(steps: Sequence[Step], output: Value) -> set[str]:
     """Return the names of activations whose full values must be kept."""
-    names: set[str] = set()
+    names = names_in(output)
     for step in steps:
         if step.reads_shape:
             continue

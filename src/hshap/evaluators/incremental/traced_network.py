@@ -48,7 +48,8 @@ class Network:
             return
         self._input, self._output = trace.input, trace.output
         self.steps = with_last_reads(trace.steps, trace.output)
-        self._kept, self._overwritten = kept_names(self.steps), overwritten_names(self.steps)
+        self._kept = kept_names(self.steps, trace.output)
+        self._overwritten = overwritten_names(self.steps)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if reads_overwritten(self.steps, self._overwritten):
