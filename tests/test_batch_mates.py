@@ -11,7 +11,7 @@ from oracle import any_marked, marked
 torch = pytest.importorskip("torch")
 from torch import nn
 
-from hshap import Bags, Batched, Constant, Dyadic, Explainer, Incremental, Tokens
+from hshap import ArgumentError, Bags, Batched, Constant, Dyadic, Explainer, Incremental, Tokens
 from hshap.evaluators.canvas import Canvas, Row, StandIns
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.protocol import Provenance, provenance_of
@@ -91,6 +91,16 @@ def test_the_check_costs_one_input():
     found, provenance = explained(Batched(model))
     assert provenance == Provenance(full=found.evaluations, batches="independent")
     assert sum(sizes) == found.evaluations + 1
+
+
+def test_the_check_can_be_left_out():
+    seen = []
+    model = lambda batch: seen.append(len(batch)) or any_marked(batch)
+    found, provenance = explained(Batched(model, check_batches=False))
+    assert sum(seen) == found.evaluations
+    assert provenance.batches == "not checked"
+    with pytest.raises(ArgumentError, match="check_batches must be True or False"):
+        Batched(model, check_batches="yes")
 
 
 def test_a_model_with_random_scores_is_told_apart():

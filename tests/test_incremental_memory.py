@@ -136,6 +136,20 @@ def test_arithmetic_in_place_changes_all_names_of_a_tensor(sign):
     assert reason == "it reads a tensor that it has overwritten in place"
 
 
+def test_a_network_that_writes_through_data_runs_in_full():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(1, 2, 3)
+
+        def forward(self, x):
+            x = self.conv(x)
+            x.data.mul_(2.0)
+            return x.mean((2, 3))
+
+    assert "bare memory" in Network(Hidden().eval()).reason
+
+
 class Quiet(nn.Module):
     """Reads a tensor again after an operation that writes nothing."""
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from benchmarks.experiments.fuzzing.program import Program
 
+    RunCase = Callable[[Program, Case], object]
+
 NETWORKS, CASES = 5000, 20_000
 CASES_EACH = 6
 
@@ -61,6 +63,8 @@ class Tally:
     networks: int = 0
     on_patches: int = 0
     cases: int = 0
+    in_sessions: int = 0
+    repeated: int = 0
     largest: float = 0.0
     in_full: Counter[str] = field(default_factory=Counter[str])
     layers: Counter[str] = field(default_factory=Counter[str])
@@ -69,7 +73,8 @@ class Tally:
     def __str__(self) -> str:
         return (
             f"{self.networks} networks, {self.on_patches} of them on patches, {self.cases} cases "
-            f"on patches, largest relative difference {self.largest:.1e}, "
+            f"on patches ({self.repeated} of them in 64 bits, since their full pass rounds in 32), "
+            f"{self.in_sessions} more in sessions, largest relative difference {self.largest:.1e}, "
             f"{len(self.failures)} failures"
         )
 
@@ -107,19 +112,20 @@ def check(program: Program, cases: Sequence[Case], tally: Tally) -> int:
         tally.largest = max(tally.largest, found)
         done += 1
     tally.layers.update(subject.kinds)
+    tally.repeated += subject.repeated
     try:
-        in_a_session(program, cases[0])
+        tally.in_sessions += in_a_session(program, cases[0])
     except WrongError as error:
         tally.failures.append(shrunk(Failure(program, cases[0], str(error)), in_a_session))
     return done
 
 
-def on_patches(program: Program, case: Case) -> None:
+def on_patches(program: Program, case: Case) -> object:
     """Run one case alone, or raise `WrongError`."""
-    Subject(program).on_patches(case)
+    return Subject(program).on_patches(case)
 
 
-def shrunk(failure: Failure, run_case: Callable[[Program, Case], None]) -> Failure:
+def shrunk(failure: Failure, run_case: RunCase) -> Failure:
     """Return a failure of a smaller program, as long as dropping a line leaves one."""
     found = failure
     progress = True
@@ -132,9 +138,7 @@ def shrunk(failure: Failure, run_case: Callable[[Program, Case], None]) -> Failu
     return found
 
 
-def _smaller(
-    failure: Failure, run_case: Callable[[Program, Case], None]
-) -> Iterator[Failure | None]:
+def _smaller(failure: Failure, run_case: RunCase) -> Iterator[Failure | None]:
     one_row = [replace(failure.case, starts=(start,)) for start in failure.case.starts]
     for case in one_row if len(one_row) > 1 else []:
         yield _failing(failure.program, case, run_case)
@@ -142,9 +146,7 @@ def _smaller(
         yield _failing(program, failure.case, run_case)
 
 
-def _failing(
-    program: Program, case: Case, run_case: Callable[[Program, Case], None]
-) -> Failure | None:
+def _failing(program: Program, case: Case, run_case: RunCase) -> Failure | None:
     """Return the failure of a program, or None if it does not fail, or cannot run at all."""
     try:
         run_case(program, case)

@@ -35,12 +35,16 @@ class BatchMates:
     """Runs batches, and tells whether scores depend on the other inputs of a batch.
 
     `precision` is the relative precision of the model's numbers. `reason` says why scores are known
-    to depend on the batch, and is empty if that is to be found out.
+    to depend on the batch, and is empty if that is to be found out, unless `check` is False.
     """
 
-    def __init__(self, precision: float, reason: str = "", *, warn: bool = True) -> None:
+    def __init__(
+        self, precision: float, reason: str = "", *, warn: bool = True, check: bool = True
+    ) -> None:
         self._rounding = max(ROUNDING, PRECISIONS * precision)
-        self.outcome: Batches = "dependent" if reason else "one at a time"
+        self.outcome: Batches = "one at a time" if check else "not checked"
+        if reason:
+            self.outcome = "dependent"
         if reason and warn:
             _warn_alone(reason)
 

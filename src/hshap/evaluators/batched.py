@@ -37,6 +37,7 @@ class Batched:
     `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
     out, the batch is halved and the run continues. One input of the first batch is scored again,
     alone: if its scores depend on the other inputs, every input runs alone, and a warning says so.
+    `check_batches=False` saves that input where evaluations are counted to the last one.
     `autocast` ("bfloat16", "float16") and `channels_last` are for torch. An exception of the model
     becomes a `ModelFailedError`.
 
@@ -48,17 +49,19 @@ class Batched:
     batch_size: int | None = None
     autocast: str | None = None
     channels_last: bool = False
+    check_batches: bool = True
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:
             size = checks.integer("batch_size", self.batch_size, minimum=1)
             settle(self, batch_size=size)
         checks.flag("channels_last", self.channels_last)
+        checks.flag("check_batches", self.check_batches)
         self._runner()
 
     def open_session(self) -> BatchedSession:
         """Start a run."""
-        return BatchedSession(self._runner(), self.batch_size)
+        return BatchedSession(self._runner(), self.batch_size, check_batches=self.check_batches)
 
     def _runner(self) -> Runner:
         return runner(self.model, autocast=self.autocast, channels_last=self.channels_last)
@@ -67,11 +70,13 @@ class Batched:
 class BatchedSession:
     """Paints rows into inputs that it reuses, and calls the model on them."""
 
-    def __init__(self, run: Runner, batch_size: int | None) -> None:
+    def __init__(self, run: Runner, batch_size: int | None, *, check_batches: bool = True) -> None:
         self._runner = run
         self._batch_size = batch_size
         self._limits = BatchLimits()
-        self._mates = BatchMates(run.precision, run.batch_dependence, warn=batch_size != 1)
+        self._mates = BatchMates(
+            run.precision, run.batch_dependence, warn=batch_size != 1, check=check_batches
+        )
         self._inputs: Inputs | None = None
         self._scored = 0
 

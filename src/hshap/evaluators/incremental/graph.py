@@ -94,6 +94,14 @@ def overwritten_names(steps: Sequence[Step]) -> dict[str, int]:
     return found
 
 
+def hides_writes(steps: Sequence[Step]) -> bool:
+    """Tell whether a step takes the bare memory of a tensor, where torch does not count writes."""
+    hidden = {"data", "numpy", "data_ptr", "untyped_storage", "storage", "__array__"}
+    return any(
+        (str(step.args[1]) if step.kind == "getattr" else step.kind) in hidden for step in steps
+    )
+
+
 def reads_overwritten(steps: Sequence[Step], overwritten: dict[str, int]) -> bool:
     """Tell whether a step reads an activation that an earlier one has overwritten."""
     return any(

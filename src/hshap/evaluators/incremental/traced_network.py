@@ -11,6 +11,7 @@ from hshap.evaluators.incremental.graph import (
     Step,
     Value,
     Values,
+    hides_writes,
     kept_names,
     overwritten_names,
     reads_overwritten,
@@ -52,6 +53,8 @@ class Network:
         self._overwritten = overwritten_names(self.steps)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
+        if hides_writes(self.steps):
+            self.reason = "it reads the bare memory of a tensor, where writes are not counted"
         if reads_overwritten(self.steps, self._overwritten):
             self.reason = "it reads a tensor that it has overwritten in place"
 
