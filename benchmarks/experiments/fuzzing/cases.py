@@ -54,9 +54,13 @@ class Case:
         channels = program.shape[0]
         anchor = torch.rand(1, *program.shape, generator=numbers, dtype=kind)
         data = torch.rand(len(self.starts), channels, *self.size, generator=numbers, dtype=kind)
-        if self.channels_last and anchor.ndim == 4:
-            anchor, data = (t.contiguous(memory_format=torch.channels_last) for t in (anchor, data))
-        return anchor, data
+        return self.laid_out(anchor), self.laid_out(data)
+
+    def laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy in the memory layout of the case: torch's kernels round by layout."""
+        last = self.channels_last and tensor.ndim == 4
+        layout = torch.channels_last if last else torch.contiguous_format
+        return tensor.clone(memory_format=layout)
 
 
 class Subject:
@@ -85,7 +89,8 @@ class Subject:
         anchor, data = case.inputs(self._program)
         patch = Patch(data.clone(), case.starts, anchor.clone())
         with torch.inference_mode():
-            expected = torch.cat([self._module(row[None].clone()) for row in patch.full()])
+            rows = [case.laid_out(row[None]) for row in patch.full()]
+            expected = torch.cat([self._module(row) for row in rows])
             try:
                 activations, _ = network.activations(patch.anchor)
             except OverwrittenError:
@@ -171,7 +176,8 @@ def in_a_session(program: Program, case: Case) -> int:
     under = baseline if case.seed % 3 else np.zeros_like(baseline)
     painted = [_painted(kept_image, under, row.kept) for row in rows]
     with torch.inference_mode():
-        expected = torch.cat([module(torch.from_numpy(one)[None]) for one in painted])
+        laid_out = [case.laid_out(torch.from_numpy(one)[None]) for one in painted]
+        expected = torch.cat([module(one) for one in laid_out])
     difference = relative(found, expected.reshape(len(rows), -1))
     if not difference <= TOLERANCE:
         raise WrongError(f"in a session, differs from the full pass by {difference:.2g}")
