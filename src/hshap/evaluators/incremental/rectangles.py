@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hshap._util.cache import ByIdentity
 from hshap.partitions.regions import blocks, mask
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Grid, Mask, Tensor
     from hshap.evaluators.canvas import Row
     from hshap.partitions.regions import Corners
+
+    GroupKey: TypeAlias = tuple[ByIdentity, Grid] | None
 
 SIDE_STEP = 16
 """Sides are rounded up to multiples of so many pixels."""
@@ -77,3 +81,24 @@ def around(boxes: Sequence[Corners], grid: Grid) -> tuple[Grid, Grid]:
     )
     start = tuple(int(min(a, n - m)) for a, m, n in zip(low, size, grid, strict=True))
     return start, size
+
+
+def grouped(differences: dict[int, Difference | None]) -> list[list[int]]:
+    """Return the numbers of the rows by anchor and size: rows without a difference first.
+
+    One anchor follows the other, so that few are needed at once. Inputs equal to their anchor come
+    last, once the comparison has run.
+    """
+    groups: defaultdict[GroupKey, list[int]] = defaultdict(list)
+    for number, found in differences.items():
+        key = None if found is None else (ByIdentity(found.anchor), found.size)
+        groups[key].append(number)
+    anchors = list(dict.fromkeys(key[0] for key in groups if key is not None))
+    order = {anchor: number for number, anchor in enumerate(anchors)}
+
+    def place(key: GroupKey) -> tuple[bool, int, int]:
+        if key is None:
+            return False, -1, 0
+        return not prod(key[1]), order[key[0]], groups[key][0]
+
+    return [groups[key] for key in sorted(groups, key=place)]

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from hshap._util.cache import ByIdentity
 from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
 from hshap.evaluators.incremental.patches import Patch, empty
-from hshap.evaluators.incremental.rectangles import Difference, difference
+from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
 from hshap.evaluators.protocol import Provenance
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
     from hshap.evaluators.protocol import Comparison
-
-    GroupKey: TypeAlias = tuple[ByIdentity, Grid] | None
 
 LARGEST_BATCH = 64
 """Rows that are scored together, if their rectangles are small."""
@@ -137,7 +133,7 @@ class IncrementalSession:
             scores = self._full_scores([rows[n] for n in complete])
             found.update(zip(complete, scores, strict=True))
         differences = {n: self._difference(rows[n]) for n in range(len(rows)) if n not in found}
-        for numbers in _grouped(differences):
+        for numbers in grouped(differences):
             scores = self._group_scores([(rows[n], differences[n]) for n in numbers])
             found.update(zip(numbers, scores, strict=True))
         return np.stack([found[n] for n in range(len(rows))])
@@ -270,27 +266,6 @@ class IncrementalSession:
             message = f"Incremental runs every input in full: {reason}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self.reason = reason
-
-
-def _grouped(differences: dict[int, Difference | None]) -> list[list[int]]:
-    """Return the numbers of the rows by anchor and size: rows without a difference first.
-
-    One anchor follows the other, so that few are needed at once. Inputs equal to their anchor come
-    last, once the comparison has run.
-    """
-    groups: defaultdict[GroupKey, list[int]] = defaultdict(list)
-    for number, found in differences.items():
-        key = None if found is None else (ByIdentity(found.anchor), found.size)
-        groups[key].append(number)
-    anchors = list(dict.fromkeys(key[0] for key in groups if key is not None))
-    order = {anchor: number for number, anchor in enumerate(anchors)}
-
-    def place(key: GroupKey) -> tuple[bool, int, int]:
-        if key is None:
-            return False, -1, 0
-        return not prod(key[1]), order[key[0]], groups[key][0]
-
-    return [groups[key] for key in sorted(groups, key=place)]
 
 
 def _shows_all(row: Row) -> bool:
