@@ -1,4 +1,4 @@
-"""What leaves smaller than the concept do to the maps (paper, figure 7), at full resolution."""
+"""Maps as leaves get smaller than the concept (paper, figure 7), at full resolution."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def draw() -> Figure:
     """Show the cell, then its maps as leaves get smaller."""
     path = data.figure_file(f"{NAME}.npz")
     stored, about = data.read_arrays(path, f"figures {NAME} --compute")
-    figure = style.canvas(9, 2.8)
+    figure = style.canvas(style.WIDTH, 2.65)
     axes = style.panels(figure, 1, 1 + len(SIZES))[0]
     style.picture(axes[0], np.moveaxis(stored["image"], -1, 0) / 255)
-    axes[0].set_title(f"a {about['concept']} outlined")
+    axes[0].set_title(f"image,\n{about['concept']} outlined")
     for panel, size in zip(axes[1:], SIZES, strict=True):
         style.heat(panel, stored[f"s={size}"])
         told = about["explained"][str(size)]
-        end = "" if told["complete"] else ", cut short"
+        end = "" if told["complete"] else "\n(budget reached)"
         panel.set_title(f"s = {size} pixels\n{told['evaluations']} evaluations{end}")
     for panel in axes:
         style.outline(panel, [tuple(map(tuple, about["box"]))], "#00A000")
