@@ -19,12 +19,13 @@ COLUMNS = 2
 OURS, OTHERS = 1, 3  # kinds in colour, beside the paper's own method
 CONTROL = "random"  # named too: no order of removal should do worse
 CONTROL_COLOUR = "0.4"
-SPOTS = 24  # points of a line that its label may stand beside
+SPOTS = 12  # points of a line that its label may stand beside
 LOWEST, HIGHEST = -2.0, 1.4
 WRAP = 20
 KEY = (
-    "In colour: the h-Shap and the three other families whose logit falls fastest (lowest mean of "
-    "the curve);\ndashed, with its quartiles: the paper's own quadtree τ=0. Grey: all other settings."
+    "In colour: the h-Shap and the three other families whose logit falls fastest (lowest mean "
+    "of the curve);\ndashed, with its quartiles: the paper's own quadtree τ=0. Grey: all other "
+    "settings."
 )
 
 
@@ -69,7 +70,7 @@ def _lines(axes: Any, panel: Panel) -> None:
         if method not in shown:
             colour = CONTROL_COLOUR if method == CONTROL else "0.85"
             axes.plot(*_line(curve).T, color=colour, linewidth=0.8, zorder=1.5)
-    for method in shown:
+    for method in reversed(shown):  # ours above the others
         curve, colour = panel.curves[method], style.colour(method)
         paper = method == choice.PAPER
         look = {"linestyle": "--" if paper else "-", "gid": "named", "zorder": 3}
@@ -84,14 +85,10 @@ def _lines(axes: Any, panel: Panel) -> None:
 
 
 def _names(axes: Any, curves: Entries) -> None:
-    shown = chosen(curves)
-    dense = {method: labels.along(_line(curve), axes) for method, curve in curves.items()}
-    avoid = [(dense[m], 4.0 if m in shown else 0.1) for m in dense]
-    wanted = [_label(axes, m, {other: dense[other] for other in (m, *shown)}) for m in shown]
-    if CONTROL in curves:
-        lines = {other: dense[other] for other in (CONTROL, *shown)}
-        wanted.append(_label(axes, CONTROL, lines))
-    labels.place(axes, wanted, avoid)
+    shown = [*chosen(curves), *([CONTROL] if CONTROL in curves else [])]
+    lines = {method: labels.along(_line(curves[method]), axes) for method in shown}
+    wanted = [_label(axes, method, lines) for method in shown]
+    labels.place(axes, wanted, [(line, labels.LINE) for line in lines.values()])
 
 
 def _label(axes: Any, method: str, lines: dict[str, NDArray[Any]]) -> labels.Label:
@@ -106,6 +103,4 @@ def _label(axes: Any, method: str, lines: dict[str, NDArray[Any]]) -> labels.Lab
     clear = own[gaps >= np.median(gaps)]
     spots = clear[:: max(1, len(clear) // SPOTS)]
     colour = CONTROL_COLOUR if method == CONTROL else style.colour(method)
-    return labels.Label(
-        fill(style.label(method), WRAP), spots, colour, bold=choice.is_ours(method)
-    )
+    return labels.Label(fill(style.label(method), WRAP), spots, colour, bold=choice.is_ours(method))

@@ -41,4 +41,12 @@ def _steps(steps: list[str]) -> list[str]:
 def _write(axes: Any, table: Any) -> None:
     for (row, column), value in np.ndenumerate(table):
         colour = "white" if abs(value) > 0.6 else "0.15"
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=style.SMALL)
+        axes.text(
+            column,
+            row,
+            f"{value:.2f}",
+            ha="center",
+            va="center",
+            color=colour,
+            fontsize=style.SMALL,
+        )

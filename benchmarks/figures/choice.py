@@ -36,8 +36,10 @@ def is_blind(entry: Mapping[str, Any]) -> bool:
 
 
 def best_settings(entries: Entries, measure: str = MEASURE) -> list[str]:
-    """Return the setting with the highest score of each kind, the best kind first."""
-    return leaders({method: entry[measure][0] for method, entry in entries.items()})
+    """Return the best setting of each kind and the paper's own method, the highest score first."""
+    scores = {method: entry[measure][0] for method, entry in entries.items()}
+    best = {*leaders(scores), *({PAPER} & scores.keys())}
+    return sorted(ordered(best), key=lambda name: -scores[name])
 
 
 def leaders(scores: Mapping[str, float]) -> list[str]:

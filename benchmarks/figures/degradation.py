@@ -53,15 +53,16 @@ def draw() -> Figure:
     """Show the cell, then its maps as leaves get smaller."""
     path = data.figure_file(f"{NAME}.npz")
     stored, about = data.read_arrays(path, f"figures {NAME} --compute")
-    figure = style.canvas(style.WIDTH, 2.65)
+    figure = style.canvas(style.WIDTH, 2.6)
     axes = style.panels(figure, 1, 1 + len(SIZES))[0]
     style.picture(axes[0], np.moveaxis(stored["image"], -1, 0) / 255)
-    axes[0].set_title(f"image,\n{about['concept']} outlined")
+    axes[0].set_title(f"image,\n{about['concept']} outlined", fontsize=style.SMALL)
     for panel, size in zip(axes[1:], SIZES, strict=True):
         style.heat(panel, stored[f"s={size}"])
         told = about["explained"][str(size)]
-        end = "" if told["complete"] else "\n(budget reached)"
-        panel.set_title(f"s = {size} pixels\n{told['evaluations']} evaluations{end}")
+        end = "" if told["complete"] else ", budget reached"
+        title = f"s = {size} pixels{end}\n{told['evaluations']} evaluations"
+        panel.set_title(title, fontsize=style.SMALL)
     for panel in axes:
         style.outline(panel, [tuple(map(tuple, about["box"]))], "#00A000")
     return figure

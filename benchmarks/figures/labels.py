@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
-
 GID = "label"  # by which tests find the labels
 SIZE = 8.0  # points
 DISTANCES = (6, 10, 15, 22, 32, 44, 58, 74, 92, 112, 134)  # points between a label and its point
@@ -24,8 +22,13 @@ LEADER = 11.0  # points; a label further away is joined to its point by a line, 
 DIRECTIONS = 16
 HALO = [withStroke(linewidth=2, foreground="white")]
 CLEAR = 3.0  # pixels around a label
-CROSSED = 40.0  # the price of a leader that crosses a label or a named line, in points
-NAMED = 4.0  # the least price of covering a point of a named line
+# Prices, in points of distance.
+CROSSED = 40.0  # of a leader that crosses a label or a named line
+NEVER = 1e6  # of an overlap; finite, so that a crowded panel still gets all its labels
+KEPT = 500  # places of a label that are compared
+ORDERS = 20  # of placing labels that are tried
+POINT, LINE, FAINT = 60.0, 5.0, 3.0  # of covering a named marker, named line or grey point
+MARKER = 6.0  # pixels around a named marker
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +41,16 @@ class Label:
     bold: bool = False
 
 
-@dataclass(eq=False)
-class _Taken:
-    """Hold the pixels that labels should not cover, each with its price, and the placed labels."""
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Hold the cheapest places of one label, in pixels, and their prices before other labels."""
 
-    points: NDArray[Any]
-    prices: NDArray[Any]
-    boxes: list[Box] = field(default_factory=list)
-
-    def add(self, points: NDArray[Any], price: float) -> None:
-        self.points = np.vstack([self.points, points])
-        self.prices = np.append(self.prices, np.full(len(points), price))
+    spots: NDArray[Any]  # (n, 2), in data coordinates
+    pixels: NDArray[Any]  # (n, 2), of the spots
+    middles: NDArray[Any]  # (n, 2), of the text
+    half: NDArray[Any]  # (2,), of the text's size
+    far: NDArray[Any]  # (n,), whether a leader is drawn
+    prices: NDArray[Any]  # (n,)
 
 
 def settle(figure: Figure) -> None:
@@ -62,35 +64,39 @@ def place(
     """Write the labels into a panel of a settled figure.
 
     Labels never overlap each other and never leave the panel, if there is any such place. `avoid`
-    holds points in data coordinates with the price of covering one, in points of distance.
+    holds points in data coordinates with the price of covering one: POINT, LINE or FAINT.
     """
-    taken = _Taken(np.empty((0, 2)), np.empty(0))
-    for points, price in avoid:
-        taken.add(axes.transData.transform(points), price)
-    for label in wanted:
-        _write(axes, label, taken)
+    covered = [(axes.transData.transform(points), price) for points, price in avoid]
+    notes = [_note(axes, label) for label in wanted]
+    places = [_places(axes, *one, covered) for one in zip(wanted, notes, strict=True)]
+    for note, own, index in zip(notes, places, _arranged(places), strict=True):
+        note.xy = tuple(own.spots[index])
+        offset = own.middles[index] - own.pixels[index]
+        note.set_position(tuple(offset * 72 / axes.figure.dpi))
+        note.arrow_patch.set_visible(bool(own.far[index]))
 
 
-def at_end(axes: Any, text: str, at: tuple[float, float], colour: Any, **more: Any) -> None:
+def at_end(
+    axes: Any, text: str, at: tuple[float, float], colour: Any, *, va: str = "center"
+) -> None:
     """Write a name to the right of a line's end; the layout leaves room for it."""
     axes.annotate(
         text,
         at,
         xytext=(5, 0),
         textcoords="offset points",
-        va="center",
+        va=va,
         color=dark(colour),
         fontsize=SIZE,
         gid=GID,
         annotation_clip=False,
-        **more,
     )
 
 
 def along(points: NDArray[Any], axes: Any) -> NDArray[Any]:
     """Return points of a line, in data coordinates, that are close on the screen."""
     pixels = axes.transData.transform(points)
-    steps = np.linspace(0, len(pixels) - 1, 12 * len(pixels))
+    steps = np.linspace(0, len(pixels) - 1, 8 * len(pixels))
     dense = [np.interp(steps, range(len(pixels)), pixels[:, side]) for side in (0, 1)]
     return axes.transData.inverted().transform(np.column_stack(dense))
 
@@ -109,7 +115,8 @@ def extent(text: Text) -> Any:
     return Text.get_window_extent(text)
 
 
-def _write(axes: Any, label: Label, taken: _Taken) -> None:
+def _note(axes: Any, label: Label) -> Any:
+    leader = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
     note = axes.annotate(
         label.text,
         label.spots[0],
@@ -124,49 +131,39 @@ def _write(axes: Any, label: Label, taken: _Taken) -> None:
         path_effects=HALO,
         gid=GID,
         zorder=6,
-        arrowprops={
-            "arrowstyle": "-",
-            "color": "0.5",
-            "linewidth": 0.7,
-            "relpos": (0.5, 0.5),
-            "shrinkA": 0,
-            "shrinkB": 3,
-        },
+        arrowprops={**leader, "relpos": (0.5, 0.5)},
     )
     note.set_in_layout(False)
+    return note
+
+
+def _places(
+    axes: Any, label: Label, note: Any, covered: Sequence[tuple[NDArray[Any], float]]
+) -> _Places:
+    """Price all places by their distance, the panel's edges and the points they cover."""
+    scale = axes.figure.dpi / 72
     size = extent(note)
     half = np.array([size.width, size.height]) / 2
-    spot, offset, far = _best(axes, label, half, taken)
-    note.xy = tuple(spot)
-    note.set_position(tuple(offset))
-    if not far:
-        note.arrow_patch.set_visible(False)
-    pixel = axes.transData.transform(spot)
-    middle = pixel + offset * axes.figure.dpi / 72
-    taken.boxes.append((*(middle - half), *(middle + half)))
-    if far:
-        taken.add(np.linspace(pixel, middle, 24), CROSSED)
-
-
-def _best(
-    axes: Any, label: Label, half: NDArray[Any], taken: _Taken
-) -> tuple[NDArray[Any], NDArray[Any], bool]:
-    """Return the cheapest spot, offset in points, and whether it is far enough for a leader."""
-    scale = axes.figure.dpi / 72
-    window = axes.get_window_extent()
-    panel = (window.x0, window.y0, window.x1, window.y1)
-    best: tuple[float, Any, Any, bool] = (np.inf, label.spots[0], np.zeros(2), False)
-    for spot, pixel in zip(label.spots, axes.transData.transform(label.spots), strict=True):
-        for distance in DISTANCES:
-            if distance > best[0]:
-                break
-            for middle in _middles(half, distance * scale):
-                price = distance + _price(pixel + middle, half, panel, taken)
-                if price < best[0] and distance > LEADER:
-                    price += _crossings(pixel, pixel + middle, taken)
-                if price < best[0]:
-                    best = (price, spot, middle / scale, distance > LEADER)
-    return best[1:]
+    rays = np.vstack([_middles(half, distance * scale) for distance in DISTANCES])
+    pixels = axes.transData.transform(label.spots)
+    middles = (pixels[:, None] + rays[None]).reshape(-1, 2)
+    prices = np.tile(np.repeat(np.array(DISTANCES, float), DIRECTIONS), len(pixels))
+    spots, pixels = (np.repeat(each, len(rays), axis=0) for each in (label.spots, pixels))
+    far = prices > LEADER
+    window = axes.get_window_extent().get_points()
+    outside = (middles - half - CLEAR < window[0]) | (middles + half + CLEAR > window[1])
+    prices = prices + NEVER * outside.any(axis=1)
+    for points, price in covered:
+        reach = half + (MARKER if price >= POINT else CLEAR)
+        hidden = np.abs(middles[:, None] - points[None]) < reach
+        prices += price * hidden.all(axis=2).sum(axis=1)
+    first = np.argsort(prices, kind="stable")[:KEPT]
+    own = _Places(
+        *(each[first] for each in (spots, pixels, middles)), half, far[first], prices[first]
+    )
+    lines = [points for points, price in covered if price >= LINE]
+    crossing = _crossing(own, np.vstack(lines)) if lines else np.zeros(len(first), bool)
+    return replace(own, prices=own.prices + CROSSED * (own.far & crossing))
 
 
 def _middles(half: NDArray[Any], distance: float) -> NDArray[Any]:
@@ -178,27 +175,48 @@ def _middles(half: NDArray[Any], distance: float) -> NDArray[Any]:
     return rays * (inside + distance)
 
 
-def _price(middle: NDArray[Any], half: NDArray[Any], panel: Box, taken: _Taken) -> float:
-    low, high = middle - half - CLEAR, middle + half + CLEAR
-    # Far above every other price, but finite: a crowded panel still gets all its labels.
-    price = 1e6 * (low[0] < panel[0] or low[1] < panel[1])
-    price += 1e6 * (high[0] > panel[2] or high[1] > panel[3])
-    price += sum(1e6 * _overlap(low, high, box) for box in taken.boxes)
-    covered = ((taken.points > low) & (taken.points < high)).all(axis=1)
-    return price + float(taken.prices[covered].sum())
+def _leaders(own: _Places) -> NDArray[Any]:
+    shares = np.linspace(0, 1, 24)[None, :, None]
+    return own.pixels[:, None] * (1 - shares) + own.middles[:, None] * shares
 
 
-def _overlap(low: NDArray[Any], high: NDArray[Any], box: Box) -> bool:
-    return bool(low[0] < box[2] and high[0] > box[0] and low[1] < box[3] and high[1] > box[1])
+def _crossing(own: _Places, points: NDArray[Any]) -> NDArray[Any]:
+    """Tell which leaders pass over points; those around their own point do not count."""
+    ways = own.middles - own.pixels
+    from_spot = points[None] - own.pixels[:, None]
+    shares = (from_spot * ways[:, None]).sum(axis=2) / (ways**2).sum(axis=1, keepdims=True)
+    gaps = from_spot - np.clip(shares, 0, 1)[..., None] * ways[:, None]
+    near = (np.abs(gaps) < CLEAR).all(axis=2) & (np.abs(from_spot) > 4 * CLEAR).any(axis=2)
+    return near.any(axis=1)
 
 
-def _crossings(pixel: NDArray[Any], middle: NDArray[Any], taken: _Taken) -> float:
-    """Return the price of the labels and named lines that a leader passes over."""
-    leader = np.linspace(pixel, middle, 24)
-    crossed = sum(
-        bool(((leader > box[:2]) & (leader < box[2:])).all(axis=1).any()) for box in taken.boxes
-    )
-    lines = taken.points[taken.prices >= NAMED]
-    lines = lines[np.abs(lines - pixel).max(axis=1) > 4 * CLEAR]  # its own point is no obstacle
-    near = np.abs(leader[:, None] - lines[None]).max(axis=2) < CLEAR
-    return CROSSED * (crossed + bool(near.any()))
+def _arranged(places: Sequence[_Places]) -> list[int]:
+    """Return the index of each label's place: the cheapest of several orders of placing."""
+    rng = np.random.default_rng(0)
+    orders = [np.arange(len(places)), *(rng.permutation(len(places)) for _ in range(ORDERS))]
+    tried = [_in_order(places, order.tolist()) for order in orders]
+    return min(tried, key=lambda one: one[0])[1]
+
+
+def _in_order(places: Sequence[_Places], order: list[int]) -> tuple[float, list[int]]:
+    total, chosen = 0.0, [0] * len(places)
+    boxes: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    leaders: list[NDArray[Any]] = []
+    for which in order:
+        own = places[which]
+        prices = own.prices.copy()
+        lines = _leaders(own)
+        for middle, half in boxes:
+            apart = np.abs(own.middles - middle) >= own.half + half + CLEAR
+            prices += NEVER * ~apart.any(axis=1)
+            crossed = (np.abs(lines - middle) < half + CLEAR).all(axis=2).any(axis=1)
+            prices += CROSSED * (own.far & crossed)
+        for leader in leaders:
+            hidden = np.abs(own.middles[:, None] - leader[None]) < own.half + CLEAR
+            prices += CROSSED * hidden.all(axis=2).any(axis=1)
+        chosen[which] = best = int(prices.argmin())
+        total += float(prices[best])
+        boxes.append((own.middles[best], own.half))
+        if own.far[best]:
+            leaders.append(lines[best])
+    return total, chosen

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from benchmarks.figures.data import Entries, Panel
 
 THEIRS = tuple(f"PartitionExplainer {budget}" for budget in (500, 64, 32, 16))
-HIGHEST = 0.6  # no score here is higher
 TICKS = (16, 32, 64, 128, 256, 512)
 OURS = ("h-shap quadtree tau=0", "h-shap quadtree tau=70%", "h-shap bisection")
 
@@ -51,7 +50,8 @@ def _panel(axes: Any, panel: Panel, measure: str) -> None:
     for method in (*THEIRS, *OURS):
         if method in entries:
             scatter.point(axes, method, entries[method], "evaluations", measure)
-    axes.set(xscale="log", xlim=(TICKS[0] * 0.7, TICKS[-1] * 2.2), ylim=(-0.03, HIGHEST))
+    axes.set(xscale="log", xlim=(TICKS[0] * 0.7, TICKS[-1] * 2.2))
+    axes.margins(y=0.2)
     axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -60,16 +60,18 @@ def _name(axes: Any, entries: Entries, measure: str) -> None:
     """Name ours, and PartitionExplainer at its largest budget; the others by their budgets."""
     places = _places(entries, measure, (*OURS, *THEIRS))
     wanted = [
-        labels.Label(
-            _text(method), np.array([place]), style.role(method), bold=method in OURS
-        )
+        labels.Label(_text(method), np.array([place]), style.role(method), bold=method in OURS)
         for method, place in places.items()
     ]
-    labels.place(axes, wanted, [(np.array(list(places.values())).reshape(-1, 2), 60.0)])
+    avoid = [(np.array(list(places.values())).reshape(-1, 2), labels.POINT)]
+    theirs = [places[method] for method in THEIRS if method in places]
+    if theirs:
+        avoid.append((labels.along(np.array(theirs), axes), labels.LINE))
+    labels.place(axes, wanted, avoid)
 
 
 def _text(method: str) -> str:
-    return method.split()[-1] if method in THEIRS[1:] else style.label(method)
+    return method.rsplit(maxsplit=1)[-1] if method in THEIRS[1:] else style.label(method)
 
 
 def _places(entries: Entries, measure: str, methods: Sequence[str]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ def draw() -> Figure:
             axes.set_axis_on()
             style.heat(axes, stored[step][method])
         demos.title(rows[2 * block][column], method)
-    figure.suptitle("Above: map of the trained network. Below: map with all weights random.", fontsize=10)
+    figure.suptitle(
+        "Above: map of the trained network. Below: map with all weights random.", fontsize=10
+    )
     return figure
 
 

@@ -21,10 +21,10 @@ HEIGHT = 2.15  # inches of a panel
 OURS, OTHERS = 1, 3  # kinds that are named in a panel, beside the paper's own method
 WRAP = 23  # letters of a line of a name
 KEY = (
-    "Orange: h-Shap; named are the best partition and the paper's own quadtree τ=0. Blue: the best "
-    "setting of the three best\nother families. Grey: all other settings. Dashed: the best map that "
-    "never evaluates the model. A cross needs gradients.\nBars: 95 % intervals of scores, quartiles "
-    "of costs."
+    "Orange: h-Shap; named are the best partition and the paper's own quadtree τ=0. Blue: the "
+    "best setting of the three best\nother families. Grey: all other settings. Dashed: the best "
+    "map that never evaluates the model. A cross needs gradients.\nBars: 95 % intervals of "
+    "scores, quartiles of costs."
 )
 
 
@@ -99,8 +99,8 @@ def _name(axes: Any, entries: Entries, cost: str, measure: str) -> None:
     for method in shown:
         point(axes, method, entries[method], cost, measure)
     avoid = [
-        (np.array([places[m] for m in shown]), 60.0),
-        (np.array([p for m, p in places.items() if not choice.is_blind(entries[m])]), 3.0),
+        (np.array([places[m] for m in shown]), labels.POINT),
+        (np.array([p for m, p in places.items() if not choice.is_blind(entries[m])]), labels.FAINT),
     ]
     wanted = [
         labels.Label(
@@ -117,7 +117,7 @@ def _name(axes: Any, entries: Entries, cost: str, measure: str) -> None:
         level = entries[best][measure][0]
         axes.axhline(level, color="0.45", linestyle="--", linewidth=0.9, zorder=1)
         ends = np.geomspace(*axes.get_xlim(), 60)
-        avoid.append((np.column_stack([ends, np.full(60, level)]), 2.0))
+        avoid.append((np.column_stack([ends, np.full(60, level)]), labels.FAINT))
         spots = np.column_stack([ends[3:-3:3], np.full(18, level)])
         wanted.append(labels.Label(style.label(best), spots, "0.35"))
     labels.place(axes, wanted, avoid)
