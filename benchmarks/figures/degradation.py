@@ -53,7 +53,7 @@ def draw() -> Figure:
     """Show the cell, then its maps as leaves get smaller."""
     path = data.figure_file(f"{NAME}.npz")
     stored, about = data.read_arrays(path, f"figures {NAME} --compute")
-    figure = style.canvas(style.WIDTH, 2.6)
+    figure = style.canvas(style.WIDTH, 2.5)
     axes = style.panels(figure, 1, 1 + len(SIZES))[0]
     style.picture(axes[0], np.moveaxis(stored["image"], -1, 0) / 255)
     axes[0].set_title(f"image,\n{about['concept']} outlined", fontsize=style.SMALL)

@@ -23,12 +23,12 @@ DIRECTIONS = 16
 HALO = [withStroke(linewidth=2, foreground="white")]
 CLEAR = 3.0  # pixels around a label
 # Prices, in points of distance.
-CROSSED = 40.0  # of a leader that crosses a label or a named line
+CROSSED = 90.0  # of a leader that crosses a label or a named line
 NEVER = 1e6  # of an overlap; finite, so that a crowded panel still gets all its labels
 KEPT = 500  # places of a label that are compared
 ORDERS = 20  # of placing labels that are tried
 POINT, LINE, FAINT = 60.0, 5.0, 3.0  # of covering a named marker, named line or grey point
-MARKER = 6.0  # pixels around a named marker
+MARKER = 10.0  # pixels around a named marker
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ def _crossing(own: _Places, points: NDArray[Any]) -> NDArray[Any]:
     from_spot = points[None] - own.pixels[:, None]
     shares = (from_spot * ways[:, None]).sum(axis=2) / (ways**2).sum(axis=1, keepdims=True)
     gaps = from_spot - np.clip(shares, 0, 1)[..., None] * ways[:, None]
-    near = (np.abs(gaps) < CLEAR).all(axis=2) & (np.abs(from_spot) > 4 * CLEAR).any(axis=2)
+    near = (np.abs(gaps) < CLEAR).all(axis=2) & (np.abs(from_spot) > 2 * CLEAR).any(axis=2)
     return near.any(axis=1)
 
 
@@ -207,7 +207,7 @@ def _in_order(places: Sequence[_Places], order: list[int]) -> tuple[float, list[
         prices = own.prices.copy()
         lines = _leaders(own)
         for middle, half in boxes:
-            apart = np.abs(own.middles - middle) >= own.half + half + CLEAR
+            apart = np.abs(own.middles - middle) >= own.half + half + 2 * CLEAR
             prices += NEVER * ~apart.any(axis=1)
             crossed = (np.abs(lines - middle) < half + CLEAR).all(axis=2).any(axis=1)
             prices += CROSSED * (own.far & crossed)
