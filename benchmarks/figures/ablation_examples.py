@@ -21,7 +21,7 @@ THRESHOLD = 1e-6  # the paper's
 def compute() -> None:
     """Explain one image by every method, and keep which pixels lie above the threshold.
 
-    The kept maps of the runs will not do: as bytes, they have lost what is small.
+    The kept maps of the runs will not do: as bytes, they have lost small values.
     """
     from benchmarks.measures import margins
     from benchmarks.methods import METHODS

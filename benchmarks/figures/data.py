@@ -1,4 +1,4 @@
-"""What figures read: committed summaries and rows, and the data files of the figures themselves."""
+"""The data of figures: committed summaries and rows, and the figures' own files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoResultsError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Hold what one panel shows: the entries of a group's summary, and its ablation curves."""
+    """Hold the content of one panel: the entries of a group's summary, and its ablation curves."""
 
     task: str
     title: str
@@ -118,7 +118,7 @@ def read_json(path: Path, command: str) -> dict[str, Any]:
 
 
 def read_arrays(path: Path, command: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the arrays of a file, and what is told about them."""
+    """Return the arrays of a file, and the notes stored with them."""
     _must_exist(path, command)
     with np.load(path) as stored:
         arrays = dict(stored)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "degradation"
 SIZES = (80, 20, 5)  # the paper's
-SIDE = 200  # pixels of what is kept of image and maps
+SIDE = 200  # pixels of the kept window of image and maps
 BATCH = 4  # images of this size
 MOST = 4_000  # evaluations; regions that are most relevant are split first
 

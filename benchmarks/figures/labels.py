@@ -1,4 +1,4 @@
-"""Names written beside points and lines, where they cover neither each other nor what is named."""
+"""Names beside points and lines, placed so that they cover neither each other nor the points."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def strongest(values: NDArray[Any], step: int) -> NDArray[Any]:
 
 
 def outline(axes: Any, boxes: Sequence[Corners], colour: str, width: float = 1.0) -> None:
-    """Draw boxes a little larger than what they hold, so as not to cover it."""
+    """Draw boxes a little larger than their objects, so as not to cover them."""
     from matplotlib.patches import Rectangle
 
     for (top, left), (bottom, right) in boxes:
