@@ -64,7 +64,7 @@ def draw() -> Figure:
         title = f"s = {size} pixels{end}\n{told['evaluations']} evaluations"
         panel.set_title(title, fontsize=style.SMALL)
     for panel in axes:
-        style.outline(panel, [tuple(map(tuple, about["box"]))], "#00A000")
+        style.outline(panel, [tuple(map(tuple, about["box"]))], style.TRUTH)
     return figure
 
 

@@ -23,7 +23,6 @@ IMAGES = 2  # of a figure
 TITLE = 0.52  # inches above each panel, for three lines
 WRAP = 24  # letters of a line of a title
 MOST = 200  # pixels of a panel a side, about
-TRUTH = "#00A000"
 
 
 def draw(task: str, part: int = 0) -> Figure:
@@ -82,7 +81,7 @@ def _examples(task: str, known: set[str]) -> list[Example]:
 
 def _image(axes: Any, example: Example, concept: str) -> None:
     style.picture(axes, example.image)
-    style.outline(axes, example.objects[concept], TRUTH)
+    style.outline(axes, example.objects[concept], style.TRUTH)
     axes.set_title(f"image,\neach {concept} outlined", fontsize=style.SMALL, pad=3)
 
 
@@ -95,7 +94,7 @@ def _maps(
 ) -> None:
     for axes, (method, values) in zip(panels, heats.items(), strict=False):
         style.heat(axes, values, step=-(-max(values.shape) // MOST))
-        style.outline(axes, example.objects[concept], TRUTH, width=0.4)
+        style.outline(axes, example.objects[concept], style.TRUTH, width=0.4)
         row = scores.get((example.name, method))
         scored = [_scored(row)] if row else []
         title(axes, method, *scored)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "multi_label"
 CONCEPTS = {"trophozoite": "malaria", "ring": "malaria-ring"}  # and the tasks that detect them
-COLOURS = {"trophozoite": "#00A000", "ring": "#CC79A7"}
+COLOURS = {"trophozoite": style.TRUTH, "ring": "#CC79A7"}
 
 
 def compute() -> None:

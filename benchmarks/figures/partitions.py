@@ -52,7 +52,7 @@ def draw() -> Figure:
             spent = about["evaluations"][name][way]
             axes.set_title(f"{title}\n{spent} evaluations", fontsize=style.SMALL)
         for axes in row:
-            style.outline(axes, boxes, "#00A000", 0.7)
+            style.outline(axes, boxes, style.TRUTH, 0.7)
     return figure
 
 

@@ -35,6 +35,7 @@ COLOURS = {
     "control": "#999999",
 }
 PEER = "#0072B2"  # a named method of others
+TRUTH = "#009E73"  # outlines of the objects to be found
 GREY = "0.72"  # all that is not named
 TEXT = "0.25"
 # Blue below 0, white at 0, red above, as in the paper; few levels make small files.
