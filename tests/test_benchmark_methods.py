@@ -82,7 +82,12 @@ def skip_if_missing(method):
         # Not imported here: its warnings belong to the tests that ignore them.
         name = IMPORTS.get(method.package, method.package)
         if find_spec(name) is None:
-            pytest.skip(WITH_TORCHVISION.get(method.package, f"{method.package} is not installed"))
+            pytest.skip(
+                WITH_TORCHVISION.get(
+                    method.package,
+                    f"{method.package} is not installed; scripts/setup dev installs it",
+                )
+            )
 
 
 @cache
