@@ -44,7 +44,7 @@ nb_merge_streams = True
 SCREENSHOT = HERE / "images" / "page.png"
 myst_substitutions = {
     "screenshot": (
-        "![The page of an explanation: sliders, the image and what was found](images/page.png)"
+        "![The page of an explanation: sliders, the image and its findings](images/page.png)"
         if SCREENSHOT.exists()
         else ""
     )
@@ -64,12 +64,14 @@ nitpick_ignore_regex = [
     ("py:.*", r"(np|numpy|NDArray|os|collections|typing|pathlib)\b.*"),
     (
         "py:.*",
-        r"(Any|Callable|Iterable|Iterator|Literal|Mapping|Sequence|Collection|Path|PathLike|T|int|str)",
+        r"(Any|Callable|Iterable|Iterator|Literal|Mapping(\[str)?|Sequence|Collection|Path|PathLike|T|int|str)",
     ),
-    ("py:.*", r"(hshap\.)?(\w+\.)*(Partition|Baseline|Search|Steps|Sampler|Fill|Target|Rule)"),
+    ("py:.*", r"(hshap\.)?(\w+\.)*(Steps|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Row)"),
+    # The aliases of reference/types.md.
+    ("py:.*", r"(Grid|Shape|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json)"),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w*Session)",
+        r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w+Session)",
     ),
 ]
 

@@ -1,10 +1,10 @@
 """Find the regions of an image that drive a classifier's score, by exact hierarchical games."""
 
-import sys
-from typing import TYPE_CHECKING
+from sys import modules as _modules
 
-from hshap import export, metrics, plot, testing
-from hshap._util.renamed import RenamedModule, warn_renamed
+from hshap import demo, export, metrics, plot, testing
+from hshap._util.renamed import RenamedModule as _RenamedModule
+from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
 from hshap.baselines.recipes import Blur, Conditional, Constant, Fixed, Mean, References
@@ -40,9 +40,6 @@ from hshap.partitions.protocol import Partition, Region
 from hshap.partitions.regions import Box, Pixels, Rolled
 from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
-
-if TYPE_CHECKING:
-    from hshap import demo as demo
 
 __all__ = [
     "ArgumentError",
@@ -95,6 +92,7 @@ __all__ = [
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
+    "demo",
     "export",
     "metrics",
     "plot",
@@ -104,14 +102,16 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
-sys.modules["hshap.theory"] = theory
-sys.modules["hshap.viewer"] = viewer = RenamedModule("hshap.viewer", "hshap.export.page")
+_modules["hshap.theory"] = theory
+_modules["hshap.viewer"] = _RenamedModule("hshap.viewer", "hshap.export.page")
 
 
 def __getattr__(name: str) -> object:
     """Return a name of version 0.1, with a warning."""
     if name == "Found":
-        warn_renamed("hshap.Found", "hshap.SearchResult")
+        _warn_renamed("hshap.Found", "hshap.SearchResult")
         return SearchResult
+    if name == "viewer":
+        return _modules["hshap.viewer"]
     message = f"module 'hshap' has no attribute {name!r}"
     raise AttributeError(message)

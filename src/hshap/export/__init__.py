@@ -10,6 +10,7 @@ origin at its top left corner. Nothing here calls a model.
 1
 """
 
+from hshap.export import page as page
 from hshap.export.arrays import dataarray, shap_values, table
 from hshap.export.documents import coco, geojson, write_json
 from hshap.export.maps import write_png, write_tiff
