@@ -43,6 +43,7 @@ OPTIONAL = (
     "torch",
     "typer",
     "xarray",
+    "yaml",
 )
 # Looked up once: a test may hide a package to see the error, and must not be skipped for it.
 ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
