@@ -238,7 +238,11 @@ def test_resnet_agrees_with_torchvision_on_the_same_weights():
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    models = pytest.importorskip("torchvision.models", exc_type=ImportError)
+    models = pytest.importorskip(
+        "torchvision.models",
+        reason="torchvision is left out of the tests; install benchmarks/requirements.txt",
+        exc_type=ImportError,
+    )
     own, other = published(5), models.resnet18(num_classes=5).eval()
     shapes = [
         {name: value.shape for name, value in model.state_dict().items()} for model in (own, other)

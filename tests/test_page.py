@@ -14,9 +14,11 @@ from oracle import any_marked, marked
 import hshap
 from hshap.export.page import View, write_page
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no browser: install chromium, for example Debian's package"
+)
 
 HOSTILE = (
     "a</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>\u2028&amp;"
