@@ -411,7 +411,7 @@ def test_an_array_takes_another_map_and_refuses_another_shape(found):
     array = export.dataarray(found, heat=found.saliency())
     assert np.array_equal(array, found.saliency())
     assert array.attrs["score"] == found.score
-    assert json.loads(array.attrs["settings"]) == json.loads(json.dumps(found.settings))
+    assert json.loads(array.attrs["settings"]) == json.loads(json.dumps(dict(found.settings)))
     with pytest.raises(ArgumentError, match=r"heat has shape \(3, 3\); pass a map of shape"):
         export.dataarray(found, heat=np.zeros((3, 3)))
 

@@ -14,10 +14,17 @@ def test_everything_public_is_exported_in_order():
     assert hshap.__all__ == sorted(hshap.__all__)
     public = {name for name in vars(hshap) if not name.startswith("_")}
     modules = {module.name for module in pkgutil.iter_modules(hshap.__path__)}
-    # `shapley` is both a module and the function in it; the others are modules on purpose.
-    meant = {"__version__", "export", "metrics", "plot", "shapley", "theory"}
-    assert public - modules == set(hshap.__all__) - meant
+    # `viewer` is the old name of `export.page`, and warns.
+    assert public - modules - {"viewer"} == set(hshap.__all__) - modules - {"__version__"}
     assert callable(hshap.shapley)
+
+
+def test_the_page_is_reachable_from_the_package_and_its_old_name_warns():
+    code = "import hshap; print(hshap.export.page.View, hshap.export.page.write_page)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)  # noqa: S603
+    with pytest.warns(DeprecationWarning, match=r"hshap.viewer is now hshap.export.page"):
+        assert hshap.viewer.View is hshap.export.page.View
+    assert ">>>" in hshap.export.page.__doc__
 
 
 @pytest.mark.parametrize("name", [name for name in hshap.__all__ if not name.startswith("_")])

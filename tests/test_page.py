@@ -99,7 +99,7 @@ def shown_leaves(tab, klass=0):
 
 def expected_leaves(explanation):
     return {
-        flat_pixels(leaf, explanation.grid): explanation._parts[leaf].coefficient
+        flat_pixels(leaf, explanation.grid): explanation.parts[leaf].coefficient
         for leaf in explanation.leaves
     }
 
@@ -232,7 +232,7 @@ def test_hover_tells_coefficient_game_and_place(show):
     leaf = explanation.leaves[0]
     point_at(tab, leaf.start)
     text = tab.inner_text("#region")
-    coefficient = explanation._parts[leaf].coefficient
+    coefficient = explanation.parts[leaf].coefficient
     assert f"{coefficient:.4g}".rstrip("0") in text
     assert "leaf: relevant" in text
     assert f"x {leaf.start[1]} to {leaf.stop[1]}, y {leaf.start[0]} to {leaf.stop[0]}" in text

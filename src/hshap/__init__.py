@@ -1,10 +1,11 @@
 """Find the regions of an image that drive a classifier's score, by exact hierarchical games."""
 
-import sys
-from typing import TYPE_CHECKING
+import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hshap import export, metrics, plot, testing
-from hshap._util.renamed import RenamedModule, warn_renamed
+from hshap._util.renamed import RenamedModule as _RenamedModule
+from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
 from hshap.baselines.recipes import Blur, Conditional, Constant, Fixed, Mean, References
@@ -41,7 +42,7 @@ from hshap.partitions.regions import Box, Pixels, Rolled
 from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from hshap import demo as demo
 
 __all__ = [
@@ -104,14 +105,14 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
-sys.modules["hshap.theory"] = theory
-sys.modules["hshap.viewer"] = viewer = RenamedModule("hshap.viewer", "hshap.export.page")
+_sys.modules["hshap.theory"] = theory
+_sys.modules["hshap.viewer"] = viewer = _RenamedModule("hshap.viewer", "hshap.export.page")
 
 
 def __getattr__(name: str) -> object:
     """Return a name of version 0.1, with a warning."""
     if name == "Found":
-        warn_renamed("hshap.Found", "hshap.SearchResult")
+        _warn_renamed("hshap.Found", "hshap.SearchResult")
         return SearchResult
     message = f"module 'hshap' has no attribute {name!r}"
     raise AttributeError(message)

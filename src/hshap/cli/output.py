@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hshap._util.atomic import grant_usual_permissions
 from hshap.cli.faults import Code, Refusal
 
 if TYPE_CHECKING:
@@ -155,10 +156,7 @@ def _remove(folders: list[Path]) -> None:
 
 
 def _publish(staging: Path, out: Path) -> None:
-    # mkdtemp makes folders private; give this one what any new folder would have.
-    mode = os.umask(0)
-    os.umask(mode)
-    staging.chmod(0o777 & ~mode)
+    grant_usual_permissions(staging)
     if not out.exists() or not any(out.iterdir()):
         staging.replace(out)
         return

@@ -10,6 +10,7 @@ origin at its top left corner. Nothing here calls a model.
 1
 """
 
+from hshap.export import page
 from hshap.export.arrays import dataarray, shap_values, table
 from hshap.export.documents import coco, geojson, write_json
 from hshap.export.maps import write_png, write_tiff
@@ -18,6 +19,7 @@ __all__ = [
     "coco",
     "dataarray",
     "geojson",
+    "page",
     "shap_values",
     "table",
     "write_json",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+from hshap.evaluators.runners import ONNX_TYPES
 
 
 class Rearranged:
@@ -61,7 +61,7 @@ def _caller(model: Any, device: str) -> Any:
     torch, onnx = sys.modules.get("torch"), sys.modules.get("onnxruntime")
     if onnx is not None and isinstance(model, onnx.InferenceSession):
         entry = model.get_inputs()[0]
-        dtype = DTYPES.get(entry.type, np.float32)
+        dtype = ONNX_TYPES.get(entry.type, np.float32)
         return lambda batch: model.run(None, {entry.name: batch.astype(dtype, copy=False)})[0]
     if torch is None or not isinstance(model, torch.nn.Module):
         return model

@@ -1,7 +1,14 @@
 """A page to explore explanations: one HTML file, which needs no server and no network.
 
 The page holds the images, the trees and every game that was played, and reads them again as its
-sliders move: what it shows is what `Explanation.at` gives. Nothing here calls a model.
+sliders move, exactly as `Explanation.at` does. Nothing here calls a model.
+
+>>> import numpy as np
+>>> from hshap import demo, export
+>>> image = np.zeros((1, 8, 8))
+>>> view = export.page.View("dot.png", image, {"bright": demo.example()})
+>>> "dot.png" in export.page.page([view], title="One bright pixel")
+True
 """
 
 from __future__ import annotations
