@@ -441,12 +441,12 @@ REFUSED = {
     "too many names": (lambda: (CELL, *M, "--classes", "a,b,c"), 2, "3 class names for 2 outputs"),
     "out below a file": (lambda: (CELL, *M, "--out", "model.onnx/x"), 5, "cannot be written"),
     "out is a file": (lambda: (CELL, *M, "--out", "mean.png"), 5, "mean.png is a file"),
-    "out filled": (lambda: (CELL, *M, "--out", "images"), 5, "images is there already"),
+    "out filled": (lambda: (CELL, *M, "--out", "images"), 5, "images exists already"),
     "out not writable": (lambda: (CELL, *M, "--out", "/proc/hshap/x"), 5, "cannot be written"),
     "pickle": (
         lambda: (CELL, "-m", written("m.pt", pickle.dumps(print))),
         4,
-        "m.pt is a pickle, or something unknown: loading it can run any code; pass --trust",
+        "m.pt is a pickle, or of unknown type: loading it can run any code; pass --trust",
     ),
     "zipped pickle": (
         lambda: (CELL, "-m", written("m.pth", zipped({"a/data.pkl": pickle.dumps(print)}))),
@@ -454,7 +454,7 @@ REFUSED = {
         "pass --trust",
     ),
     "weights alone": (lambda: (CELL, "-m", written("w.safetensors", b"")), 4, "holds weights"),
-    "no model": (lambda: (CELL, "-m", "nowhere.onnx"), 4, "nowhere.onnx is not there"),
+    "no model": (lambda: (CELL, "-m", "nowhere.onnx"), 4, "nowhere.onnx does not exist"),
     "not onnx": (lambda: (CELL, "-m", written("m.onnx", b"text")), 4, "m.onnx is not an ONNX"),
     "no module": (lambda: (CELL, "-m", "no_such_module:x"), 4, "cannot be imported"),
     "no attribute": (lambda: (CELL, "-m", "math:x"), 4, "module math has no x"),
@@ -617,7 +617,7 @@ def test_torch_scripts_programs_and_trusted_pickles(work):
         done = fine("explain", "small.png", "-m", name, *words, *common, "--out", f"out-{name}")
         found[name] = json.loads(done.stdout)["images"][0]["explanations"][0]["regions"]
         if name == "whole.pt":
-            assert "training mode was left" in done.stderr
+            assert "switched from training to eval mode" in done.stderr
     assert found["script.pt"] == found["fixed.pt2"] == found["whole.pt"]
     assert found["script.pt"] == [{"start": [4, 4], "stop": [8, 8], "score": 1.0}]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from hshap.errors import ArgumentError, ModelError
 if TYPE_CHECKING:
     from hshap._util.types import Heat
 
-ACTIVATIONS = ("raw", "softmax", "sigmoid")
+Activation = Literal["raw", "softmax", "sigmoid"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
 @recipe
@@ -29,7 +30,7 @@ class Output:
     """
 
     index: int
-    activation: Literal["raw", "softmax", "sigmoid"] = "raw"
+    activation: Activation = "raw"
 
     def __post_init__(self) -> None:
         settle(self, index=checks.integer("index", self.index, minimum=0))

@@ -102,7 +102,7 @@ def self_test(formula: Callable[[Heat], Heat] = shapley) -> list[Check]:
     [True, True]
     """
     rng = np.random.default_rng(0)
-    games = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
+    games: list[Heat] = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
     try:
         off = max(float(np.abs(formula(game) - by_orders(game)).max()) for game in games)
         difference = f"{off:.1g}"
