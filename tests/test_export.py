@@ -459,7 +459,10 @@ def test_shap_plots_our_values(channels, rng, monkeypatch):
     ("call", "message"),
     [
         (export.coco, "explanations is .*; pass a dictionary of file names"),
-        (lambda found: export.coco({"x.png": 3}), "explanation is 3; pass what Explainer.explain"),
+        (
+            lambda found: export.coco({"x.png": 3}),
+            "explanation is 3; pass the result of Explainer.explain",
+        ),
         (lambda found: export.coco({}, category=" "), "category must be a name, got ' '"),
         (lambda found: export.geojson(found, name=7), "name must be a name, got 7"),
         (lambda found: export.geojson(found, detections=1), "detections must be True or False"),

@@ -78,7 +78,7 @@ def demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"{out} cannot be made a folder ({error.strerror}); pass another --out"
+        message = f"{out} cannot be created as a folder ({error.strerror}); pass another --out"
         raise Refusal(Code.OUTPUT, message) from error
     run_demo(out)
 

@@ -18,6 +18,7 @@ from hshap.cli import options as opt
 from hshap.cli.faults import Code, brief
 from hshap.cli.output import print_json
 from hshap.cli.progress import table
+from hshap.demo import brightest
 from hshap.errors import require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
@@ -133,17 +134,12 @@ def _pixel_check() -> Check:
     image[0, 5, 11] = 1.0
     name = "explaining an image with one relevant pixel"
     try:
-        found = Explainer(_brightest, baseline=Constant(0.0), partition=Dyadic(min_size=1)).explain(
-            image, target=0
-        )
+        explainer = Explainer(brightest, baseline=Constant(0.0), partition=Dyadic(min_size=1))
+        found = explainer.explain(image, target=0)
     except Exception as error:  # noqa: BLE001, a failed check is reported
         return Check(name, passed=False, difference=brief(error))
     off = float(np.abs(found.saliency() - image[0]).max())
     return Check(name, passed=off == 0, difference=f"{off:.1g}")
-
-
-def _brightest(batch: Heat) -> Heat:
-    return batch.max(axis=(1, 2, 3))
 
 
 def _version(package: str) -> str | None:
