@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 SCRIPTS = (
     "dom.js",
-    "reading.js",
+    "findings.js",
     "colours.js",
     "picture.js",
     "stage.js",
-    "panel.js",
+    "sidebar.js",
     "gallery.js",
     "exports.js",
-    "app.js",
+    "state.js",
+    "words.js",
+    "actions.js",
+    "controls.js",
+    "scripting.js",
 )
 """They share one scope, in this order."""
 
