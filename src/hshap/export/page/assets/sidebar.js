@@ -21,7 +21,7 @@ function slidersFor(trees) {
   }
   some = searches("percentile");
   if (some.length) {
-    out.push({ key: "percentile", label: "Least percentile of confidence", python: "percentile", ...curve(least(some), 100, 1, 4) });
+    out.push({ key: "percentile", label: "Least percentile", python: "percentile", ...curve(least(some), 100, 1, 4) });
   }
   for (const [key, label, python] of [
     ["side", "Smallest side (pixels)", "min_size"], ["area", "Smallest area (pixels)", "min_area"],

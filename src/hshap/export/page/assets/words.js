@@ -35,7 +35,7 @@ function write() {
     panel.element.classList.toggle("current", panels.length > 1 && state.shown[i] === state.current);
     const overlap = result.overlap === null ? "" : `, overlap with the truth ${result.overlap.toFixed(2)}`;
     panel.caption.lastChild.textContent =
-      `${count(result.findings.length, "finding")}, ${share(result.share)} of the image${overlap}`;
+      `${count(result.findings.length, "finding")}, ${share(result.share)}${overlap}`;
   });
   byId("findings").replaceChildren(
     ...listFindings(results[state.current].findings, (i) => i === state.finding, goTo));
