@@ -104,7 +104,7 @@ def test_a_model_that_falls_when_more_is_shown_is_told():
     found = explain(np.ones((1, 8)), first_but_not_last)
     assert found.audit.failures > 0
     assert found.audit.fall == 0.5  # of what the first part alone adds
-    assert "is not proven" in str(found.audit)
+    assert "the model is not monotone" in str(found.audit)
 
 
 def test_parts_that_cancel_out_are_told():
@@ -160,8 +160,9 @@ def test_what_is_found_carries_the_score_or_does_not():
     for one in found:
         assert one.audit.carried == pytest.approx(one.attribution().sum())
         assert one.audit.doubt == max(one.audit.gap, 1 - one.audit.carried)
-    assert "carries 60% of what the image adds to the score only" in str(found[2].audit)
-    assert "carries 100% of what the image adds to the score." in str(found[0].audit)
+    told = "carry 60% of the score that the image adds; the source of the rest is not shown"
+    assert told in str(found[2].audit)
+    assert "carry 100% of the score that the image adds." in str(found[0].audit)
 
 
 def test_all_that_is_found_is_carried_though_parts_lower_the_score():
@@ -186,7 +187,7 @@ def test_little_that_is_carried_is_told_in_the_line():
 
     found = explain(np.ones((1, 8)), mostly_the_first, search=DepthFirst(0.5))
     assert found.audit.gap < FAR
-    assert "carries only 65% of what the image adds" in repr(found)
+    assert "the findings carry only 65% of the score that the image adds" in repr(found)
 
 
 def monotone_model(rng, pixels):

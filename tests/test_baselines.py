@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -264,9 +265,9 @@ def test_images_of_ever_new_shapes_do_not_fill_the_memory():
     from hshap.evaluators.canvas import MOST_SHARED, Backdrop
 
     backdrop = Backdrop(Constant(0.0), lambda array: array)
-    for side in range(1, 50):
-        backdrop.behind(np.zeros((1, side, 4)))
-    assert len(backdrop._shared) == MOST_SHARED
+    images = [np.zeros((1, side, 4)) for side in range(1, 50)]
+    made = [weakref.ref(backdrop.behind(image)) for image in images]
+    assert sum(one() is not None for one in made) == MOST_SHARED
 
 
 def test_the_bandwidth_is_the_median_difference_by_default(rng):

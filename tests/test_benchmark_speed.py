@@ -85,7 +85,7 @@ def test_networks_of_known_kinds_agree_with_the_whole(name):
     anchor = torch.rand(1, 3, 64, 96)
     patch = Patch(torch.rand(2, 3, 24, 40), ((0, 3), (40, 56)), anchor)
     with torch.inference_mode():
-        activations, _ = network.anchors(anchor.clone())
-        expected, found = model(patch.whole()), network.run(patch, activations)
+        activations, _ = network.activations(anchor.clone())
+        expected, found = model(patch.full()), network.run(patch, activations)
     assert not network.reason
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))

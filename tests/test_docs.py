@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
+import hshap
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -37,6 +41,63 @@ def test_the_examples_of_a_page_run(page):
     assert not failures
 
 
+RECIPE = re.compile(r"`([^`\n]+)`")
+MEANT = {
+    "hshap": hshap,
+    "explainer": hshap.Explainer,
+    "explanation": hshap.Explanation,
+    "spin": hshap.Spin,
+}
+
+
+def wrong_names(line):
+    """Yield the names and options in a line of code that hshap does not have."""
+    for node in ast.walk(ast.parse(line)):
+        if isinstance(node, ast.Attribute):
+            owner = _meant(node.value)
+            if owner is not None and not hasattr(owner, node.attr):
+                yield f"{ast.unparse(node)}: there is no {node.attr}"
+        if isinstance(node, ast.Call):
+            called = _meant(node.func)
+            known = set() if called is None else set(inspect.signature(called).parameters)
+            yield from (
+                f"{ast.unparse(node.func)} has no option {option.arg}"
+                for option in node.keywords
+                if called is not None and option.arg not in known
+            )
+
+
+def _meant(node):
+    """Return the object that a dotted name stands for; None if it is not one of ours."""
+    if isinstance(node, ast.Name):
+        return MEANT.get(node.id)
+    owner = _meant(node.value) if isinstance(node, ast.Attribute) else None
+    found = None if owner is None else getattr(owner, node.attr, None)
+    # `explanation.plot` is an object, whose class its getter names.
+    return hshap.explanation.plotting.Plotting if isinstance(found, property) else found
+
+
+def test_the_lines_of_the_cheat_sheet_use_names_and_options_that_exist():
+    cheats = RECIPE.findall((DOCS / "how-to" / "recipes.md").read_text(encoding="utf-8"))
+    lines = [line for line in cheats if re.search(r"\b(hshap|expla\w+|spin)\.", line)]
+    assert len(lines) > 30
+    assert not [wrong for line in lines for wrong in wrong_names(line)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hshap.Dyadics(8)",
+        "partition=hshap.Dyadic(size=8)",
+        "explanation.heat()",
+        "explanation.plot.leaves()",
+        "hshap.export.coco(explanations={}, name=1)",
+    ],
+)
+def test_a_wrong_line_of_the_cheat_sheet_is_seen(line):
+    assert list(wrong_names(line))
+
+
 def prose(text):
     """Return a page without its code, in which brackets mean something else."""
     return CODE.sub("", FENCE.sub("", text))
@@ -58,7 +119,7 @@ def anchors(page):
     return found
 
 
-def broken(page):
+def broken(page, root=ROOT):
     """Yield the links of a page that lead nowhere; those to other machines are not tried."""
     for link in links(page.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
@@ -67,7 +128,7 @@ def broken(page):
         target = (page.parent / file).resolve() if file else page
         if not target.exists():
             yield f"{link}: there is no {file}"
-        elif not target.is_relative_to(ROOT):
+        elif not target.is_relative_to(root):
             yield f"{link}: leads out of the repository"
         elif heading and heading not in anchors(target):
             yield f"{link}: {target.name} has no heading #{heading}"
@@ -79,8 +140,7 @@ def test_the_pages_are_found():
     assert sum(len(links(page.read_text(encoding="utf-8"))) for page in PAGES) > 40
 
 
-def test_a_broken_link_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+def test_a_broken_link_is_seen(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# A head, *here*\n[good](#a-head-here) ![bad](gone.png) [bad](page.md#nowhere)\n"
@@ -88,7 +148,7 @@ def test_a_broken_link_is_seen(tmp_path, monkeypatch):
         '```\n[no](link.md)\n```\n<img src="neither.png">\n',
         encoding="utf-8",
     )
-    found = [line.partition(":")[0] for line in broken(page)]
+    found = [line.partition(":")[0] for line in broken(page, tmp_path)]
     assert found == ["gone.png", "page.md#nowhere", "also-gone.png", "neither.png"]
 
 
@@ -118,8 +178,17 @@ def site(tmp_path_factory):
 
 def test_the_site_builds_without_a_warning(site):
     assert (site / "index.html").exists()
-    for page in ("tutorial", "theory", "when-not-to-use", "how-to/onnx", "reference/metrics"):
+    for page in ("tutorial", "how-it-works", "when-not-to-use", "how-to/onnx", "reference/metrics"):
         assert (site / f"{page}.html").stat().st_size > 5000
+
+
+def test_words_lead_to_the_glossary(site):
+    glossary = (site / "glossary.html").read_text(encoding="utf-8")
+    asked = re.findall(
+        r'href="glossary\.html#(term-[\w-]+)"', (site / "how-it-works.html").read_text("utf-8")
+    )
+    assert len(asked) > 10
+    assert all(f'id="{term}"' in glossary for term in asked)
 
 
 def test_the_examples_of_the_site_have_run(site):

@@ -264,8 +264,10 @@ def test_an_image_of_a_rare_shape_does_not_wait_for_all_others():
 def test_explanations_do_not_share_their_settings():
     explainer = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(4))
     one, other = explainer.explain(marked((8, 8), [3]), target=[0, 0])
-    one.settings["search"]["tolerance"] = 1.0
-    assert other.settings["search"]["tolerance"] == 0.0
+    one.settings["search"]["tolerance"] = 1.0  # of a copy
+    assert one.settings["search"]["tolerance"] == other.settings["search"]["tolerance"] == 0.0
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        one.settings["search"] = None
 
 
 def test_a_partition_of_one_s_own_cannot_change_the_image(rng):

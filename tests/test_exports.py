@@ -14,8 +14,7 @@ def test_everything_public_is_exported_in_order():
     assert hshap.__all__ == sorted(hshap.__all__)
     public = {name for name in vars(hshap) if not name.startswith("_")}
     modules = {module.name for module in pkgutil.iter_modules(hshap.__path__)}
-    # `viewer` is the old name of `export.page`, and warns.
-    assert public - modules - {"viewer"} == set(hshap.__all__) - modules - {"__version__"}
+    assert public - modules == set(hshap.__all__) - modules - {"__version__"}
     assert callable(hshap.shapley)
 
 

@@ -362,13 +362,13 @@ CASES = {
         ),
         "baseline",
         "(3, 1, 32, 32)",
-        "(2, 1, 32, 32), whatever is kept",
+        "(2, 1, 32, 32), whichever regions are shown",
     ),
     "partition that gives nothing": (
         lambda: explain(partition=lambda image: None),
         "partition",
         "None",
-        "index, size and split()",
+        "index, area, adaptive and split()",
     ),
     "partition into one part": (
         lambda: explain(
@@ -498,4 +498,4 @@ def test_a_missing_extra_names_its_command():
     from hshap.errors import MissingExtraError, require
 
     with pytest.raises(MissingExtraError, match=r"x needs not_there: pip install 'hshap\[plot\]'"):
-        require("not_there.at_all", extra="plot", what="x")
+        require("not_there.at_all", extra="plot", needed_by="x")

@@ -19,6 +19,14 @@ def all_leaves(region):
     return [leaf for part in parts for leaf in all_leaves(part)] if parts else [region]
 
 
+def root_of(cell_size, image, hidden):
+    return Spots(cell_size).compare(image, np.broadcast_to(hidden, image.shape))
+
+
+def labels_of(cell_size, image, hidden):
+    return Spots(cell_size).tree(image, np.broadcast_to(hidden, image.shape)).labels
+
+
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 9),
@@ -29,28 +37,28 @@ def test_leaves_cover_every_pixel_once(seed, size, grid, marks):
     rng = np.random.default_rng(seed)
     image = np.zeros((2, *grid))
     image[:, *(rng.integers(0, side, marks) for side in grid)] = rng.random(marks)
-    root = Spots(size, np.zeros_like(image))(image)
+    root = root_of(size, image, 0.0)
     found = np.concatenate([pixels_of(leaf) for leaf in all_leaves(root)])
     assert np.array_equal(np.sort(found), np.arange(np.prod(grid)))
 
 
-def test_cells_lie_around_what_differs():
+def test_cells_lie_around_the_differences():
     template = np.random.default_rng(0).random((1, 40, 60))
     image = template.copy()
     places = [(5, 5), (8, 40), (30, 12), (31, 50)]
     for row, column in places:
         image[0, row, column] += 1.0
-    tree = Spots(8, template).tree(image)
-    cells = [np.argwhere(tree.labels == number) for number in range(len(places))]
+    labels = labels_of(8, image, template)
+    cells = [np.argwhere(labels == number) for number in range(len(places))]
     assert {tuple(cell.mean(axis=0)) for cell in cells} == {(r, c) for r, c in places}
     assert {len(cell) for cell in cells} == {81}
-    assert tree.labels.max() == len(places)  # and the rest
+    assert labels.max() == len(places)  # and the area outside
 
 
-def test_two_that_are_near_share_the_ground_between():
+def test_two_differences_that_are_near_divide_the_area_between_them():
     image = np.zeros((1, 20, 40))
     image[0, 10, 10] = image[0, 10, 17] = 1.0
-    labels = Spots(8, 0.0).tree(image).labels
+    labels = labels_of(8, image, 0.0)
     sizes = np.bincount(labels.ravel())
     assert sizes[0] == pytest.approx(sizes[1], abs=9)
     assert labels[10, 10] != labels[10, 17]
@@ -61,14 +69,14 @@ def test_every_object_is_found_with_few_evaluations():
     template = rng.random((1, 128, 128)) * 0.2
     image = template.copy()
     rows, columns = np.divmod(rng.choice(64, 30, replace=False), 8)
-    image[0, rows * 16 + 8, columns * 16 + 8] = 0.9  # things that the model does not look for
+    image[0, rows * 16 + 8, columns * 16 + 8] = 0.9  # differences that the model ignores
     for row, column in ((24, 40), (104, 88), (56, 8)):
         image[0, row : row + 3, column] = 1.0
 
     def model(batch):
         return (batch[:, 0] >= 1.0).any(axis=(1, 2)).astype(float)
 
-    explainer = Explainer(model, Fixed(template), Spots(8, template), DepthFirst(0.0))
+    explainer = Explainer(model, Fixed(template), Spots(8), DepthFirst(0.0))
     found = explainer.explain(image, target=0)
     truth = image[0] >= 1.0
     assert len(found.leaves) == 3
@@ -77,79 +85,78 @@ def test_every_object_is_found_with_few_evaluations():
 
 
 def test_an_image_like_its_baseline_is_one_region():
-    root = Spots(2, 0.5)(np.full((3, 9, 9), 0.5))
+    root = root_of(2, np.full((3, 9, 9), 0.5), 0.5)
     assert root.area == 81
-    assert len(all_leaves(root)) > 1  # by place, if it matters
-
-
-def test_the_users_baseline_is_copied():
-    mine = np.zeros((1, 8, 8))
-    spots = Spots(4, mine)
-    mine[:] = 5.0
-    assert not spots.baseline.image.any()
+    assert len(all_leaves(root)) > 1  # by position, if it matters
 
 
 @pytest.mark.parametrize(
     "baseline",
     [
-        0,
-        0.0,
-        [0.0, 0.0],
-        np.zeros((2, 9, 12)),
         hshap.Constant(0),
+        hshap.Constant([0.0, 0.0]),
+        hshap.Fixed(np.zeros((2, 9, 12))),
         hshap.Mean(np.zeros((4, 2, 9, 12))),
+        hshap.References(np.zeros((4, 2, 9, 12))),
+        hshap.Blur(2.0),
+        lambda image: hshap.Still(np.zeros((1, *image.shape))),
     ],
 )
-def test_a_baseline_is_given_as_an_explainer_takes_it(baseline):
+def test_the_explainers_baseline_places_the_cells(baseline):
     image = np.zeros((2, 9, 12))
     image[:, 4, 3] = 1.0
-    tree = Spots(3, baseline).tree(image)
-    assert np.argwhere(tree.labels == 0).mean(axis=0).tolist() == [4, 3]
+    explainer = Explainer(lambda b: b.max(axis=(1, 2, 3)), baseline, Spots(3))
+    found = explainer.explain(image, target=0)
+    (leaf,) = found.leaves
+    assert [axis.mean() for axis in leaf.index] == [4, 3]
 
 
-def test_whole_numbers_and_tensors_are_looked_at_too():
+def test_integers_and_tensors_are_compared_too():
     torch = pytest.importorskip("torch")
     image = np.zeros((1, 9, 12), dtype=np.uint16)
     image[0, 4, 3] = 60_000
     for each in (image, torch.tensor(image.astype(np.float32))):
-        assert Spots(3, 0).tree(each).labels.max() == 1
+        assert Spots(3).tree(each, np.zeros((1, 9, 12))).labels.max() == 1
 
 
 def test_it_is_not_shifted():
-    template = np.random.default_rng(0).random((1, 16, 16))
     with pytest.raises(ArgumentError, match="moving the image does not move them"):
-        hshap.Shifted(Spots(4, template), 3)
+        hshap.Shifted(Spots(4), 3)
     with pytest.raises(ArgumentError, match="spin over several partitions"):
         hshap.Shifted(hshap.Superpixels.from_labels(np.zeros((4, 4), int)), 3)
     assert hshap.Shifted(hshap.Superpixels(), 3)
 
 
 def test_many_differences_are_refused():
-    with pytest.raises(ArgumentError, match="pass a larger size"):
-        Spots(1, 0.0)(np.random.default_rng(0).random((1, 200, 200)))
+    with pytest.raises(ArgumentError, match="pass a larger cell_size"):
+        root_of(1, np.random.default_rng(0).random((1, 200, 200)), 0.0)
 
 
 def test_it_is_described_in_results():
     image = np.zeros((1, 16, 16))
     image[0, 3, 3] = 1.0
-    explainer = Explainer(lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), Spots(4, 0.0))
+    explainer = Explainer(lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), Spots(4))
     settings = explainer.explain(image, target=0).settings
-    assert settings["partition"]["type"] == "Spots"
-    assert settings["partition"]["size"] == 4
+    assert settings["partition"] == {"type": "Spots", "cell_size": 4}
+
+
+@pytest.mark.parametrize("old", [lambda: Spots(4, 0.0), lambda: Spots(size=4)])
+def test_the_options_of_version_0_1_warn_and_work(old):
+    with pytest.warns(DeprecationWarning, match="Spots.* is now Spots.cell_size"):
+        assert old() == Spots(4)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Spots(0, 0.0), "size must be at least 1"),
-        (lambda: Spots(4, "template.png"), "pass an array"),
-        (lambda: Spots(4, np.zeros((3, 5, 5)))(np.zeros((3, 6, 5))), "shape"),
-        (lambda: Spots(4, hshap.Blur(2.0)), "which looks at the image"),
-        (lambda: Spots(4, [0.1, 0.2])(np.zeros((3, 6, 5))), "2 entries"),
-        (lambda: Spots(4, 0.0)(np.full((1, 4, 4), np.nan)), "not finite"),
-        (lambda: Spots(4, 0.0)("picture.png"), "pass"),
-        (lambda: Spots(4, 0.0)(np.zeros(5)), "pass (channels"),
-        (lambda: Spots(4, np.nan), "finite"),
+        (lambda: Spots(0), "cell_size must be at least 1"),
+        (Spots, "cell_size must be a whole number, got None"),
+        (lambda: Spots(4)(np.zeros((1, 5, 5))), "needs the baseline too"),
+        (lambda: Spots(4).compare(np.zeros((3, 6, 5)), np.zeros((3, 5, 5))), "hidden has shape"),
+        (lambda: root_of(4, np.full((1, 4, 4), np.nan), 0.0), "not finite"),
+        (lambda: Spots(4).compare("picture.png", np.zeros((1, 4, 4))), "pass"),
+        (lambda: Spots(4).compare(np.zeros(5), np.zeros(5)), "pass (channels"),
+        (lambda: Spots(4).compare(np.zeros((1, 5)), np.full((1, 5), np.nan)), "not finite"),
     ],
 )
 def test_bad_input_is_refused(make, words):

@@ -171,7 +171,7 @@ class TestFromLabels:
         labels = np.zeros((4, 9), dtype=int)
         labels[:, [0, 8]] = 1
         first, second = Superpixels.from_labels(labels)(np.zeros((1, 4, 9))).split()
-        assert sorted((first.size, second.size)) == [8, 28]
+        assert sorted((first.area, second.area)) == [8, 28]
 
     def test_one_label_is_one_leaf(self):
         root = Superpixels.from_labels(np.zeros((3, 3), dtype=int))(np.zeros((1, 3, 3)))

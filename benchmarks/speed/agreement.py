@@ -28,7 +28,7 @@ def agreement(name: str) -> dict[str, Any]:
     anchor = torch.rand(1, 3, *GRID, generator=rng)
     worst, faster = 0.0, {}
     with torch.inference_mode():
-        activations, _ = network.anchors(anchor.clone())
+        activations, _ = network.activations(anchor.clone())
         for part in PARTS:
             size = tuple(n // part for n in GRID)
             starts = tuple(
@@ -39,7 +39,7 @@ def agreement(name: str) -> dict[str, Any]:
                 for _ in range(ROWS)
             )
             patch = Patch(torch.rand(ROWS, 3, *size, generator=rng), starts, anchor)
-            whole = patch.whole()
+            whole = patch.full()
             found, quick = _timed(lambda patch=patch: network.run(patch, activations))
             expected, slow = _timed(lambda whole=whole: model(whole))
             worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))

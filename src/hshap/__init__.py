@@ -1,9 +1,8 @@
 """Find the regions of an image that drive a classifier's score, by exact hierarchical games."""
 
-import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from sys import modules as _modules
 
-from hshap import export, metrics, plot, testing
+from hshap import demo, export, metrics, plot, testing
 from hshap._util.renamed import RenamedModule as _RenamedModule
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
@@ -22,6 +21,7 @@ from hshap.errors import (
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
+from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.tokens import Tokens
@@ -42,9 +42,6 @@ from hshap.partitions.regions import Box, Pixels, Rolled
 from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
-if _TYPE_CHECKING:
-    from hshap import demo as demo
-
 __all__ = [
     "ArgumentError",
     "Audit",
@@ -58,6 +55,7 @@ __all__ = [
     "Canvas",
     "Conditional",
     "Constant",
+    "CostPolicy",
     "DepthFirst",
     "Dyadic",
     "Evaluator",
@@ -96,6 +94,7 @@ __all__ = [
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
+    "demo",
     "export",
     "metrics",
     "plot",
@@ -105,8 +104,8 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
-_sys.modules["hshap.theory"] = theory
-_sys.modules["hshap.viewer"] = viewer = _RenamedModule("hshap.viewer", "hshap.export.page")
+_modules["hshap.theory"] = theory
+_modules["hshap.viewer"] = _RenamedModule("hshap.viewer", "hshap.export.page")
 
 
 def __getattr__(name: str) -> object:
@@ -114,5 +113,7 @@ def __getattr__(name: str) -> object:
     if name == "Found":
         _warn_renamed("hshap.Found", "hshap.SearchResult")
         return SearchResult
+    if name == "viewer":
+        return _modules["hshap.viewer"]
     message = f"module 'hshap' has no attribute {name!r}"
     raise AttributeError(message)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from hshap.errors import HshapError, require
 
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def _stop(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
+    sys.exit(143)
+
 
 def main() -> None:
-    """Run the command; what is missing is said in one line, without a traceback."""
+    """Run the command. A missing package is named in one line, without a traceback."""
     try:
         for module in ("typer", "rich"):
             require(module, extra="cli", needed_by="the hshap command")
         from hshap.cli.app import app  # noqa: PLC0415, typer is an optional dependency
 
-        # Being told to stop is no reason to leave half a result behind.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        # SIGTERM ends the command like an exit, so that no unfinished result is left behind.
+        signal.signal(signal.SIGTERM, _stop)
         app(prog_name="hshap")
     except HshapError as error:
         sys.stderr.write(f"hshap: {error}\n")

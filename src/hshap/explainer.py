@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from hshap.partitions.protocol import ComparesWithBaseline, Partition, as_region
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from numpy.typing import ArrayLike
+
     from hshap._util.types import Image, Model
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.protocol import Session
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Region
 
     OnProgress = Callable[[Progress], None]
+    Pair = tuple[ArrayLike, Target | Sequence[Target]]
+
+T = TypeVar("T")
 
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
@@ -43,7 +48,7 @@ EXAMPLES = {
 
 @recipe
 class Explainer:
-    """Find where in an image a model saw what it says.
+    """Find the regions of an image that drive a model's score.
 
     `model` is a torch module, an ONNX session, any callable `(n, *image.shape) -> (n, classes)`, or
     an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`.
@@ -83,17 +88,17 @@ class Explainer:
 
     @overload
     def explain(
-        self, image: Any, target: Target, *, progress: OnProgress | None = None
+        self, image: ArrayLike, target: Target, *, progress: OnProgress | None = None
     ) -> Explanation: ...
 
     @overload
     def explain(
-        self, image: Any, target: Sequence[Target], *, progress: OnProgress | None = None
+        self, image: ArrayLike, target: Sequence[Target], *, progress: OnProgress | None = None
     ) -> list[Explanation]: ...
 
     def explain(
         self,
-        image: Any,
+        image: ArrayLike,
         target: Target | Sequence[Target],
         *,
         progress: OnProgress | None = None,
@@ -110,21 +115,20 @@ class Explainer:
 
     def explain_many(
         self,
-        pairs: Iterable[tuple[Any, Target | Sequence[Target]]],
+        pairs: Iterable[Pair],
         *,
         progress: OnProgress | None = None,
     ) -> Iterator[Explanation]:
         """Explain `(image, target)` pairs in shared batches, and yield results as they finish.
 
-        `explanation.position` says which pair it answers. Pairs are read as they are needed.
-        Seconds, and budgets of them, run on the clock: they hold the other images of the run, and
-        what the caller does between results.
+        `explanation.position` is the number of its pair. Pairs are read as they are needed. Times
+        and `max_seconds` are wall-clock: they include other images and the caller's own work.
         """
-        # Copies, since whoever yields the images may fill one array again and again.
+        # Copies, because a caller may yield the same array filled with one image after another.
         return (explanation for _, explanation in self._run(_copied(pairs), progress))
 
     def _run(
-        self, pairs: Iterable[Any], progress: OnProgress | None
+        self, pairs: Iterable[Pair], progress: OnProgress | None
     ) -> Iterator[tuple[Job, Explanation]]:
         session, settings = self.evaluator.open_session(), _settings(self)
         easel = _Easel(self, session)
@@ -132,7 +136,7 @@ class Explainer:
         for job in run(groups, session, progress):
             yield job, _explanation(job, settings)
 
-    def _jobs(self, easel: _Easel, position: int, pair: Any) -> list[Job]:
+    def _jobs(self, easel: _Easel, position: int, pair: Pair) -> list[Job]:
         image, target = pair
         pixels, targets = easel.pixels(image), as_targets(target)
         canvas = easel.canvas(pixels, easel.root(self.partition, pixels), position)
@@ -140,20 +144,20 @@ class Explainer:
         return [Job(table, column, self.search, canvas.root) for column in range(len(targets))]
 
 
-def cycle_spin(  # noqa: PLR0913, what to spin over is one of two
+def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     explainer: Explainer,
-    image: Any,
+    image: ArrayLike,
     target: Target,
     *,
     shifts: Iterable[int | Sequence[int]] | None = None,
     partitions: Iterable[Partition] | None = None,
     progress: OnProgress | None = None,
 ) -> Spin:
-    """Explain an image over several partitions, whose maps are then averaged.
+    """Explain an image over several partitions; the maps of the result are their means.
 
-    `shifts` moves the explainer's own: a shift is one number of pixels for all spatial axes, or one
-    for each. `partitions` are taken instead of it, such as `Superpixels` of several seeds and
-    sizes. Each counts once, the same one twice if it is given twice; what shows the same regions is
+    Pass one of two. `shifts` moves the explainer's partition: a shift is one number of pixels for
+    all spatial axes, or one for each. `partitions` replaces it, for example by `Superpixels` of
+    several seeds. Every entry counts once in the mean. Coalitions that several members share are
     evaluated once.
 
     >>> import hshap
@@ -223,8 +227,8 @@ class _Easel:
         self._put, self._baseline = session.put, explainer.baseline
         self._backdrop = Backdrop(explainer.baseline, session.put)
 
-    def pixels(self, image: Any) -> Any:
-        """Return the image as partitions, baselines and samplers see it: it stays as it is."""
+    def pixels(self, image: ArrayLike) -> Image:
+        """Return a read-only view of the image, for partitions, baselines and samplers."""
         pixels = as_image("image", image).view()
         pixels.flags.writeable = False
         return pixels
@@ -270,7 +274,7 @@ def _settings(explainer: Explainer) -> Settings:
     )
 
 
-def _copied(pairs: Any) -> Iterator[tuple[Any, Any]]:
+def _copied(pairs: Iterable[Pair]) -> Iterator[Pair]:
     for position, pair in enumerate(_iterated("pairs", pairs)):
         try:
             image, target = pair
@@ -282,9 +286,9 @@ def _copied(pairs: Any) -> Iterator[tuple[Any, Any]]:
         yield to_numpy("image", image).copy(), target
 
 
-def _iterated(name: str, value: Any) -> Iterator[Any]:
+def _iterated(name: str, value: Iterable[T] | None) -> Iterator[T]:
     try:
-        return iter(value)
+        return iter(value)  # pyright: ignore[reportArgumentType, reportCallIssue]
     except TypeError:
         message = f"{name} is {checks.shown(value)}; pass a list, or anything to iterate over"
         raise ArgumentError(message) from None

@@ -1,31 +1,31 @@
-"""What comes in from outside: NumPy arrays and torch tensors become checked NumPy arrays.
+"""Inputs of users: NumPy arrays and torch tensors become checked NumPy arrays.
 
-torch is never imported here: whoever passes a tensor has imported it already.
+torch is never imported here: a caller who passes a tensor has imported it already.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from hshap._util.types import Array, Image, Tensor
 
 CHANNEL_COUNTS = (1, 3, 4)
 SMALLEST_SIDE = 16
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> TypeGuard[Tensor]:
     """Tell whether a value is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def to_numpy(name: str, value: Any) -> NDArray[Any]:
+def to_numpy(name: str, value: object) -> Array:
     """Return an array that shares memory with the value where it can."""
     if is_tensor(value):
         tensor = value.detach().cpu()
@@ -39,8 +39,8 @@ def to_numpy(name: str, value: Any) -> NDArray[Any]:
         raise ArgumentError(message) from error
 
 
-def as_floats(name: str, value: Any) -> NDArray[np.floating[Any]]:
-    """Return an array of finite floating-point numbers, or say what is wrong with it."""
+def as_floats(name: str, value: object) -> Image:
+    """Return an array of finite floating-point numbers, or raise an error that names the fault."""
     array = to_numpy(name, value)
     if array.dtype.kind in "iub":
         message = (
@@ -66,8 +66,8 @@ def as_floats(name: str, value: Any) -> NDArray[np.floating[Any]]:
     return array
 
 
-def as_image(name: str, value: Any) -> NDArray[np.floating[Any]]:
-    """Return an image `(channels, *grid)`, or say what is wrong with it."""
+def as_image(name: str, value: object) -> Image:
+    """Return an image `(channels, *grid)`, or raise an error that names the fault."""
     array = as_floats(name, value)
     if array.ndim < 2:
         message = (
@@ -79,8 +79,8 @@ def as_image(name: str, value: Any) -> NDArray[np.floating[Any]]:
     return array
 
 
-def as_pixels(name: str, value: Any) -> NDArray[Any]:
-    """Return numbers `(channels, *grid)` to be looked at; unlike models, that takes whole ones."""
+def as_pixels(name: str, value: object) -> Array:
+    """Return numbers `(channels, *grid)`; unlike an image for a model, they may be integers."""
     array = to_numpy(name, value)
     if array.ndim < 2 or not array.size:
         message = f"{name} has shape {array.shape}; pass (channels, *grid), with a pixel at least"
@@ -94,8 +94,8 @@ def as_pixels(name: str, value: Any) -> NDArray[Any]:
     return array
 
 
-def as_images(name: str, value: Any) -> NDArray[np.floating[Any]]:
-    """Return several images `(count, channels, *grid)`, or say what is wrong with them."""
+def as_images(name: str, value: object) -> Image:
+    """Return several images `(count, channels, *grid)`, or raise an error that names the fault."""
     array = to_numpy(name, value)
     if array.ndim < 3:
         message = (
@@ -110,8 +110,8 @@ def as_images(name: str, value: Any) -> NDArray[np.floating[Any]]:
     return as_floats(name, array)
 
 
-def _refuse_channels_last(name: str, array: NDArray[Any]) -> None:
-    """Refuse `(height, width, 3)`, which would be taken for very many channels."""
+def _refuse_channels_last(name: str, array: Array) -> None:
+    """Refuse `(height, width, 3)`, which would be read as `height` channels."""
     shape = array.shape
     if len(shape) == 3 and shape[-1] in CHANNEL_COUNTS and min(shape[:2]) >= SMALLEST_SIDE:
         message = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def replace(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
+def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> Path:
     """Let `write` fill a file; one that is there stays whole until the new one is complete.
 
     >>> with tempfile.TemporaryDirectory() as folder:

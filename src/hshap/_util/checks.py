@@ -1,6 +1,6 @@
-"""Checks of arguments: each returns the usable value or says what to pass instead.
+"""Checks of arguments: each returns the usable value, or raises an error that names the fix.
 
-Nothing here knows what the argument is for; the caller gives its name.
+The caller gives the name of the argument; the checks do not know its purpose.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from hshap.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from typing import SupportsIndex
 
-def shown(value: Any) -> str:
+
+def shown(value: object) -> str:
     """Return a value as a message shows it: in one line, and not too long."""
     shape = getattr(value, "shape", None)
     if shape is not None and shape != ():
@@ -22,11 +25,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def integer(name: str, value: Any, *, minimum: int) -> int:
+def integer(name: str, value: object, *, minimum: int) -> int:
     """Return a whole number of at least `minimum`."""
     try:
-        # operator.index would take True for 1, which is never what the caller meant.
-        number = None if isinstance(value, bool) else operator.index(value)
+        # operator.index would take True for 1, and no caller means that.
+        number = None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
     except TypeError:
         number = None
     if number is None:
@@ -38,11 +41,11 @@ def integer(name: str, value: Any, *, minimum: int) -> int:
     return number
 
 
-def number(name: str, value: Any, *, minimum: float, maximum: float = math.inf) -> float:
+def number(name: str, value: object, *, minimum: float, maximum: float = math.inf) -> float:
     """Return a finite number between two limits, both allowed."""
     limits = f"from {minimum:g} to {maximum:g}" if maximum < math.inf else f"of {minimum:g} or more"
     try:
-        found = math.nan if isinstance(value, (bool, str)) else float(value)
+        found = math.nan if isinstance(value, (bool, str)) else float(cast("float", value))
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not (math.isfinite(found) and minimum <= found <= maximum):
@@ -51,7 +54,7 @@ def number(name: str, value: Any, *, minimum: float, maximum: float = math.inf) 
     return found
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """Return True or False, and take nothing else for either."""
     if not isinstance(value, bool):
         message = f"{name} must be True or False, got {shown(value)}; pass one of the two"
@@ -59,18 +62,20 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def sides(name: str, value: Any) -> int | tuple[int, ...]:
+def sides(name: str, value: object) -> int | tuple[int, ...]:
     """Return one side length for all axes, or a tuple with one for each."""
     return whole_numbers(name, value, minimum=1)
 
 
-def whole_numbers(name: str, value: Any, *, minimum: int) -> int | tuple[int, ...]:
+def whole_numbers(name: str, value: object, *, minimum: int) -> int | tuple[int, ...]:
     """Return one whole number, or a tuple of several."""
     several = isinstance(value, Iterable) and not isinstance(value, str)
     # An array or tensor without axes is one number, although it looks iterable.
     if not several or getattr(value, "ndim", 1) == 0:
         return integer(name, value, minimum=minimum)
-    numbers = tuple(integer(name, number, minimum=minimum) for number in value)
+    numbers = tuple(
+        integer(name, number, minimum=minimum) for number in cast("Iterable[object]", value)
+    )
     if not numbers:
         message = f"{name} is empty; pass one number, or one for each spatial axis"
         raise ArgumentError(message)

@@ -1,6 +1,6 @@
-"""Recipes: small frozen objects that say how to do something and hold no state.
+"""Recipes: small frozen objects that hold options and no state.
 
-They print, compare, pickle to workers and are stored, described in plain words, with results.
+They print, compare and pickle, and their description is stored with results.
 """
 
 from __future__ import annotations
@@ -10,42 +10,53 @@ import hashlib
 import inspect
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 import numpy as np
 
 from hshap._util import checks
 from hshap.errors import UnknownOptionError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
+
+    from hshap._util.types import Json
+
 T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True)
 def recipe(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass that names its options when it is given an unknown one.
+    """Make a class a frozen dataclass whose error for an unknown option lists the known ones.
 
-    Unlike those of a plain dataclass, fields may be arrays: they compare by content and print
-    as shape and type.
+    Unlike in a plain dataclass, fields may be arrays: they compare by content and print their
+    shape.
     """
     own_init = "__init__" in cls.__dict__
     made = dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
-    made.__init__ = _naming_options(made)
-    made.__eq__ = _equal
-    made.__hash__ = _hash
-    made.__repr__ = _shown
+    methods = {
+        "__init__": _naming_options(made),
+        "__eq__": _equal,
+        "__hash__": _hash,
+        "__repr__": _shown,
+    }
+    for name, method in methods.items():
+        setattr(made, name, method)
     return made
 
 
 def settle(self: object, **values: object) -> None:
-    """Set fields of a frozen object while it is made: checked values in place of given ones."""
+    """Replace given values by checked ones, in the constructor of a frozen object."""
     for name, value in values.items():
         object.__setattr__(self, name, value)
 
 
-def describe(value: Any) -> Any:
-    """Return what JSON can hold of a recipe: its type and options, arrays as a fingerprint."""
+def describe(value: object) -> Json:
+    """Return a recipe as JSON: its type and options, arrays as shape and fingerprint."""
     if is_dataclass(value) and not isinstance(value, type):
-        options = {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+        options = {name: describe(option) for name, option in _values(value).items()}
         return {"type": type(value).__name__, **options}
     if isinstance(value, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
@@ -65,12 +76,12 @@ def describe(value: Any) -> Any:
     return {"type": getattr(value, "__qualname__", type(value).__qualname__)}
 
 
-def _naming_options(cls: type[Any]) -> Any:
-    init = cls.__init__
+def _naming_options(cls: type) -> Callable[..., None]:
+    init: Callable[..., None] = cls.__init__
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @wraps(init)
-    def checked(self: Any, *args: Any, **options: Any) -> None:
+    def checked(self: object, *args: object, **options: object) -> None:
         for name, value in options.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
@@ -85,29 +96,29 @@ def _naming_options(cls: type[Any]) -> Any:
     return checked
 
 
-def _values(self: Any) -> dict[str, Any]:
+def _values(self: DataclassInstance) -> dict[str, object]:
     return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def _equal(self: Any, other: Any) -> bool:
+def _equal(self: DataclassInstance, other: DataclassInstance) -> bool:
     if type(self) is not type(other):
         return NotImplemented
     mine, theirs = _values(self), _values(other)
     return all(
-        np.array_equal(mine[name], theirs[name])
-        if isinstance(mine[name], np.ndarray) or isinstance(theirs[name], np.ndarray)
-        else bool(mine[name] == theirs[name])
-        for name in mine
+        np.array_equal(np.asarray(value), np.asarray(theirs[name]))
+        if isinstance(value, np.ndarray) or isinstance(theirs[name], np.ndarray)
+        else bool(value == theirs[name])
+        for name, value in mine.items()
     )
 
 
-def _hash(self: Any) -> int:
+def _hash(self: DataclassInstance) -> int:
     # Arrays are left out: equal recipes still hash alike, and hashing stays cheap.
     kept = (value for value in _values(self).values() if not isinstance(value, np.ndarray))
     return hash((type(self), *kept))
 
 
-def _shown(self: Any) -> str:
+def _shown(self: DataclassInstance) -> str:
     parts = (
         f"{name}=array{value.shape}" if isinstance(value, np.ndarray) else f"{name}={value!r}"
         for name, value in _values(self).items()

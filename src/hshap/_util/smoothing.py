@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array
+
 WIDEST = 4
-"""Beyond so many lengths of the longest axis, all is even already."""
+"""Largest standard deviation, in lengths of the longest axis: beyond it the result is even."""
 
 
 def smoothed(heat: NDArray[np.float64], smooth: float) -> NDArray[np.float64]:
-    """Return a map smoothed over all its axes by so many pixels, or as it is for 0."""
+    """Return a map smoothed over all axes by `smooth` pixels, or the map itself for 0."""
     sigma = checks.number("smooth", smooth, minimum=0.0)
     return gaussian(heat, sigma, range(heat.ndim)) if sigma else heat
 
 
-def gaussian(array: NDArray[Any], sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:
-    """Return a smoothed copy; borders are mirrored, pixel for pixel, so that sums stay."""
+def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:
+    """Return a smoothed copy. Borders are mirrored, so the sum of all pixels stays the same."""
     out = array.astype(np.float64)
     sigma = min(sigma, WIDEST * max(array.shape))
     radius = int(4 * sigma + 0.5)

@@ -46,3 +46,6 @@ ScoreFunction: TypeAlias = Callable[[Any], Any]
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that JSON can hold."""
+
+JsonObject: TypeAlias = "Mapping[str, Json]"
+"""An object of JSON: values by name."""

@@ -1,9 +1,9 @@
-"""One pass over a data set of images, whatever form it comes in."""
+"""The mean of a data set of images, in one pass: arrays, iterables and torch data loaders."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +11,16 @@ from hshap._util.arrays import as_floats, as_image, is_tensor, to_numpy
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
+
+    from hshap._util.types import Array, Tensor, Untyped
 
 CHUNK = 64
 
 
-def stream_mean(source: Any, *, batched: bool | None) -> tuple[NDArray[np.float64], int]:
+def stream_mean(source: object, *, batched: bool | None) -> tuple[NDArray[np.float64], int]:
     """Return the mean image of a data set, and the number of images in it."""
     total, count = None, 0
     for chunk in _chunks(source, batched=batched):
@@ -39,7 +41,7 @@ def stream_mean(source: Any, *, batched: bool | None) -> tuple[NDArray[np.float6
     return total / count, count
 
 
-def _chunks(source: Any, *, batched: bool | None) -> Iterator[NDArray[Any]]:
+def _chunks(source: Tensor, *, batched: bool | None) -> Iterator[Array]:
     """Yield arrays `(count, channels, *grid)`, with no more than a few images at a time."""
     if isinstance(source, np.ndarray) or is_tensor(source):
         if source.ndim < 3:
@@ -62,7 +64,7 @@ def _chunks(source: Any, *, batched: bool | None) -> Iterator[NDArray[Any]]:
         )
 
 
-def _items(source: Any) -> Iterator[Any]:
+def _items(source: Iterable[object]) -> Iterator[object]:
     try:
         if not isinstance(source, (str, bytes, dict)):
             return iter(source)
@@ -75,8 +77,8 @@ def _items(source: Any) -> Iterator[Any]:
     raise ArgumentError(message)
 
 
-def _is_loader(source: Any) -> bool:
-    """Tell whether a source is a DataLoader that makes batches; not all do."""
+def _is_loader(source: Untyped) -> bool:
+    """Tell whether a source is a torch DataLoader that yields batches."""
     loading = sys.modules.get("torch.utils.data")
     if loading is None or not isinstance(source, loading.DataLoader):
         return False

@@ -1,13 +1,9 @@
-"""Baselines: recipes for what stands in for the pixels that are hidden.
-
-A baseline is any callable `image -> fill`, and a fill is any callable `kept -> stand-ins` of shape
-`(draws, *image.shape)`. The value of a coalition is the mean of the model's score over the draws.
-"""
+"""The baselines: a value, an image, a mean, a blur, reference images, or a sampler."""
 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array, Tensor
     from hshap.partitions.protocol import Coalition
 
 
@@ -50,11 +47,11 @@ class Constant:
             raise ArgumentError(message)
         settle(self, value=value.tolist() if value.ndim == 0 else tuple(value.tolist()))
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
         return self.still(image.shape, image.dtype)
 
-    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+    def still(self, shape: tuple[int, ...], dtype: np.dtype) -> Still:
         """Return the fill for every image of a shape and type."""
         value = np.asarray(self.value, dtype=dtype)
         if value.ndim == 1 and len(value) not in (1, shape[0]):
@@ -76,17 +73,17 @@ class Fixed:
     (1, 3, 4, 4)
     """
 
-    image: Any
+    image: Tensor
 
     def __post_init__(self) -> None:
-        # A copy: a recipe stays what it was, whatever becomes of the caller's array.
+        # A copy, so that later changes of the caller's array do not change the recipe.
         settle(self, image=as_image("image", self.image).copy())
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
         return self.still(image.shape, image.dtype)
 
-    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+    def still(self, shape: tuple[int, ...], dtype: np.dtype) -> Still:
         """Return the fill for every image of a shape and type."""
         return _single(self.image, shape, dtype)
 
@@ -106,17 +103,17 @@ class Mean:
     image: NDArray[np.float64]
     count: int
 
-    def __init__(self, source: Iterable[Any], *, batched: bool | None = None) -> None:
+    def __init__(self, source: Iterable[object], *, batched: bool | None = None) -> None:
         """Read `source` in one pass."""
         image, count = stream_mean(source, batched=batched)
         settle(self, image=image)
         settle(self, count=count)
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
         return self.still(image.shape, image.dtype)
 
-    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+    def still(self, shape: tuple[int, ...], dtype: np.dtype) -> Still:
         """Return the fill for every image of a shape and type."""
         return _single(self.image, shape, dtype)
 
@@ -125,8 +122,8 @@ class Mean:
 class Blur:
     """Hide pixels behind a Gaussian blur of the image itself.
 
-    `sigma` is in pixels; borders are mirrored. The image's coarse content shines through, so this
-    asks what detail matters rather than what is there.
+    `sigma` is in pixels; borders are mirrored. Coarse content stays visible, so the explanation
+    tells which details matter, not which objects.
 
     >>> Blur(sigma=2.0)(np.eye(8)[None])(()).shape
     (1, 1, 8, 8)
@@ -138,7 +135,7 @@ class Blur:
         sigma = checks.number("sigma", self.sigma, minimum=1e-3)
         settle(self, sigma=sigma)
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
         blurred = gaussian(image, self.sigma, range(1, image.ndim))
         return Still(blurred.astype(image.dtype)[None])
@@ -149,13 +146,13 @@ class References:
     """Hide pixels behind reference images drawn at random; a value is the mean over them.
 
     Every coefficient then carries its standard error over the draws. All images are used unless
-    `draws` asks for fewer, which are picked once, with `seed`.
+    `draws` asks for fewer; these are chosen once, by `seed`.
 
     >>> References(np.zeros((5, 3, 4, 4)), draws=2)(np.ones((3, 4, 4)))(()).shape
     (2, 3, 4, 4)
     """
 
-    images: Any
+    images: Tensor
     draws: int | None = None
     seed: int = 0
 
@@ -177,11 +174,11 @@ class References:
             )
             raise ArgumentError(message)
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
         return self.still(image.shape, image.dtype)
 
-    def still(self, shape: tuple[int, ...], dtype: Any) -> Still:
+    def still(self, shape: tuple[int, ...], dtype: np.dtype) -> Still:
         """Return the fill for every image of a shape and type."""
         images = self.images
         check_shape(images.shape[1:], shape)
@@ -193,10 +190,10 @@ class References:
 
 @recipe
 class Conditional:
-    """Hide pixels behind what a sampler draws, given the pixels that are kept.
+    """Hide pixels behind the draws of a sampler, given the pixels that are shown.
 
-    `sampler(image, visible, draws, rng)` returns stand-ins `(draws, *image.shape)`; what it gives
-    for visible pixels is ignored. The same kept pixels always get the same draws.
+    `sampler(image, visible, draws, rng)` returns stand-ins `(draws, *image.shape)`; their values at
+    visible pixels are ignored. The same shown pixels always get the same draws.
 
     >>> import hshap
     >>> sampler = hshap.Similar(np.zeros((5, 3, 4, 4)))
@@ -218,10 +215,10 @@ class Conditional:
         checks.integer("draws", self.draws, minimum=2)
         checks.integer("seed", self.seed, minimum=0)
 
-    def __call__(self, image: NDArray[Any]) -> Fill:
+    def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
 
-        def fill(kept: Coalition) -> NDArray[Any]:
+        def fill(kept: Coalition) -> Array:
             visible = mask(kept, image.shape[1:])
             # Seeded by the pixels, not by the order of calls: results do not depend on batching.
             key = zlib.crc32(np.packbits(visible).tobytes())
@@ -238,6 +235,6 @@ class Conditional:
         return fill
 
 
-def _single(reference: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> Still:
+def _single(reference: Array, shape: tuple[int, ...], dtype: np.dtype) -> Still:
     check_shape(reference.shape, shape)
     return Still(reference.astype(dtype, copy=False)[None])

@@ -7,7 +7,7 @@ returns that many stand-ins `(count, *image.shape)`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from hshap._util.types import Array, Mask, Tensor
 
-Sampler = Callable[["NDArray[Any]", "NDArray[np.bool_]", int, np.random.Generator], "NDArray[Any]"]
+Sampler = Callable[["Array", "Mask", int, np.random.Generator], "Array"]
 
 
 @recipe
@@ -35,7 +35,7 @@ class Similar:
     1.0
     """
 
-    images: Any
+    images: Tensor
     bandwidth: float | None = None
 
     def __post_init__(self) -> None:
@@ -45,11 +45,11 @@ class Similar:
 
     def __call__(
         self,
-        image: NDArray[Any],
-        visible: NDArray[np.bool_],
+        image: Array,
+        visible: Mask,
         draws: int,
         rng: np.random.Generator,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Return `draws` reference images, the likely ones more often."""
         check_shape(self.images.shape[1:], image.shape)
         squares = np.zeros(len(self.images))

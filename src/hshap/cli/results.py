@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hshap.export.page import View, write_page
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -147,13 +147,14 @@ class Results:
             classes = {plan.format.name(number): kept for number, (_, kept) in found.items()}
             views.append(View(plain(asked.path.name), asked.shown, classes))
         write_page(self._out / PAGE, views, title=f"hshap: {plan.loaded.name}")
+        described = describe(self._explainer.baseline)  # a mapping, as for any recipe
         self.summary = {
             "hshap": __version__,
             "command": "explain",
             "model": plan.loaded.name,
             "device": plan.loaded.device,
             "output": plan.format.output,
-            "baseline": {"option": baseline, **describe(self._explainer.baseline)},
+            "baseline": {"option": baseline, **cast("Mapping[str, Json]", described)},
             "partition": describe(self._explainer.partition),
             "search": describe(self._explainer.search),
             "evaluations": evaluations,

@@ -1,7 +1,8 @@
 """An audit of the assumption: how far a model is from the paper's rule on one image.
 
-The paper assumes that a region scores as its best part does (positive if and only if some part is:
-the OR rule). The games that were played say how far that is from the truth; no model is asked.
+The paper assumes the OR rule: a region is positive if and only if one of its parts is, so it scores
+as its best part does. The games that were played tell how far the model is from this rule; no
+model is called.
 """
 
 from __future__ import annotations
@@ -16,33 +17,34 @@ from hshap._util.renamed import warn_renamed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from hshap._util.types import Mask
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
 FAR = 0.3
-"""From this gap on, an explanation says that it should not be trusted by itself."""
+"""From this gap on, an explanation warns that it should not be trusted alone."""
 
 NOISE = 1e-5
-"""Falls below this share of the score are rounding, not a model that is not monotone."""
+"""Decreases below this share of the score are rounding, not a sign of the model."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """How far the model is from the OR rule, and what is known of the area that was dropped.
+    """How far the model is from the OR rule, and a bound on the area that was dropped.
 
-    `gaps` has a number for each game, in their order: the largest difference between what some
-    parts score together and what the best of them scores alone, as a share of the most that any
-    parts of the image move the score. `gap` is their mean over games, each by how far its parts
-    move the score: 0 if the rule holds, about 1 if parts say nothing alone. `failures` is the share
-    of games in which showing more lowered the score, and `fall` the most that it did, as such a
-    share too. `dropped_at_most` is the most that any one dropped part, or anything in it, adds
-    alone if the model is monotone; where `failures` is above 0, it is seen not to be. `carried` is the share of
-    what the image adds to the baseline's score that `attribution()` gives to the found regions; 1
-    if it adds nothing.
+    - `gaps` has one number for each game, in their order: the largest difference between the score
+      of some parts together and the score of the best of them alone.
+    - `gap` is the mean of `gaps`, weighted by each game's largest change of score: 0 if the rule
+      holds, about 1 if no part has a score alone.
+    - `failures` is the share of games in which showing one more part lowered the score.
+    - `fall` is the largest such decrease.
+    - `dropped_at_most` is the largest score that any one dropped part, or anything in it, adds
+      alone, if the model is monotone. The model is not monotone if `failures` is above 0.
+    - `carried` is the share of `score - baseline_score` that `attribution()` gives to the leaves;
+      1 if the image adds nothing to the baseline.
 
-    `doubt` is the one number to look at: the larger of the gap and of what is not carried.
+    `gaps`, `gap` and `fall` are shares of the largest change of score in any game. `doubt` is the
+    one number to look at: the larger of `gap` and `1 - carried`.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -65,9 +67,9 @@ class Audit:
 
     @property
     def doubt(self) -> float:
-        """How far the explanation is from one to trust: 0 near, 1 far.
+        """The larger of `gap` and `1 - carried`: 0 if the result can be trusted, 1 if not at all.
 
-        It does not know of regions that a budget left unsplit; these are in `unfinished`.
+        Regions that a budget left unsplit do not count; see `Explanation.unfinished`.
         """
         return max(self.gap, 1.0 - self.carried)
 
@@ -78,14 +80,13 @@ class Audit:
         return self.dropped_at_most
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the audit in words."""
         return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)}"
 
 
 def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audit:
-    """Read the audit off the games that were played; `found` is what the leaves carry together."""
-    # Not by what all parts add together: where some raise the score and others lower it, that is
-    # little, and says nothing of how they act.
+    """Return the audit of a run; `found` is the sum of the shares of the leaves."""
+    # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
     unit = float(weights.max()) or 1.0
     gaps = [or_gap(game) / unit for game in games]
@@ -101,17 +102,17 @@ def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audi
 
 
 def _share(found: float, root: Game) -> float:
-    """Return the share of what the image adds that was found; 1 if it adds nothing."""
+    """Return `found` as a share of the score that the image adds; 1 if it adds nothing."""
     if root.total <= NOISE * float(np.abs(root.values).max()):
         return 1.0
     return min(max(found / root.total, 0.0), 1.0)
 
 
 def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
-    """Return the parts that were dropped, and the most that each adds alone in a monotone game.
+    """Return the parts that were dropped, and the largest score that each can add alone.
 
-    Of `gamma` players in a monotone game, one that adds `a` to nobody has a coefficient of at least
-    `a / gamma`: it comes first in that share of all orders.
+    The bound holds for monotone games. A player that adds `a` to the empty coalition of `gamma`
+    players has a coefficient of at least `a / gamma`, since it comes first in that share of orders.
     """
     found = set(leaves)
     # A root that plays alone is its own part.
@@ -126,7 +127,7 @@ def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Regio
 
 
 def or_gap(game: Game) -> float:
-    """Return how far any parts together are from the best of them alone."""
+    """Return the largest difference between parts together and the best of them alone."""
     values, players = game.values, len(game.children)
     best = np.full(len(values), -np.inf)
     for player in range(players):
@@ -145,7 +146,7 @@ def monotone_gap(game: Game) -> float:
     return max(float(np.max(falls)), 0.0)
 
 
-def _members(player: int, players: int) -> NDArray[np.bool_]:
+def _members(player: int, players: int) -> Mask:
     """Tell for each coalition whether it holds the player."""
     return (np.arange(2**players) >> player & 1).astype(bool)
 
@@ -156,22 +157,22 @@ def _rule(gap: float) -> str:
     if gap < FAR:
         return f"Parts mostly speak for themselves (OR gap {gap:.2f}): near the paper's assumption."
     return (
-        f"Parts act together (OR gap {gap:.2f}): the paper's assumption fails here, and what is "
-        "highlighted may be too little, too much or elsewhere."
+        f"Parts act together (OR gap {gap:.2f}): the paper's assumption fails here, and the "
+        "findings may be too small, too large or in the wrong place."
     )
 
 
 def _carried(share: float) -> str:
-    told = f"What was found carries {share:.0%} of what the image adds to the score"
-    return f"{told}." if 1.0 - share < FAR else f"{told} only; where the rest is from is not shown."
+    told = f"The findings carry {share:.0%} of the score that the image adds"
+    return f"{told}." if 1.0 - share < FAR else f"{told}; the source of the rest is not shown."
 
 
 def _dropped(found: Audit) -> str:
     bound = f"{found.dropped_at_most:.2g}"
     if found.failures:
         return (
-            f"In {found.failures:.0%} of the games showing more lowered the score, by up to "
-            f"{found.fall:.1%} of it: that no single dropped part adds more than {bound} is not "
-            "proven."
+            f"In {found.failures:.0%} of the games one more part lowered the score, by up to "
+            f"{found.fall:.1%} of it, so the model is not monotone: a dropped part may add more "
+            f"than {bound}."
         )
     return f"If the model is monotone, no single dropped part adds more than {bound}."

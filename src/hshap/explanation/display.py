@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from hshap.explanation.audit import FAR
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array
     from hshap.explanation.explanation import Explanation
 
 LARGEST_SIDE = 512
@@ -22,7 +23,7 @@ LONGEST = 200
 
 
 def as_text(explanation: Explanation) -> str:
-    """Say in a line what was found and what it cost."""
+    """Return one line: the findings, the cost, and a warning if they should not be trusted."""
     grid = " x ".join(map(str, explanation.grid))
     leaves = explanation.leaves
     share = sum(leaf.area for leaf in leaves) / np.prod(explanation.grid)
@@ -36,14 +37,14 @@ def as_text(explanation: Explanation) -> str:
     if audit.gap >= FAR:
         end += ": parts act together, do not trust it alone"
     elif leaves and audit.doubt >= FAR:
-        end += f": what was found carries only {audit.carried:.0%} of what the image adds"
+        end += f": the findings carry only {audit.carried:.0%} of the score that the image adds"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
 
 
 def as_html(explanation: Explanation) -> str:
-    """Show the map as a picture, with the line of text below, and how it was made on demand."""
+    """Return the map as a picture, with the line of text and the settings below."""
     rows = "".join(
         f"<tr><th>{escape(str(name))}</th><td>{escape(_told(value))}</td></tr>"
         for name, value in explanation.settings.items()
@@ -52,8 +53,8 @@ def as_html(explanation: Explanation) -> str:
     return map_as_html(explanation.coefficients(), as_text(explanation), made)
 
 
-def map_as_html(heat: NDArray[Any], text: str, more: str = "") -> str:
-    """Show a map as a picture with a text below; `more` is markup that follows.
+def map_as_html(heat: Array, text: str, more: str = "") -> str:
+    """Return a map as a picture with a text below; `more` is markup that follows the text.
 
     >>> map_as_html(np.eye(2), "a < b")[-42:]
     '<figcaption>a &lt; b</figcaption></figure>'
@@ -65,7 +66,7 @@ def map_as_html(heat: NDArray[Any], text: str, more: str = "") -> str:
     )
 
 
-def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
+def _picture(heat: Array) -> NDArray[np.uint8]:
     """Colour a map: grey where it is 0, red above, blue below, framed so as never to be blank."""
     plane = as_plane(heat)
     step = max(1, -(-max(plane.shape) // LARGEST_SIDE))
@@ -79,8 +80,8 @@ def _picture(heat: NDArray[Any]) -> NDArray[np.uint8]:
     return np.pad(pixels, ((1, 1), (1, 1), (0, 0)), constant_values=96)
 
 
-def _told(value: Any) -> str:
-    """Say a setting in a line: recipes as they are written, and no more than fits."""
+def _told(value: object) -> str:
+    """Return a setting in one line, recipes as they are written in Python; long ones are cut."""
     if isinstance(value, dict) and "type" in value:
         options = (f"{name}={_told(one)}" for name, one in value.items() if name != "type")
         text = f"{value['type']}({', '.join(options)})"

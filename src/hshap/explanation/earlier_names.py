@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
-    from hshap._util.types import Heat, Untyped
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+    from hshap._util.types import Heat
     from hshap.explanation.plotting import Plotting
 
 
@@ -26,14 +29,14 @@ class EarlierNames:
         warn_renamed("Explanation.bounds", "Explanation.dropped_at_most")
         return self.dropped_at_most()
 
-    def plot_tree(self, *, title: str | None = None, ax: Untyped = None) -> Untyped:
+    def plot_tree(self, *, title: str | None = None, ax: Axes | None = None) -> Figure:
         """Old name of `plot.tree`."""
         warn_renamed("Explanation.plot_tree", "Explanation.plot.tree")
         return self.plot.tree(title=title, ax=ax)
 
     def plot_levels(
-        self, image: object = None, *, most: int = 6, figure: Untyped = None
-    ) -> Untyped:
+        self, image: object = None, *, most: int = 6, figure: FigureBase | None = None
+    ) -> Figure:
         """Old name of `plot.levels`."""
         warn_renamed("Explanation.plot_levels", "Explanation.plot.levels")
         return self.plot.levels(image, most=most, figure=figure)

@@ -1,4 +1,4 @@
-"""The result of a run: the leaves, every game that led to them, and ways to look at both.
+"""The result of a run: the leaves, every game that led to them, and views of both.
 
 Nothing here calls a model: maps, boxes and coarser readings come from the games that were played.
 """

@@ -15,7 +15,10 @@ from hshap.explanation.display import as_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap._util.types import Array, Heat, Ints, Untyped
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+    from hshap._util.types import Array, Heat, Ints
     from hshap.explanation.explanation import Explanation
     from hshap.partitions.protocol import Region
 
@@ -38,8 +41,8 @@ class Plotting:
         heat: Array | None = None,
         outlines: bool = True,
         title: str | None = None,
-        ax: Untyped = None,
-    ) -> Untyped:
+        ax: Axes | None = None,
+    ) -> Figure:
         """Return a figure of the map over the image, with the outlines of the tree.
 
         `heat` is the map to show, by default `coefficients()`. `ax` are axes to draw on.
@@ -60,13 +63,15 @@ class Plotting:
             ax=ax,
         )
 
-    def tree(self, *, title: str | None = None, ax: Untyped = None) -> Untyped:
+    def tree(self, *, title: str | None = None, ax: Axes | None = None) -> Figure:
         """Return a figure of the tree: every region that was seen, and its coefficient."""
         made = self.explanation
         seen = list(made.parts.values())
         return plot.tree(seen, set(made.leaves), title=self._title(title), ax=ax)
 
-    def levels(self, image: object = None, *, most: int = 6, figure: Untyped = None) -> Untyped:
+    def levels(
+        self, image: object = None, *, most: int = 6, figure: FigureBase | None = None
+    ) -> Figure:
         """Return a figure of the tree's levels side by side, down to the leaves.
 
         A level shows the coefficients of all parts that were scored there, and of leaves above it.

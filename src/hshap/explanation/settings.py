@@ -6,8 +6,9 @@ Everything else asks for typed facts. The description itself is JSON, for people
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from hshap._util import checks
 from hshap._util.recipes import describe
@@ -16,14 +17,16 @@ from hshap.errors import ArgumentError
 from hshap.games.search import BreadthFirst, DepthFirst
 
 if TYPE_CHECKING:
-    from hshap._util.types import Json
+    from collections.abc import Sequence
+
+    from hshap._util.types import Json, JsonObject, Untyped
 
 AUTO = "auto"
 KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
 
 
 @dataclass(frozen=True, eq=False)
-class Settings(Mapping[str, Any]):
+class Settings(Mapping[str, "Json"]):
     """The description of a run: a read-only mapping, and typed facts for reading it again.
 
     >>> import hshap
@@ -39,8 +42,9 @@ class Settings(Mapping[str, Any]):
         """Return the description of a run with these recipes, by name."""
         return cls({"hshap": __version__, **{k: describe(v) for k, v in recipes.items()}})
 
-    def __getitem__(self, name: str) -> Any:
-        return self.document[name]
+    def __getitem__(self, name: str) -> Json:
+        # A copy, since explanations of one run share the description.
+        return deepcopy(self.document[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.document)
@@ -53,7 +57,7 @@ class Settings(Mapping[str, Any]):
         """The search that made the run; None for a search of another make."""
         options = dict(_mapping(self.document.get("search")))
         make = KNOWN_SEARCHES.get(str(options.pop("type", "")))
-        return None if make is None else make(**options)
+        return None if make is None else make(**cast("dict[str, Untyped]", options))
 
     @property
     def search_name(self) -> str:
@@ -65,7 +69,7 @@ class Settings(Mapping[str, Any]):
         """Side below which the grid was not split; None if it was not given."""
         given = self._innermost.get("min_size")
         if isinstance(given, (list, tuple)):
-            return tuple(given)
+            return tuple(cast("Sequence[int]", given))
         return given if isinstance(given, int) else None
 
     @property
@@ -81,7 +85,7 @@ class Settings(Mapping[str, Any]):
         return AUTO in (inner.get("min_size"), inner.get("min_area")) or bool(inner.get("adaptive"))
 
     @property
-    def source(self) -> Mapping[str, Any]:
+    def source(self) -> JsonObject:
         """Names of image, class and model, where the command line made the run."""
         return _mapping(self.document.get("source"))
 
@@ -117,7 +121,7 @@ class Settings(Mapping[str, Any]):
         return self._with_partition(adaptive=True)
 
     @property
-    def _innermost(self) -> Mapping[str, Any]:
+    def _innermost(self) -> JsonObject:
         """The partition that others, such as `Shifted`, only move."""
         partition = _mapping(self.document.get("partition"))
         while "partition" in partition:
@@ -131,12 +135,12 @@ class Settings(Mapping[str, Any]):
         return replace(self, document={**self.document, "partition": partition})
 
 
-def _with_innermost(partition: Mapping[str, Any], changes: Mapping[str, Json]) -> dict[str, Any]:
+def _with_innermost(partition: JsonObject, changes: Mapping[str, Json]) -> dict[str, Json]:
     if "partition" in partition:
         inner = _with_innermost(_mapping(partition["partition"]), changes)
         return {**partition, "partition": inner}
     return {**partition, **changes}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> JsonObject:
     return value if isinstance(value, Mapping) else {}

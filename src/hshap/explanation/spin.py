@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from hshap.plot import draw
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
 
     from hshap.explanation.explanation import Explanation
 
@@ -64,7 +66,7 @@ class Spin:
         mean = self.attribution()
         return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
 
-    def plot(self, image: Any = None, *, ax: Any = None) -> Any:
+    def plot(self, image: ArrayLike | None = None, *, ax: Axes | None = None) -> Figure:
         """Return a matplotlib figure of the mean coefficients over the image."""
         return draw(image, self.coefficients(), title=repr(self), ax=ax)
 
@@ -75,7 +77,7 @@ class Spin:
         return map_as_html(self.coefficients(), repr(self)[1:-1])
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
-        # One after another: no stack of maps, and the sum in the order that is given.
+        # One map at a time, in the order of the members: no stack of maps in memory.
         total = np.zeros(self.members[0].grid)
         for member in self.members:
             total += read(member)

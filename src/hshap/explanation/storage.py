@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array, Ints, Json
     from hshap.explanation.explanation import Explanation
     from hshap.partitions.protocol import Region
 
 FORMAT = "hshap explanation"
 VERSION = 2
 BOX, ROLLED, PIXELS = range(3)
-# What NumPy and zipfile raise for files that are something else, or damaged.
+# Exceptions of NumPy and zipfile for files that are damaged or of another kind.
 UNREADABLE = (
     OSError,
     EOFError,
@@ -50,7 +51,7 @@ PLAIN = ("target", "evaluations", "seconds", "draws", "position")
 
 
 def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
-    """Write an explanation; a file that is there stays whole until the new one is complete."""
+    """Write an explanation; an existing file is replaced only once the new one is complete."""
     games = explanation.games
     regions: dict[Region, int] = {}
 
@@ -58,7 +59,7 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
         return np.array([regions.setdefault(item, len(regions)) for item in items], dtype=np.int64)
 
     children = [part for game in games for part in game.children]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, Array] = {
         "game_region": numbers([game.region for game in games]),
         "game_children": numbers(children),
         "game_players": np.array([len(game.children) for game in games], dtype=np.int64),
@@ -69,7 +70,11 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
         "unfinished": numbers(explanation.unfinished),
     }
     arrays |= _pack(list(regions), explanation.grid)
-    header = {"format": FORMAT, "version": VERSION, "grid": list(explanation.grid)}
+    header: dict[str, Json] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "grid": list(explanation.grid),
+    }
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["class_index"] = explanation.class_index
     header["settings"] = explanation.settings.document
@@ -86,7 +91,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         header = json.loads(arrays["header"].tobytes())
         kind, version = header["format"], header["version"]
     except UNREADABLE as error:
-        # A missing file, a folder or one that may not be read: the system says it best.
+        # A missing or unreadable file: the message of the operating system is clear.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
@@ -104,7 +109,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise FormatError(message) from error
 
 
-def _fields(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
     regions = _unpack(arrays, grid, adaptive=header["adaptive"])
     by_number = regions.__getitem__
@@ -137,7 +142,7 @@ def _class_index(target: int | str) -> int | None:
     return target if isinstance(target, int) else None
 
 
-def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
     kinds, corners, free = [], [], []
     for region in regions:
         if isinstance(region, Box):
@@ -162,9 +167,7 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, NDArray[Any
     }
 
 
-def _unpack(
-    arrays: dict[str, NDArray[Any]], grid: tuple[int, ...], *, adaptive: bool
-) -> list[Region]:
+def _unpack(arrays: dict[str, Array], grid: tuple[int, ...], *, adaptive: bool) -> list[Region]:
     free = iter(_cut(arrays["region_runs"], arrays["region_sizes"]))
     regions: list[Region] = []
     for kind, (first, second) in zip(
@@ -179,18 +182,18 @@ def _unpack(
     return regions
 
 
-def _pixels(runs: NDArray[np.int64]) -> NDArray[np.intp]:
+def _pixels(runs: NDArray[np.int64]) -> Ints:
     starts, lengths = runs[::2], np.diff(runs)[::2]
     ends = np.cumsum(lengths)
-    # Each pixel's number, moved by how far its run's start is ahead of its place in the list.
+    # Pixels of a run are consecutive: add to each position the offset of its run.
     return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[np.float64]:
+def _joined(parts: list[Array]) -> NDArray[np.float64]:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _cut(array: NDArray[Any], lengths: NDArray[Any]) -> list[NDArray[Any]]:
+def _cut(array: Array, lengths: Array) -> list[Array]:
     ends = [0, *np.cumsum(lengths).tolist()]
     if ends[-1] != len(array):
         message = f"{len(array)} entries where {ends[-1]} are announced"

@@ -186,7 +186,7 @@ def run(
     progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[Job]:
     """Yield jobs as they finish. The jobs of a group share an image, and so its scores."""
-    queue, tell = _Queue(session), progress or (lambda _: None)
+    queue, tell = _Queue(session), progress or _ignore
     upcoming, more = iter(groups), True
     in_flight: dict[ScoreTable, int] = {}
     evaluations = finished = 0
@@ -214,6 +214,10 @@ def run(
             tell(Progress(evaluations, finished, len(in_flight)))
         else:
             return
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
 
 
 Kind: TypeAlias = "tuple[Shape, object]"

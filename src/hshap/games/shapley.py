@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 
-def shapley(values: Any) -> NDArray[np.float64]:
+def shapley(values: ArrayLike) -> NDArray[np.float64]:
     """Return the exact Shapley value of every player.
 
     `values[..., c]` is the worth of coalition `c`; player `i` belongs to it if bit `i` of `c` is
-    set. The last axis shrinks from `2**players` to `players`; leading axes are games of their own.
+    set. The last axis has `2**players` entries and becomes `players`; leading axes are separate
+    games.
 
     >>> shapley([0.0, 1.0, 1.0, 1.0])  # either of two players wins alone
     array([0.5, 0.5])
@@ -53,7 +54,7 @@ def _weights(players: int) -> NDArray[np.float64]:
     return weights
 
 
-def _as_floats(values: Any) -> NDArray[np.float64]:
+def _as_floats(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         message = f"values has type {array.dtype}; pass real numbers"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, ModelError
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from hshap._util.types import Heat
 
 Activation = Literal["raw", "softmax", "sigmoid"]
@@ -52,7 +54,7 @@ class Output:
         return np.exp(rest[:, self.index]) / np.exp(rest).sum(axis=1)
 
 
-Target: TypeAlias = "int | Callable[[Any], Any]"
+Target: TypeAlias = "int | Callable[[Heat], ArrayLike]"
 """A class, or a callable from outputs `(n, classes)` to one number for each of the n inputs."""
 
 
@@ -129,7 +131,7 @@ def _refuse_out_of_range(index: int, outputs: Heat) -> None:
 
 def _as_target(target: object) -> Target:
     if callable(target) and not isinstance(target, type):
-        return target
+        return cast("Target", target)
     try:
         index = -1 if isinstance(target, (bool, type)) else operator.index(target)  # pyright: ignore[reportArgumentType]
     except TypeError:

@@ -1,4 +1,4 @@
-"""What the paper proves about h-Shap, as functions; see `tests/test_paper.py` for the checks.
+"""The theorems of the paper about h-Shap, as functions; `tests/test_paper.py` checks them.
 
 Here `n` counts features, `gamma` parts for each node, and `s` the features of a leaf; `n` and `s`
 are powers of `gamma`, as in the paper.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def expected_visited(n: int, gamma: int, rho: float) -> float:
-    """Return the expected number of visited nodes if each feature matters with chance `rho`.
+    """Return the expected number of visited nodes if each feature matters with probability `rho`.
 
     Theorem 1, for tolerance 0 and leaves of a single feature. The root always counts.
 
@@ -41,8 +41,8 @@ def expected_visited(n: int, gamma: int, rho: float) -> float:
 def cost_bound(n: int, gamma: int, k: int) -> int:
     """Return the most model evaluations that `k` relevant leaves can cost: 2^gamma k log_gamma n.
 
-    With nothing relevant, the root's game is played all the same, so `k = 0` costs as much as one
-    game, which the paper's remark leaves out.
+    With nothing relevant the root's game is still played, so `k = 0` costs one game; the paper's
+    remark leaves this case out.
 
     >>> cost_bound(n=64, gamma=4, k=2)
     96

@@ -1,6 +1,6 @@
-"""Every region that a run saw, with its place in the tree and what it is worth.
+"""The regions of a run as a tree, with the coefficient and the share of each.
 
-Read off the games that were played; no model is asked.
+Everything comes from the games that were played; no model is called.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """A region that was seen.
+    """A region of the tree.
 
-    `number` counts from 0, the whole image, and `parent` is the number of the region it is a part
-    of, -1 for the whole. `coefficient` and `error` are those of its parent's game; `share` is what
-    falls to it of all that the image adds to the baseline, `alone` what it adds by itself.
+    `number` is 0 for the whole image. `parent` is the number of the larger region, -1 for the whole
+    image. `coefficient` and `error` come from the parent's game. `share` is the region's part of
+    `score - baseline_score`, and `alone` the score that the region adds to the baseline by itself.
     """
 
     region: Region
@@ -35,9 +35,9 @@ class Part(NamedTuple):
 
 
 def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
-    """Return every region of the games, the whole image first and parts after what they are of."""
+    """Return every region of the games, parents before children."""
     root = games[0]
-    # The root has no game but the whole; its error is not kept, so it is not known.
+    # The root is a player of no game, so its standard error is not known.
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
     for game in games:
@@ -52,7 +52,7 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
         )
         for child, phi, error, share, alone in known:
             if child == game.region:
-                # It is not split: its game is its own, and so is its place.
+                # A root that is not split plays alone: region and part are the same.
                 own = whole.share if share is None else share
                 seen[child] = whole._replace(coefficient=phi, error=error, share=own)
             else:
@@ -62,7 +62,7 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
 
 
 def _shares(whole: Part, game: Game) -> Sequence[float | None]:
-    """Return the shares of a game's parts; None where nothing is positive, and so none is known."""
+    """Return the shares of a game's parts; None if no coefficient is positive."""
     if whole.parent < 0:
         return game.coefficients.tolist()
     positive = np.maximum(game.coefficients, 0.0)

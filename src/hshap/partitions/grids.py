@@ -1,14 +1,10 @@
-"""Partitions: recipes that turn an image into its root region.
-
-A partition is any callable `image -> Region`; the region knows how to go on splitting. Nothing
-here knows a baseline, a search or a model.
-"""
+"""Grids: partitions that split an image into boxes, wherever its edges are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,12 +15,16 @@ from hshap.partitions.protocol import MayBeFixed, Partition, Region
 from hshap.partitions.regions import Box, rolled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from hshap._util.types import Image
+    from hshap.partitions.protocol import SplitRule
 
 AUTO: Literal["auto"] = "auto"
-"""Split as long as a part is enough alone; see `DepthFirst`."""
+"""The search ends a branch where no part is enough alone; see `DepthFirst`."""
+
+MinSize: TypeAlias = "int | Sequence[int] | Literal['auto']"
+"""Side in pixels, one for all spatial axes or one for each; "auto" leaves it to the search."""
 
 
 @recipe
@@ -38,12 +38,12 @@ class Dyadic:
     [4, 6, 4, 6]
     """
 
-    min_size: int | Sequence[int] | Literal["auto"]
+    min_size: MinSize
 
     def __post_init__(self) -> None:
-        settle(self, min_size=_least(self.min_size))
+        settle(self, min_size=_checked_min_size(self.min_size))
 
-    def __call__(self, image: Any) -> Region:
+    def __call__(self, image: Image) -> Region:
         """Return the box of all pixels."""
         return _root(image, self.min_size, self.split)
 
@@ -73,12 +73,12 @@ class Bisection:
     [8, 12]
     """
 
-    min_size: int | Sequence[int] | Literal["auto"]
+    min_size: MinSize
 
     def __post_init__(self) -> None:
-        settle(self, min_size=_least(self.min_size))
+        settle(self, min_size=_checked_min_size(self.min_size))
 
-    def __call__(self, image: Any) -> Region:
+    def __call__(self, image: Image) -> Region:
         """Return the box of all pixels."""
         return _root(image, self.min_size, self.split)
 
@@ -102,7 +102,7 @@ class Bisection:
 class Shifted:
     """Another partition, moved by `offset` pixels around the borders of the image.
 
-    `offset` is one number for all spatial axes, or one for each; any whole number will do.
+    `offset` is one whole number for all spatial axes, or one for each; it may be negative.
 
     >>> root = Shifted(Dyadic(min_size=2), offset=1)(np.zeros((3, 4, 4)))
     >>> root.split()[0]
@@ -121,13 +121,13 @@ class Shifted:
             raise ArgumentError(message)
         if isinstance(self.partition, MayBeFixed) and self.partition.is_fixed:
             message = (
-                f"partition is {checks.shown(self.partition)}, whose regions have their places: "
-                "moving the image does not move them; spin over several partitions instead"
+                f"partition is {checks.shown(self.partition)}, whose regions are fixed to the "
+                "grid: moving the image does not move them; spin over several partitions instead"
             )
             raise ArgumentError(message)
         settle(self, offset=_offset(self.offset))
 
-    def __call__(self, image: Any) -> Region:
+    def __call__(self, image: Image) -> Region:
         """Return the region of all pixels, whose parts are shifted."""
         grid = tuple(image.shape[1:])
         offset = checks.per_axis("offset", _offset(self.offset), len(grid))
@@ -137,14 +137,14 @@ class Shifted:
         return rolled(root, offset, grid)
 
 
-def _root(image: NDArray[Any], min_size: Any, rule: Callable[[Box], Any]) -> Box:
+def _root(image: Image, min_size: MinSize, rule: SplitRule) -> Box:
     grid = tuple(image.shape[1:])
     root = Box((0,) * len(grid), grid, rule, adaptive=min_size == AUTO)
     _limits(min_size, root)
     return root
 
 
-def _least(min_size: Any) -> int | tuple[int, ...] | Literal["auto"]:
+def _checked_min_size(min_size: MinSize) -> int | tuple[int, ...] | Literal["auto"]:
     if not isinstance(min_size, str):
         return checks.sides("min_size", min_size)
     if min_size == AUTO:
@@ -155,9 +155,11 @@ def _least(min_size: Any) -> int | tuple[int, ...] | Literal["auto"]:
     raise ArgumentError(message)
 
 
-def _limits(min_size: Any, box: Box) -> tuple[int, ...]:
-    smallest = 1 if min_size == AUTO else min_size
-    return checks.per_axis("min_size", smallest, len(box.start))
+def _limits(min_size: MinSize, box: Box) -> tuple[int, ...]:
+    if isinstance(min_size, str):
+        return (1,) * len(box.start)
+    sides = min_size if isinstance(min_size, int) else tuple(min_size)
+    return checks.per_axis("min_size", sides, len(box.start))
 
 
 def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -165,6 +167,6 @@ def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (start, middle), (middle, stop)
 
 
-def _offset(offset: Any) -> int | tuple[int, ...]:
+def _offset(offset: object) -> int | tuple[int, ...]:
     # Offsets may be negative or longer than the axis: rolling takes them all.
     return checks.whole_numbers("offset", offset, minimum=-(10**9))

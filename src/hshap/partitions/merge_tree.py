@@ -1,4 +1,4 @@
-"""Trees of segments: how an image falls apart along its own edges.
+"""Trees of segments: an image is split along its own edges.
 
 Segments are numbered from 0; a merge joins two nodes to a new one, numbered on from the segments.
 Nothing here knows a game or a model.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +18,12 @@ from hshap.partitions.regions import Pixels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array, Ints, Untyped
     from hshap.partitions.protocol import Region
 
-    Ints = NDArray[np.intp]
 
 CLEAR = 3.0
-"""A step this many times the usual one between neighbours is no noise."""
+"""A step of this many times the median step between neighbours is an edge, not noise."""
 
 BARE = {"return_altitudes": False, "compute_mst": False}
 
@@ -78,10 +78,10 @@ class MergeTree:
 
 @dataclass(frozen=True)
 class Segment:
-    """The rule of a node's region: part where its merge joined, in up to `parts` pieces.
+    """The rule of a node's region: undo its merges, up to `parts` pieces.
 
-    A region of at most `min_area` pixels is a leaf, and so is a segment, unless it has more than
-    `max_area` pixels: nothing parts these but their place, by which they are halved.
+    A region of at most `min_area` pixels is a leaf. So is a segment, unless it has more than
+    `max_area` pixels; it has no inner edge, so it is halved by position.
     """
 
     tree: MergeTree
@@ -111,10 +111,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Halves:
-    """The rule of pixels that nothing parts but their place: halve them along their longest axis.
+    """The rule of a region without inner edges: halve it along its longest axis.
 
-    The cut is where both halves hold about as many pixels. A region of at most `max_area` pixels is
-    a leaf.
+    Both halves hold about the same number of pixels. A region of at most `max_area` pixels is a
+    leaf.
     """
 
     max_area: float
@@ -153,18 +153,18 @@ def _pieces(region: Pixels, parts: int) -> tuple[Region, ...]:
 
 
 def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -> Ints:
-    """Label the zones of pixels (pixels, features) that no edge between two larger areas parts.
+    """Label the segments of pixels `(pixels, features)`, divided by edges between large areas.
 
     Neighbours are joined, the most similar first; a join counts as an edge only if both sides hold
-    `min_area` pixels by then, so specks and noise go with what surrounds them. Where it is a clear
-    step, a third of that is enough: what fills the gap between two objects goes with neither.
+    `min_area` pixels by then, so specks and noise join their surroundings. At a clear step, a third
+    of that area is enough: a narrow gap between two objects then joins neither.
     """
     if len(values) == 1:
         return np.zeros(grid, dtype=np.intp)
     a, b = _neighbours(np.arange(len(values)).reshape(grid))
     steps = _distances(values, a, b)
-    # A stable order: equal steps must not fall one way here and another way there.
-    order = _sorted_places(steps.view(np.uint32))  # of floats that are not negative: as they are
+    # A stable order, so that equal steps are sorted the same way on every machine.
+    order = _sorted_places(steps.view(np.uint32))  # non-negative floats sort like their bits
     higra = _higra()
     tree = higra.bpt_canonical((a, b, len(values)), sorted_edge_indices=order, **BARE)
     smaller = higra.attribute_area(tree)[_joins(tree)].min(axis=1)
@@ -179,8 +179,8 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
 def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
     """Return the merges of neighbouring segments that keep their pixels most alike (Ward).
 
-    `position` weighs how far apart two segments lie against how much they differ: small segments
-    are joined by their looks, large ones by their place.
+    `position` weighs the distance between two segments against their difference in colour: small
+    segments are joined by colour, large ones by position.
     """
     flat = labels.ravel()
     area = np.bincount(flat).astype(np.float64)
@@ -199,7 +199,7 @@ def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
     return _joins(tree)
 
 
-def _higra() -> Any:
+def _higra() -> Untyped:
     return require("higra", extra="trees", needed_by="Superpixels")
 
 
@@ -213,7 +213,7 @@ def _neighbours(numbers: Ints) -> tuple[Ints, Ints]:
     return np.concatenate(before), np.concatenate(after)
 
 
-def _distances(values: NDArray[Any], a: Ints, b: Ints) -> NDArray[Any]:
+def _distances(values: Array, a: Ints, b: Ints) -> Array:
     """Return the squared distance between the values of each pair."""
     # One feature after another: no array of all of them for every pair.
     total = np.zeros(len(a), dtype=values.dtype)
@@ -222,24 +222,24 @@ def _distances(values: NDArray[Any], a: Ints, b: Ints) -> NDArray[Any]:
     return total
 
 
-def _joins(tree: Any) -> Ints:
+def _joins(tree: Untyped) -> Ints:
     """Return the two nodes that each inner node of a binary tree joins, in the order of nodes."""
     parents = tree.parents()[:-1].astype(np.intp)
     nodes = np.arange(len(parents))
     inner = parents - (len(parents) // 2 + 1)
     joins = np.empty((len(parents) // 2, 2), dtype=np.intp)
-    # Of two that are written to one place the later stays.
+    # Two nodes are written to each row of a column, and the later one stays.
     joins[inner[::-1], 0] = nodes[::-1]
     joins[inner, 1] = nodes
     return joins
 
 
-def _sorted_places(keys: NDArray[Any]) -> Ints:
-    """Return `np.argsort(keys, kind="stable")` of whole numbers of 31 bits, in a third of the time.
+def _sorted_places(keys: Array) -> Ints:
+    """Return `np.argsort(keys, kind="stable")` of 31-bit integers, in a third of the time.
 
-    Each is sorted as one number with its place, so that equal ones stay in order.
+    Each key is joined with its position to one number, so equal keys keep their order.
     """
-    both = keys.astype(np.int64)  # in place from here on: fresh memory costs more than the sums
+    both = keys.astype(np.int64)  # in place from here on: new memory costs more than the arithmetic
     both <<= 32
     both |= np.arange(len(keys))
     both.sort()
@@ -248,8 +248,7 @@ def _sorted_places(keys: NDArray[Any]) -> Ints:
 
 
 def _components(a: Ints, b: Ints, count: int) -> Ints:
-    from scipy.sparse import coo_array  # noqa: PLC0415, an optional dependency
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
-
-    links = coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(count, count))
-    return connected_components(links, directed=False)[1].astype(np.intp)
+    sparse = require("scipy.sparse", extra="trees", needed_by="Superpixels")
+    graphs = require("scipy.sparse.csgraph", extra="trees", needed_by="Superpixels")
+    links = sparse.coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(count, count))
+    return graphs.connected_components(links, directed=False)[1].astype(np.intp)

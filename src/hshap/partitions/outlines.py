@@ -1,4 +1,4 @@
-"""Polygons around pixels, traced along their edges: exact, with holes, in as many as there are.
+"""Polygons around pixels, traced along their edges: exact to the pixel, with holes.
 
 Corners are `(x, y)` with the origin at the top left of the first pixel, so pixel `(row, column)`
 covers `column..column + 1` by `row..row + 1`.
@@ -15,13 +15,12 @@ from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from hshap._util.types import Ints, Mask
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
 Ring = list[tuple[int, int]]
-"""Corners `(x, y)`, each once. What is in the polygon is at the right hand, on a screen."""
+"""Corners `(x, y)`, each once, with the inside of the polygon on the right hand on a screen."""
 
 
 class Polygon(NamedTuple):
@@ -52,7 +51,7 @@ def polygons(region: Region, grid: tuple[int, int]) -> list[Polygon]:
     return trace(inside, (left, top))
 
 
-def trace(inside: NDArray[np.bool_], origin: tuple[int, int] = (0, 0)) -> list[Polygon]:
+def trace(inside: Mask, origin: tuple[int, int] = (0, 0)) -> list[Polygon]:
     """Return the polygons around the pixels that are True, the first pixel's corner at `origin`.
 
     >>> trace(np.array([[True, False], [False, True]]))
@@ -87,8 +86,8 @@ def _rectangle(bounds: Corners) -> Ring:
     return [(left, top), (right, top), (right, bottom), (left, bottom)]
 
 
-def _rings(inside: NDArray[np.bool_]) -> Iterator[Ring]:
-    """Yield simple rings around all that is True; pixels that only touch in a corner part there.
+def _rings(inside: Mask) -> Iterator[Ring]:
+    """Yield simple rings around the True pixels; rings that touch only in a corner are separate.
 
     Corners on one line pair up to horizontal sides, those in one column to vertical ones: a ring
     takes the two in turn.
@@ -117,12 +116,11 @@ def _rings(inside: NDArray[np.bool_]) -> Iterator[Ring]:
 
 
 def _corners(
-    inside: NDArray[np.bool_],
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-    """Return where sides of the pixels meet, row by row, twice where four of them do.
+    inside: Mask,
+) -> tuple[Ints, Ints, Mask]:
+    """Return the corners of the outline, row by row; a corner where four sides meet comes twice.
 
-    The third array is True where, of such two, the one to the left belongs to the side that goes
-    down.
+    The third array is True where the left one of such a pair belongs to the side that goes down.
     """
     framed = np.pad(inside, 1).astype(np.int8)
     a, b, c, d = framed[:-1, :-1], framed[:-1, 1:], framed[1:, :-1], framed[1:, 1:]
@@ -150,7 +148,7 @@ def _simple(ring: Ring) -> Iterator[Ring]:
 
 
 def _area(ring: Ring) -> int:
-    """Return twice the area: above 0 if what is in the ring is inside of it, below for a hole."""
+    """Return twice the area: above 0 for an outer ring, below 0 for a hole."""
     # Most rings are short: an array of each would take longer.
     return sum(x * v - u * y for (x, y), (u, v) in zip(ring, ring[1:] + ring[:1], strict=True))
 
@@ -161,9 +159,9 @@ def _highest(ring: Ring) -> tuple[int, int]:
 
 
 def _own(owner: dict[int, int], ring: Ring, width: int, shell: int) -> None:
-    """Note whose ring it is at each pixel that has the ring at its left."""
+    """Record the shell of a ring at each pixel that has the ring on its left."""
     for (x, y), (_, end) in zip(ring, ring[1:] + ring[:1], strict=True):
-        for row in range(end, y):  # upwards: what is inside is to the right
+        for row in range(end, y):  # upwards: the inside is to the right
             owner[row * width + x] = shell
 
 

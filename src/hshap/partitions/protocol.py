@@ -12,9 +12,9 @@ from hshap._util.renamed import UNTIL
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from hshap._util.types import Image
+    from hshap._util.types import Image, Ints, Untyped
 
-Index: TypeAlias = tuple[Any, ...]
+Index: TypeAlias = "tuple[slice, ...] | tuple[Ints, ...]"
 """One slice or integer array for each spatial axis."""
 
 
@@ -125,7 +125,7 @@ def as_region(root: object) -> Region:
 class EarlierRegion(Region):
     """A region with `size` instead of `area`, as version 0.1 asked for."""
 
-    region: Any
+    region: Untyped
 
     @property
     def index(self) -> Index:

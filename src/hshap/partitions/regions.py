@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from hshap._util.renamed import warn_renamed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hshap._util.types import Ints, Mask, Tensor
     from hshap.partitions.protocol import Coalition, Index, Region, SplitRule
 
-DENSE = 8  # a free form of one pixel in so many, or more, is quicker to handle as a mask
+DENSE = 8
+"""A region that holds at least one pixel in so many is handled faster as a mask."""
 
 Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """First pixel, and the one past the last, on each axis."""
@@ -55,7 +57,7 @@ class _Splitting:
         warn_renamed("Region.size", "Region.area")
         return self.area
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_parts"}
 
 
@@ -90,7 +92,7 @@ class Box(_Splitting):
 
 @dataclass(frozen=True)
 class Rolled(_Splitting):
-    """A block that runs over the border of the grid and goes on at the other side.
+    """A block that crosses the border of the grid and continues on the opposite side.
 
     >>> region = Rolled(start=(3,), shape=(2,), grid=(4,))
     >>> np.arange(4)[region.index]
@@ -123,20 +125,20 @@ class Rolled(_Splitting):
 class Pixels(_Splitting):
     """Any set of pixels, by their positions in the flattened grid, in any order.
 
-    `flat` may be a view of a larger array: nothing else is kept for each pixel, since a tree over a
-    large image holds many large regions at a time.
+    `flat` may be a view of a larger array. Nothing else is stored for each pixel, because a tree
+    over a large image holds many large regions at once.
 
     >>> Pixels(np.array([0, 5, 10]), grid=(4, 4)).index
     (array([0, 1, 2]), array([0, 1, 2]))
     """
 
-    flat: NDArray[np.intp]
+    flat: Ints
     grid: tuple[int, ...]
     rule: SplitRule | None = None
     adaptive: bool = False
 
     @property
-    def index(self) -> Index:
+    def index(self) -> tuple[Ints, ...]:
         """One integer array for each axis."""
         return np.unravel_index(self.flat, self.grid)
 
@@ -169,10 +171,10 @@ class Pixels(_Splitting):
 
 @dataclass(frozen=True)
 class _RolledParts:
-    """The rule of a rolled region: split where it came from, and roll the parts.
+    """The rule of a rolled region: split the original region, and roll its parts.
 
-    Parts come in the order of their place, not of their origin: coalitions that coincide under two
-    shifts are then equal, and scored once.
+    Parts are sorted by position after the shift, so that coalitions that coincide under two shifts
+    are equal, and scored once.
     """
 
     origin: Region
@@ -211,7 +213,7 @@ def rolled(region: Region, offset: tuple[int, ...], grid: tuple[int, ...]) -> Bo
     return Rolled(start, region.shape, grid, rule, adaptive)
 
 
-def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+def mask(regions: Coalition, grid: tuple[int, ...]) -> Mask:
     """Return an array that is True on the pixels of any of the regions."""
     out = np.zeros(grid, dtype=bool)
     for region in regions:
@@ -222,7 +224,7 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> NDArray[np.bool_]:
     return out
 
 
-def copy(region: Region, source: Any, target: Any) -> None:
+def copy(region: Region, source: Tensor, target: Tensor) -> None:
     """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
     if isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
         np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
@@ -231,8 +233,8 @@ def copy(region: Region, source: Any, target: Any) -> None:
     target[pixels] = source[pixels]
 
 
-def runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Return where runs of sorted pixels begin and end, in turn.
+def runs(flat: Ints) -> NDArray[np.int64]:
+    """Return the starts and ends of runs of consecutive pixels, alternating.
 
     >>> runs(np.array([3, 4, 5, 9])).tolist()
     [3, 6, 9, 10]
@@ -244,7 +246,7 @@ def runs(flat: NDArray[np.intp]) -> NDArray[np.int64]:
 
 
 def extent(region: Region, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the side lengths of a region; for a free form, of the box around it."""
+    """Return the side lengths of a box, or of the bounding box of any other region."""
     if isinstance(region, (Box, Rolled)):
         return region.shape
     (start, stop), *_ = blocks(region, grid)
@@ -252,7 +254,7 @@ def extent(region: Region, grid: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def blocks(region: Region, grid: tuple[int, ...]) -> list[Corners]:
-    """Return the boxes that a region fills; for a free form, the one around it."""
+    """Return the boxes that a region fills, or the bounding box of a region of another shape."""
     if isinstance(region, Box):
         return [(region.start, region.stop)]
     if isinstance(region, Rolled):
@@ -267,7 +269,7 @@ def _wrapped_spans(start: int, stop: int, side: int) -> list[tuple[int, int]]:
     return [(start, stop)] if stop <= side else [(start, side), (0, stop - side)]
 
 
-def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
+def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[Ints, ...]:
     """Return the pixels of any region, one flat array of positions for each axis."""
     return np.nonzero(mask((region,), grid))
 
@@ -277,7 +279,7 @@ def touching(
 ) -> list[list[int]]:
     """Group the pieces of regions, by number, that touch along a side.
 
-    `pieces` are the regions' blocks one after another. Pixels decide, not the boxes around them.
+    `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
     """
     owner = np.full(grid, -1)
     number = 0

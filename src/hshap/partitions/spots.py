@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import as_pixels, to_numpy
+from hshap._util.arrays import as_pixels
 from hshap._util.recipes import recipe, settle
 from hshap._util.renamed import warn_renamed
 from hshap._util.smoothing import gaussian
@@ -18,17 +18,16 @@ from hshap.partitions.merge_tree import MergeTree, Segment
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hshap._util.types import Image
+    from hshap._util.types import Image, Ints
     from hshap.partitions.protocol import Region
 
-    Ints = NDArray[np.intp]
 
 LEAST = 0.02
-"""Spots differ from the baseline by at least this share of what the one that differs most does."""
+"""A cell is placed where the difference is at least this share of the largest difference."""
 
 
 MOST = 4096
-"""Cells; merging them takes memory by the square of their number."""
+"""Largest number of cells: merging takes memory by the square of it."""
 
 
 @recipe
@@ -36,11 +35,11 @@ class Spots:
     """Put cells of a known size where the image differs most from the baseline.
 
     Pixels that equal the baseline cannot matter: hiding them changes nothing. So if the baseline is
-    a picture of the same thing without the finding (a template, an earlier scan), a few cells
-    around the differences are enough. `size` is the side of a cell in pixels, about that of a
-    finding (a cell has a pixel in its middle, so an even size grows by one). The cells are placed
-    by the baseline of the explainer. The area outside of all cells is a region too, halved by place
-    if it matters.
+    a picture of the same scene without the finding (a template, an earlier scan), a few cells
+    around the differences are enough. `cell_size` is the side of a cell in pixels, about the size
+    of a finding; an even size grows by one, since a cell has a pixel in its middle. The explainer's
+    baseline decides where the cells are. The area outside of all cells is a region too; it is
+    halved by position if it matters.
 
     >>> import hshap
     >>> template = np.zeros((1, 32, 32))
@@ -52,14 +51,19 @@ class Spots:
     [[4, 25], [20, 7]]
     """
 
-    size: int
-    baseline: Any = None
+    cell_size: int
 
-    def __post_init__(self) -> None:
-        settle(self, size=checks.integer("size", self.size, minimum=1))
-        if self.baseline is not None:
-            new = "Spots(size), which takes the baseline of the explainer"
-            warn_renamed("Spots(size, baseline)", new, stacklevel=5)
+    def __init__(
+        self, cell_size: int | None = None, baseline: object = None, *, size: int | None = None
+    ) -> None:
+        """Take the size of a cell; `baseline` and `size` are those of version 0.1."""
+        if size is not None:
+            warn_renamed("Spots(size=...)", "Spots(cell_size=...)", stacklevel=4)
+        if baseline is not None:
+            new = "Spots(cell_size), which takes the baseline of the explainer"
+            warn_renamed("Spots(size, baseline)", new, stacklevel=4)
+        given = size if cell_size is None else cell_size
+        settle(self, cell_size=checks.integer("cell_size", given, minimum=1))
 
     @property
     def is_fixed(self) -> bool:
@@ -68,18 +72,17 @@ class Spots:
 
     def __call__(self, image: Image) -> Region:
         """Refuse to split an image without the baseline; the explainer calls `compare`."""
-        if self.baseline is not None:  # given as in version 0.1
-            return self.compare(image, _hidden(self.baseline, image))
+        del image
         message = (
-            f"Spots(size={self.size}) needs the baseline too; use it in an Explainer, or call "
-            "Spots.compare(image, hidden)"
+            f"Spots(cell_size={self.cell_size}) needs the baseline too; use it in an Explainer, or "
+            "call Spots.compare(image, hidden)"
         )
         raise ArgumentError(message)
 
     def compare(self, image: Image, hidden: Image) -> Region:
         """Return the region of all pixels; `hidden` is the image with every pixel hidden."""
         tree = self.tree(image, hidden)
-        most = math.prod(min(2 * self.size, side) for side in tree.labels.shape)
+        most = math.prod(min(2 * self.cell_size, side) for side in tree.labels.shape)
         return Segment(tree, tree.root, min_area=1, max_area=most, parts=2).region()
 
     def tree(self, image: Image, hidden: Image) -> MergeTree:
@@ -92,21 +95,12 @@ class Spots:
                 "pass the image with every pixel hidden"
             )
             raise ArgumentError(message)
-        labels, centres = _cells(np.abs(pixels - behind).mean(axis=0), self.size)
+        labels, centres = _cells(np.abs(pixels - behind).mean(axis=0), self.cell_size)
         return MergeTree(labels, _merges(centres, outside=int(labels.max()) == len(centres)))
 
 
-def _hidden(baseline: Any, image: Image) -> Image:
-    """Return an image, a number, or a baseline that ignores the image, as a hidden image."""
-    if hasattr(baseline, "still"):
-        return baseline.still(image.shape, image.dtype).images.mean(axis=0)
-    values = to_numpy("baseline", baseline)
-    column = values.reshape(-1, *(1,) * (image.ndim - 1)) if values.ndim < 2 else values
-    return np.broadcast_to(column, image.shape)
-
-
-def _cells(difference: NDArray[np.float64], size: int) -> tuple[Ints, NDArray[np.intp]]:
-    """Label the cells around the highest differences from 0 on, and what is outside after them."""
+def _cells(difference: NDArray[np.float64], size: int) -> tuple[Ints, Ints]:
+    """Label the cells around the largest differences from 0 on, and the area outside last."""
     ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
     height = gaussian(difference, size / 5, range(difference.ndim))
     reach = (3 * size) // 4
@@ -126,27 +120,26 @@ def _cells(difference: NDArray[np.float64], size: int) -> tuple[Ints, NDArray[np
     return np.where(distance <= size // 2, numbers[tuple(nearest)], len(centres)), centres
 
 
-def _apart(
-    places: NDArray[np.intp], heights: NDArray[np.float64], shape: tuple[int, ...], reach: int
-) -> NDArray[np.intp]:
-    """Return the places that no higher one is near: of a plateau, one in each reach."""
+def _apart(places: Ints, heights: NDArray[np.float64], shape: tuple[int, ...], reach: int) -> Ints:
+    """Return the peaks without a higher peak within `reach`; a plateau gives one in each reach."""
     taken = np.zeros(shape, dtype=bool)
-    kept: list[NDArray[np.intp]] = []
+    kept: list[Ints] = []
     for place in places[np.argsort(-heights, kind="stable")]:
         if taken[tuple(place)]:
             continue
         kept.append(place)
         if len(kept) > MOST:
             message = (
-                f"image differs from the baseline in more than {MOST} places; pass a larger size"
+                f"image differs from the baseline in more than {MOST} places; "
+                "pass a larger cell_size"
             )
             raise ArgumentError(message)
         taken[tuple(slice(max(i - reach, 0), i + reach + 1) for i in place.tolist())] = True
     return np.array(kept, dtype=np.intp).reshape(-1, len(shape))
 
 
-def _merges(centres: NDArray[np.intp], *, outside: bool) -> Ints:
-    """Return Ward's merges of the centres, and last, if there is one, the outside's."""
+def _merges(centres: Ints, *, outside: bool) -> Ints:
+    """Return Ward's merges of the cells; the area outside of them is merged last."""
     count = len(centres)
     merges = np.zeros((0, 2), dtype=np.intp)
     if count > 1:

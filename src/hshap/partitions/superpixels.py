@@ -1,9 +1,9 @@
-"""Superpixels: a partition that follows the image instead of a grid."""
+"""Superpixels: a partition that follows the edges of the image instead of a grid."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,28 +15,29 @@ from hshap.partitions.grids import AUTO
 from hshap.partitions.merge_tree import MergeTree, Segment, link, segment
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
+    from hshap._util.types import Array, Image, Ints, Tensor
     from hshap.partitions.protocol import Region
 
 MIN_AREA = 25
 MAX_AREA = 400
 POSITION = 10.0
 MOST_PARTS = 4
-DISTURBANCE = 0.02  # of the image's range, by a seed
+DISTURBANCE = 0.02  # standard deviation of the noise of a seed, as a share of the value range
 
 
 @recipe
 class Superpixels:
     """Split an image along its own edges: coarsely between objects, finely along their outlines.
 
-    A region of at most `min_area` pixels is a leaf, and `"auto"` splits as long as a part is enough
-    alone. A flat area, which no edge parts, is a leaf unless it has more than `max_area` pixels: it
-    is then halved by place. A region falls into up to `parts` pieces, 2 to 4: two cost two new
-    evaluations, four cost 14. `position` weighs place against looks: small segments join by their
-    looks, larger ones the more by their place the higher it is. A `seed` disturbs the image a
-    little before it is segmented, for `cycle_spin`. Any number of channels and of spatial axes will
-    do.
+    A region of at most `min_area` pixels is a leaf; with `"auto"`, the search ends a branch where
+    no part is enough alone. An area without inner edges is a leaf unless it has more than
+    `max_area` pixels; it is then halved by position. A region is split into up to `parts` pieces,
+    2 to 4: two cost two new evaluations, four cost 14. `position` weighs position against colour
+    when segments are merged; a higher value makes merged regions more compact. A `seed` adds a
+    little noise before the image is segmented, for `cycle_spin`. Images may have any number of
+    channels and spatial axes.
 
     `labels` is a segmentation to use instead, `merges` the tree over it; see `from_labels` and
     `from_linkage`.
@@ -52,8 +53,8 @@ class Superpixels:
     parts: int = 2
     position: float = POSITION
     seed: int | None = None
-    labels: Any = None
-    merges: Any = None
+    labels: Tensor | None = None
+    merges: Tensor | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.min_area, str) and self.min_area != AUTO:
@@ -84,17 +85,17 @@ class Superpixels:
     @classmethod
     def from_labels(
         cls,
-        labels: Any,
+        labels: ArrayLike,
         *,
         min_area: int | Literal["auto"] = 1,
         parts: int = 2,
         position: float = POSITION,
     ) -> Superpixels:
-        """Return the partition over anybody's segmentation: superpixels, tissues, an atlas.
+        """Return the partition over a segmentation of your own: superpixels, tissues, an atlas.
 
         `labels` has the image's grid and a whole number for each pixel; every number is a segment
         of its own, 0 and negative ones too, and is never split. Segments that touch are merged by
-        looks and place.
+        colour and position.
 
         >>> halves = np.repeat([[7, 7, 9, 9]], 4, axis=0)
         >>> [part.area for part in Superpixels.from_labels(halves)(np.zeros((3, 4, 4))).split()]
@@ -106,8 +107,8 @@ class Superpixels:
     @classmethod
     def from_linkage(
         cls,
-        labels: Any,
-        merges: Any,
+        labels: ArrayLike,
+        merges: ArrayLike,
         *,
         min_area: int | Literal["auto"] = 1,
         parts: int = 2,
@@ -129,10 +130,10 @@ class Superpixels:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether segments lie where they lie: moving the image would not move them."""
+        """Whether segments are fixed to the grid: they do not move with the image."""
         return self.labels is not None
 
-    def __call__(self, image: Any) -> Region:
+    def __call__(self, image: Image) -> Region:
         """Return the region of all pixels."""
         tree = self.tree(image)
         least = 1 if self.min_area == AUTO else self.min_area
@@ -145,7 +146,7 @@ class Superpixels:
             adaptive=self.min_area == AUTO,
         ).region()
 
-    def tree(self, image: Any) -> MergeTree:
+    def tree(self, image: Image) -> MergeTree:
         """Return the segments of an image and how they merge."""
         pixels = as_pixels("image", image)
         grid = pixels.shape[1:]
@@ -157,20 +158,20 @@ class Superpixels:
             raise ArgumentError(message)
         if self.labels is not None and self.merges is not None:
             return MergeTree(self.labels, self.merges)
-        looks = _looks(pixels, self.seed)
+        colours = _colours(pixels, self.seed)
         least = MIN_AREA if self.min_area == AUTO else self.min_area
-        labels = segment(looks, grid, least) if self.labels is None else self.labels
-        return MergeTree(labels, link(labels, looks, self.position))
+        labels = segment(colours, grid, least) if self.labels is None else self.labels
+        return MergeTree(labels, link(labels, colours, self.position))
 
 
-def _refuse_none(name: str, value: Any) -> None:
+def _refuse_none(name: str, value: object) -> None:
     if value is None:
         message = f"{name} is None; pass an array, or use Superpixels() to let it segment"
         raise ArgumentError(message)
 
 
-def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
-    """Return the channels of each pixel `(pixels, channels)`, scaled so that any range will do."""
+def _colours(image: Array, seed: int | None) -> NDArray[np.float32]:
+    """Return the channels of each pixel `(pixels, channels)`, scaled to the range of the image."""
     values = image.reshape(len(image), -1).T.astype(np.float64)
     low, high = float(values.min()), float(values.max())
     if math.isinf(high - low):  # halves of huge values still have a range
@@ -185,7 +186,7 @@ def _looks(image: NDArray[Any], seed: int | None) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def _numbered(labels: Any) -> NDArray[np.intp]:
+def _numbered(labels: object) -> Ints:
     """Return the labels numbered from 0 on, in their own order."""
     found = to_numpy("labels", labels)
     if found.dtype.kind not in "iub" or not found.size:
@@ -197,7 +198,7 @@ def _numbered(labels: Any) -> NDArray[np.intp]:
     return np.unique(found, return_inverse=True)[1].reshape(found.shape).astype(np.intp)
 
 
-def _checked(merges: Any, labels: NDArray[np.intp] | None) -> NDArray[np.intp]:
+def _checked(merges: object, labels: Ints | None) -> Ints:
     if labels is None:
         message = "merges is given without labels; pass both, as Superpixels.from_linkage does"
         raise ArgumentError(message)

@@ -53,7 +53,7 @@ def shapley_by_permutations(values: Sequence[float]) -> Heat:
         for player in order:
             totals[player] += values[coalition | 1 << player] - values[coalition]
             coalition |= 1 << player
-    return totals / len(orders)
+    return np.divide(totals, len(orders))
 
 
 def any_marked(batch: Array) -> Heat:
@@ -64,7 +64,7 @@ def any_marked(batch: Array) -> Heat:
 def weighted_mean(batch: Array) -> Heat:
     """Score images by a mean with a weight for each pixel, so that every pixel counts."""
     weights = np.cos(np.arange(batch[0].size)).reshape(batch.shape[1:])
-    return (batch * weights).reshape(len(batch), -1).mean(axis=1)
+    return np.array([(image * weights).mean() for image in batch], dtype=np.float64)
 
 
 def nodes(root: Region, most: int = 4000) -> Iterator[Region]:

@@ -108,9 +108,9 @@ class _Runs:
         expect(worst <= self._tolerance * unit, f"{message} by {worst / unit:.1g} of the largest")
 
     def it_has_the_methods(self) -> None:
-        expect(isinstance(self._evaluator, Evaluator), "open_session() is missing")
+        expect(_is(self._evaluator, Evaluator), "open_session() is missing")
         session = self._evaluator.open_session()
-        expect(isinstance(session, Session), "its session lacks put(), capacity() or score()")
+        expect(_is(session, Session), "its session lacks put(), capacity() or score()")
 
     def capacity_is_positive(self) -> None:
         image = self._image
@@ -184,6 +184,10 @@ class _Runs:
         except Exception as error:  # noqa: BLE001, the evaluator may raise anything
             expect(kept=False, message=f"target 1000000 raised {type(error).__name__}: {error}")
         expect(kept=False, message="target 1000000 raised nothing")
+
+
+def _is(value: object, protocol: type) -> bool:
+    return isinstance(value, protocol)
 
 
 def _table(scores: object) -> Heat:

@@ -80,12 +80,11 @@ class _Trees:
             )
 
     def nodes_are_regions(self) -> None:
-        self._each(
-            lambda _, region: expect(
-                isinstance(region, Region),
-                f"{region!r} lacks one of index, area, adaptive and split()",
-            )
-        )
+        def check(_: Image, node: object) -> None:
+            kept = isinstance(node, Region)
+            expect(kept, f"{node!r} lacks one of index, area, adaptive and split()")
+
+        self._each(check)
 
     def areas_count_pixels(self) -> None:
         def check(image: Image, region: Region) -> None:

@@ -6,7 +6,6 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from hshap.errors import require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
+from hshap.testing.brute_force import shapley_by_permutations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,28 +105,15 @@ def self_test(formula: Callable[[Heat], Heat] = shapley) -> list[Check]:
     rng = np.random.default_rng(0)
     games: list[Heat] = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
     try:
-        off = max(float(np.abs(formula(game) - by_orders(game)).max()) for game in games)
+        off = max(
+            float(np.abs(formula(game) - shapley_by_permutations(game.tolist())).max())
+            for game in games
+        )
         difference = f"{off:.1g}"
     except Exception as error:  # noqa: BLE001, a failed check is reported, and the next one runs
         off, difference = np.inf, brief(error)
     name = f"Shapley values of 1 to {MOST_PLAYERS} players against all orders"
     return [Check(name, bool(off < LARGEST_DIFFERENCE), difference), _pixel_check()]
-
-
-def by_orders(values: Heat) -> Heat:
-    """Return Shapley values as the mean gain of each player over all orders of arrival.
-
-    >>> by_orders(np.array([0.0, 1.0, 1.0, 1.0]))
-    array([0.5, 0.5])
-    """
-    players = len(values).bit_length() - 1
-    totals, orders = np.zeros(players), list(permutations(range(players)))
-    for order in orders:
-        there = 0
-        for player in order:
-            totals[player] += values[there | 1 << player] - values[there]
-            there |= 1 << player
-    return totals / len(orders)
 
 
 def _pixel_check() -> Check:

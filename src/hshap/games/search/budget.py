@@ -11,6 +11,8 @@ from hshap._util import checks
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hshap.games.search.frontier import Waiting
     from hshap.partitions.protocol import Region
 
@@ -21,13 +23,20 @@ CLOSE = 0.5
 class Budget:
     """Hands out regions, the most urgent first, until evaluations or seconds are spent."""
 
-    def __init__(self, max_evaluations: int | None, max_seconds: float | None, draws: int) -> None:
+    def __init__(
+        self,
+        max_evaluations: int | None,
+        max_seconds: float | None,
+        draws: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._limited = max_evaluations is not None or max_seconds is not None
         self._left = math.inf if max_evaluations is None else max_evaluations
         self._seconds = max_seconds
         self._draws = draws
         self._spent = 0
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = self._clock()
 
     def spend(self, heap: list[Waiting], width: int) -> list[Waiting]:
         """Take up to `width` affordable regions off the heap."""
@@ -61,7 +70,7 @@ class Budget:
         """Count the evaluations that may be spent now, at the speed measured so far."""
         if self._seconds is None or not self._spent:
             return self._left
-        passed = time.monotonic() - self._started
+        passed = self._clock() - self._started
         speed = self._spent / max(passed, 1e-9)
         return min(self._left, speed * (self._seconds - passed))
 

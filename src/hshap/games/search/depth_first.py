@@ -56,9 +56,16 @@ class DepthFirst:
         """Ask for games, receive them and return the leaves."""
         return self.steps(root, draws)
 
-    def steps(self, root: Region, draws: int = 1, *, run_ended: RunEnded | None = None) -> Steps:
-        """Do the same; `run_ended` tells where a run that is read again ended."""
-        budget = Budget(self.max_evaluations, self.max_seconds, draws)
+    def steps(
+        self,
+        root: Region,
+        draws: int = 1,
+        *,
+        run_ended: RunEnded | None = None,
+        budget: Budget | None = None,
+    ) -> Steps:
+        """Return the same steps with another budget, or with the leaves of a run read again."""
+        budget = budget or Budget(self.max_evaluations, self.max_seconds, draws)
         leaves = Leaves(self.tolerance, adaptive=root.adaptive, run_ended=run_ended)
         order, frontier = count(), [first(root)]
         while True:
