@@ -10,6 +10,8 @@ from benchmarks.core.tasks import SEED, TASKS, fitted
 from benchmarks.reporting.figures import data, style
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
@@ -39,10 +41,14 @@ def compute() -> None:
 
 
 def draw() -> Figure:
+    """Draw the images that were explained."""
+    return drawn(_examples())
+
+
+def drawn(examples: Mapping[str, Example]) -> Figure:
     """Outline the objects of a concept in its colour: the map should mark them."""
     path = data.figure_file(f"{NAME}.npz")
     heats, _ = data.read_arrays(path, f"figures {NAME} --compute")
-    examples = _examples()
     figure = style.canvas(style.WIDTH, 4.5)
     rows = style.panels(figure, len(examples), 1 + len(CONCEPTS))
     for row, (concept, example) in zip(rows, examples.items(), strict=True):
