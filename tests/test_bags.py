@@ -14,9 +14,12 @@ from hshap import (
     Dyadic,
     Explainer,
     Fixed,
+    ModelFailedError,
     References,
+    SearchResult,
     Superpixels,
 )
+from hshap.evaluators.bags import BagSession
 
 RNG = np.random.default_rng(0)
 SHAPE = (6, 9, 14)
@@ -69,7 +72,7 @@ BAGS = {
     ids=lambda baseline: type(baseline).__name__,
 )
 @pytest.mark.parametrize("partition", [Bisection(2), Dyadic(3), Superpixels(4)], ids=str)
-def test_bags_give_what_the_whole_model_gives(name, baseline, partition):
+def test_bags_give_the_values_of_the_full_model(name, baseline, partition):
     model, bags = BAGS[name]
     image = RNG.random(SHAPE)
     dense, quick = (
@@ -89,13 +92,43 @@ def test_many_slides_of_several_sizes():
         assert np.allclose(made.attribution(), dense.attribution())
 
 
-def test_slides_are_let_go_of(monkeypatch):
-    monkeypatch.setattr("hshap.bags.SLIDES", 3)
+def every_game(root, draws=1):
+    """Play the games of all regions, level by level."""
+    level = [root]
+    while level:
+        games = yield level
+        level = [part for game in games for part in game.children if part.split()]
+    return SearchResult(())
+
+
+def test_slides_are_freed_and_embedded_again():
     model, bags = BAGS["attention"]
+    embedded = []
+
+    class FewSlides:
+        """Keeps fewer slides than a run works on at a time."""
+
+        def open_session(self):
+            counted = Bags(lambda tiles: (embedded.append(1), bags.embed(tiles))[1], bags.head)
+            return BagSession(counted, max_slides=3)
+
     images = [RNG.random((6, 4, 4)) for _ in range(30)]
-    for made in Explainer(bags, Constant(0.0), Bisection(1)).explain_many((i, 0) for i in images):
-        dense = Explainer(model, Constant(0.0), Bisection(1)).explain(images[made.position], 0)
-        assert np.allclose(made.attribution(), dense.attribution())
+    settings = (Constant(0.0), Bisection(1), every_game)
+    explainer = Explainer(FewSlides(), *settings)
+    for made in explainer.explain_many((image, 0) for image in images):
+        dense = Explainer(model, *settings).explain(images[made.position], 0)
+        values = [np.concatenate([game.values for game in one.games]) for one in (made, dense)]
+        assert np.allclose(*values)
+    assert len(embedded) > 31  # more often than once for each image and the baseline
+
+
+def test_a_slide_is_embedded_once():
+    embedded = []
+    bags = Bags(lambda tiles: (embedded.append(1), tiles)[1], lambda bags: bags)
+    images = [RNG.random((6, 4, 4)) for _ in range(5)]
+    explainer = Explainer(bags, Constant(0.0), Bisection(1))
+    assert len(list(explainer.explain_many((image, 0) for image in images))) == 5
+    assert len(embedded) == 6  # the baseline is the sixth
 
 
 def test_a_hundred_thousand_tiles():
@@ -115,3 +148,18 @@ def test_mistakes_are_answered():
     wrong = Bags(lambda tiles: tiles[:3], lambda bags: bags)
     with pytest.raises(ArgumentError, match=r"embed returned shape \(3, 6\) for 126 tiles"):
         Explainer(wrong, Constant(0.0), Bisection(2)).explain(RNG.random(SHAPE), target=0)
+
+
+@pytest.mark.parametrize("part", ["embed", "head"])
+def test_a_failing_function_is_named_with_its_inputs(part):
+    def fails(array):
+        message = "mine"
+        raise KeyError(message)
+
+    functions = {"embed": np.abs, "head": np.abs} | {part: fails}
+    explainer = Explainer(Bags(**functions), Constant(0.0), Bisection(2))
+    with pytest.raises(
+        ModelFailedError, match=r"from image 0 of the run: KeyError: 'mine'"
+    ) as told:
+        explainer.explain(RNG.random(SHAPE), target=0)
+    assert isinstance(told.value.__cause__, KeyError)

@@ -18,10 +18,10 @@ from benchmarks.methods import EVERY as NAMED
 from benchmarks.methods import named, ours, ours_at
 
 AFTER = set(sys.modules)
+from benchmarks.core.protocol import Cannot, Subject
+from benchmarks.core.reference import TARGET, VERSION, install_reference
 from benchmarks.methods.common import as_rgb, channels_first, scores, seeded
 from benchmarks.methods.rules import GlobalMax, LogSumExp, with_rules
-from benchmarks.protocol import Cannot, Subject
-from benchmarks.reference import TARGET, VERSION, install_reference
 
 IMPORTS = {"grad-cam": "pytorch_grad_cam", "shap-bpt": "shap_bpt"}
 # They depend on torchvision, which can replace torch by a build for CUDA of several gigabytes.

@@ -16,12 +16,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import hshap
-from benchmarks import folders
+from benchmarks.core import folders
+from benchmarks.core.protocol import Example
 from benchmarks.datasets import traffic, traffic_tiny
 from benchmarks.datasets.traffic import Traffic
 from benchmarks.models import resnet
 from benchmarks.models.resnet import load_imagenet, resnet18
-from benchmarks.protocol import Example
 from benchmarks.training import loop, transfer
 from benchmarks.training.judge import judge
 from benchmarks.training.packed import packed

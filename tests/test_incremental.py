@@ -1,8 +1,8 @@
-"""Computing only what differs gives the numbers of computing everything."""
+"""Recomputing only the activations that differ gives the scores of full forward passes."""
 
 from __future__ import annotations
 
-import sys
+import json
 from contextlib import nullcontext
 
 import numpy as np
@@ -20,26 +20,23 @@ from hshap import (
     Blur,
     Conditional,
     Constant,
+    CostPolicy,
     Dyadic,
     Explainer,
     Fixed,
     Incremental,
+    ModelFailedError,
     References,
     Shifted,
     Superpixels,
 )
+from hshap._util.recipes import describe
+from hshap.evaluators.incremental.cost_policy import CostLedger
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network
 
-# The very module that is used: pytest may have imported it a second time.
-PACE = sys.modules["hshap.pace"]
-
-
-@pytest.fixture(autouse=True)
-def at_any_price(monkeypatch):
-    """Set up at once and try everything, which runs as short as these would never pay for."""
-    monkeypatch.setattr(PACE, "SETUP", 0.0)
-    monkeypatch.setattr(PACE, "ODDS", 1e9)
+# Tries patches everywhere: runs as short as these would never pay for the setup.
+ALWAYS = CostPolicy.always()
 
 
 class Residual(nn.Module):
@@ -241,7 +238,7 @@ SHAPE = (3, 20, 26)
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @given(st.data())
 @settings(deadline=None, max_examples=200)
-def test_patches_give_what_whole_inputs_give(data):
+def test_patches_give_the_outputs_of_full_inputs(data):
     name = data.draw(st.sampled_from(sorted(NETWORKS)))
     model = NETWORKS[name]
     rng = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
@@ -253,14 +250,14 @@ def test_patches_give_what_whole_inputs_give(data):
     )
     anchor = torch.rand(1, *SHAPE, generator=rng)
     patch = Patch(torch.rand(rows, 3, *size, generator=rng), starts, anchor)
-    whole = patch.whole()
+    whole = patch.full()
     network = Network(model)
     with torch.inference_mode():
         expected = model(whole.clone())
         if network.reason:
             assert name in {"flat", "alias"}
             return
-        activations, output = network.anchors(anchor.clone())
+        activations, output = network.activations(anchor.clone())
         # Batch norms are folded into convolutions, so only nearly.
         assert torch.allclose(output, model(anchor), rtol=1e-5, atol=1e-6)
         found = network.run(patch, activations)
@@ -328,11 +325,11 @@ def test_networks_made_at_random(seed):
     patch = Patch(torch.rand(3, 3, *size), starts, anchor)
     network = Network(model)
     with torch.inference_mode():
-        expected = model(patch.whole())
+        expected = model(patch.full())
         if network.reason:
             assert "place by place" in network.reason
             return
-        activations, _ = network.anchors(anchor.clone())
+        activations, _ = network.activations(anchor.clone())
         found = network.run(patch, activations)
     scale = expected.abs().max()
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5 * scale), model
@@ -351,13 +348,13 @@ def test_signals_and_volumes(axes):
     same_as_batched(model, (2, *grid), Bisection(4), Constant(0.3))
 
 
-def same_as_batched(model, shape, partition, baseline, **options):
+def same_as_batched(model, shape, partition, baseline, *, cost_policy=ALWAYS, **options):
     image = np.random.default_rng(0).random(shape, dtype=np.float32)
-    made = [
+    incremental = Incremental(model, cost_policy=cost_policy, **options)
+    dense, quick = (
         Explainer(evaluator, baseline=baseline, partition=partition).explain(image, target=1)
-        for evaluator in (Batched(model), Incremental(model, **options))
-    ]
-    dense, quick = made
+        for evaluator in (Batched(model), incremental)
+    )
     assert [g.region for g in dense.games] == [g.region for g in quick.games]
     for one, other in zip(dense.games, quick.games, strict=True):
         scale = np.abs(one.values).max()
@@ -391,7 +388,7 @@ def test_explanations_are_those_of_the_dense_evaluator(name, partition, last):
     ids=lambda baseline: type(baseline).__name__,
 )
 def test_any_baseline_works(baseline):
-    with says_why(isinstance(baseline, Conditional), "depends on what is kept"):
+    with says_why(isinstance(baseline, Conditional), "depend on the regions that are shown"):
         same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), baseline)
 
 
@@ -399,22 +396,37 @@ def says_why(whole, reason):
     return pytest.warns(RuntimeWarning, match=reason) if whole else nullcontext()
 
 
+class WithMemory:
+    """An evaluator that notes the memory of kept activations after every batch."""
+
+    def __init__(self, inner):
+        self.inner, self.kept = inner, []
+
+    def open_session(self):
+        noted, session = self.kept, self.inner.open_session()
+
+        class Session:
+            put = staticmethod(session.put)
+            capacity = staticmethod(session.capacity)
+
+            def score(self, rows):
+                scores = session.score(rows)
+                noted.append(session.kept_bytes)
+                return scores
+
+        return Session()
+
+
 @pytest.mark.parametrize("most", [1000, 100_000, 10**6])
-def test_memory_is_bounded(most, monkeypatch):
-    # The very class that is used: pytest may have imported the module a second time.
-    sessions = type(Incremental(NETWORKS["residual"]).open_session())
-    kept, whole = [], sessions._anchor
-
-    def watched(session, array):
-        found = whole(session, array)
-        kept.append(session._anchors.bytes)
-        return found
-
-    monkeypatch.setattr(sessions, "_anchor", watched)
+def test_memory_is_bounded(most):
+    model, image = NETWORKS["residual"], np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+    watched = WithMemory(Incremental(model, max_memory=most, cost_policy=ALWAYS))
     with says_why(most == 1000, "more than max_memory=1000 bytes"):
-        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.1), max_memory=most)
-    assert max(kept) <= most
-    assert bool(max(kept)) == (most > 1000)
+        found = Explainer(watched, Constant(0.1), Bisection(6)).explain(image, target=1)
+    assert max(watched.kept) <= most
+    assert bool(max(watched.kept)) == (most > 1000)
+    full = Explainer(model, Constant(0.1), Bisection(6)).explain(image, target=1)
+    assert np.allclose(found.attribution(), full.attribution(), atol=1e-6)
 
 
 def test_many_images_share_what_is_kept_of_the_baseline():
@@ -428,7 +440,10 @@ def test_many_images_share_what_is_kept_of_the_baseline():
                 (i, 1) for i in images
             )
         }
-        for made in (Batched(model), Incremental(model, max_memory=200_000))
+        for made in (
+            Batched(model),
+            Incremental(model, max_memory=200_000, cost_policy=ALWAYS),
+        )
     ]
     for position in range(5):
         dense, quick = (each[position] for each in found)
@@ -439,12 +454,14 @@ def test_the_report_tells_layer_by_layer():
     told = Incremental(NETWORKS["squeezed"]).report((3, 64, 64))
     lines = {line.split()[0]: line.split()[2] for line in told.splitlines()[1:]}
     assert lines["_0"] == "patch"
-    assert lines["mul"] == "whole"
-    assert told.splitlines()[-1].split()[2] == "whole"
-    assert "run as a whole" in Incremental(NETWORKS["flat"]).report(SHAPE)
+    assert lines["mul"] == "full"
+    assert told.splitlines()[-1].split()[2] == "full"
+    assert "every input runs in full: none of its operations" in Incremental(
+        NETWORKS["flat"]
+    ).report(SHAPE)
 
 
-def test_what_cannot_be_traced_runs_as_a_whole():
+def test_networks_that_cannot_be_traced_run_in_full():
     class Choosing(nn.Module):
         def __init__(self):
             super().__init__()
@@ -459,45 +476,156 @@ def test_what_cannot_be_traced_runs_as_a_whole():
         same_as_batched(model, SHAPE, Bisection(6), Constant(0.2))
 
 
+class Watched(nn.Module):
+    """Counts how often a network is traced, and how often the trace is run."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.last = network, nn.Flatten()
+        self.traced, self.run = [], []
+        own, traced, run = self.last, self.traced, self.run
+        self.note_tracing = lambda x: traced.append(1) if isinstance(x, torch.fx.Proxy) else None
+        # A trace works on a copy of the layers; only full passes call the layer itself.
+        self.last.register_forward_hook(
+            lambda layer, given, made: None if layer is own else run.append(len(made))
+        )
+
+    def forward(self, x):
+        self.note_tracing(x)
+        return self.last(self.network(x))
+
+
 class TestShortRuns:
-    """Setting up costs time, which a few evaluations of a quick network do not win back."""
+    """Setup costs time, which a few evaluations of a fast network do not earn back."""
 
-    @pytest.fixture(autouse=True)
-    def at_its_price(self, monkeypatch):
-        monkeypatch.setattr(PACE, "SETUP", 10.0)
-        monkeypatch.setattr(PACE, "ODDS", 0.1)
+    def test_a_run_that_would_not_pay_for_it_has_no_setup(self):
+        model = Watched(NETWORKS["residual"]).eval()
+        policy = CostPolicy(setup_seconds=10.0)
+        same_as_batched(model, SHAPE, Bisection(6), Constant(0.2), cost_policy=policy)
+        assert not model.traced
 
-    def test_nothing_is_set_up_that_would_not_pay(self, monkeypatch):
-        def traced(_):
-            raise AssertionError
+    def test_setup_comes_once_enough_was_spent(self):
+        model = Watched(NETWORKS["residual"]).eval()
+        policy = CostPolicy(setup_seconds=1e-9, quick_seconds=0.0)  # as if the network were slow
+        same_as_batched(model, SHAPE, Bisection(2), Constant(0.2), cost_policy=policy)
+        assert len(model.traced) == 1
+        assert model.run
 
-        monkeypatch.setattr("hshap.network.Network", traced)
-        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(6), Constant(0.2))
+    def test_without_a_limit_patches_run_from_the_first_batch(self):
+        model = Watched(NETWORKS["residual"]).eval()
+        same_as_batched(model, SHAPE, Bisection(6), Constant(0.2), cost_policy=CostPolicy.always())
+        assert len(model.traced) == 1
+        assert max(model.run) > 1
 
-    def test_it_is_once_enough_was_spent(self, monkeypatch):
-        monkeypatch.setattr(PACE, "SETUP", 1e-9)
-        made = []
-        anchors = Network.anchors
 
-        def watched(network, *rest):
-            made.append(network)
-            return anchors(network, *rest)
+class TestCostLedger:
+    SHAPE, SIZE = (3, 20, 20), (16, 16)
 
-        monkeypatch.setattr(Network, "anchors", watched)
-        monkeypatch.setattr(PACE, "QUICK", 0.0)  # as if it were a slow network
-        same_as_batched(NETWORKS["residual"], SHAPE, Bisection(2), Constant(0.2))
-        assert made
+    def ledger(self, modules=1, **options):
+        return CostLedger(CostPolicy(**options), modules=modules)
 
-    def test_what_is_lost_is_bounded(self):
-        ledger = PACE.Ledger()
+    def test_overhead_is_bounded(self):
+        ledger = self.ledger(setup_seconds=0.01, modules=10)
         assert not ledger.allows(0.1)
-        ledger.add(whole=2.0, spent=2.0)
+        assert not ledger.allows_setup(self.SHAPE, passes=0)
+        ledger.add_full(self.SHAPE, 10, 2.0)
         assert ledger.allows(0.1)
-        ledger.add(whole=0.0, spent=0.15)  # setting up
+        assert ledger.allows_setup(self.SHAPE, passes=0)
+        assert not ledger.allows_setup(self.SHAPE, passes=1)  # 0.2 seconds more
+        ledger.add_overhead(0.15)
         assert ledger.allows(0.05)
         assert not ledger.allows(0.1)
-        ledger.add(whole=1.0, spent=0.2)  # patches were quicker
+        ledger.add_patches(self.SHAPE, self.SIZE, 1.0, 0.2)  # patches were faster
         assert ledger.allows(0.9)
+
+    def test_saved_passes_pay_for_overhead(self):
+        ledger = self.ledger()
+        ledger.add_saved(1.0)
+        assert ledger.allows(1.05)
+        assert not ledger.allows(1.2)
+
+    def test_slow_patches_are_not_tried_a_third_time(self):
+        ledger = self.ledger(allowed_overhead=100.0)
+        ledger.add_full(self.SHAPE, 10, 1.0)
+        for _ in range(2):
+            assert ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.1)
+            ledger.add_patches(self.SHAPE, self.SIZE, 0.4, 0.8)
+        assert not ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.1)
+        assert ledger.allows_patches(self.SHAPE, (8, 8), count=4, alone=0.1)
+
+    def test_a_fast_network_runs_one_full_batch_before_patches(self):
+        ledger = self.ledger()
+        assert not ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.01)
+        ledger.add_full(self.SHAPE, 4, 0.02)
+        assert ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.01)
+
+    def test_a_slow_network_is_tried_whatever_the_overhead(self):
+        ledger = self.ledger(quick_seconds=0.05)
+        ledger.add_full(self.SHAPE, 2, 0.2)
+        ledger.add_overhead(100.0)
+        assert ledger.allows_anchor(self.SHAPE)
+        assert ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.1)
+
+    def test_no_limit_allows_everything(self):
+        ledger = CostLedger(CostPolicy.always(), modules=10**6)
+        ledger.add_overhead(1e6)
+        for _ in range(3):
+            ledger.add_patches(self.SHAPE, self.SIZE, 0.1, 10.0)
+        assert ledger.allows_setup(self.SHAPE, passes=2)
+        assert ledger.allows_anchor(self.SHAPE)
+        assert ledger.allows_patches(self.SHAPE, self.SIZE, count=4, alone=0.0)
+
+
+def test_a_policy_that_cannot_be_used_is_told():
+    with pytest.raises(
+        ArgumentError, match="allowed_overhead must be a finite number of 0 or more"
+    ):
+        CostPolicy(allowed_overhead=-0.1)
+    with pytest.raises(ArgumentError, match="quick_seconds must be a finite number"):
+        CostPolicy(quick_seconds="short")
+    with pytest.raises(ArgumentError, match=r"cost_policy is 0\.1, which is no CostPolicy"):
+        Incremental(NETWORKS["plain"], cost_policy=0.1)
+
+
+def test_the_policy_is_described_with_the_evaluator():
+    described = describe(Incremental(NETWORKS["plain"], cost_policy=CostPolicy.always()))
+    assert described["cost_policy"] == {
+        "type": "CostPolicy",
+        "allowed_overhead": None,
+        "setup_seconds": 5e-4,
+        "quick_seconds": 0.05,
+    }
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
+
+
+class TestFailures:
+    def test_a_failing_model_is_named_with_its_inputs(self):
+        class Fails(nn.Module):
+            def forward(self, x):
+                message = "mine"
+                raise KeyError(message)
+
+        explainer = Explainer(Incremental(Fails().eval()), Constant(0.0), Bisection(10))
+        with pytest.raises(ModelFailedError, match=r"failed on a batch .* image 0") as caught:
+            explainer.explain(np.zeros(SHAPE, dtype=np.float32), target=0)
+        assert isinstance(caught.value.__cause__, KeyError)
+
+    def test_a_failure_during_the_comparison_is_the_models(self):
+        model = nn.Sequential(nn.Conv2d(3, 2, 3), *head(2)).eval()
+        own, calls = model[-1], []
+
+        def fail_the_second_time(layer, given, made):
+            calls.extend([layer] if layer is own else [])
+            if len(calls) == 2:
+                message = "worn out"
+                raise OSError(message)
+
+        own.register_forward_hook(fail_the_second_time)
+        explainer = Explainer(Incremental(model, cost_policy=ALWAYS), Constant(0.0), Bisection(10))
+        # Patches are not to blame, so no warning says that they failed.
+        with pytest.raises(ModelFailedError, match="OSError: worn out"):
+            explainer.explain(np.ones(SHAPE, dtype=np.float32), target=0)
+        assert len(calls) == 2
 
 
 def test_other_models_are_refused():

@@ -1,10 +1,11 @@
-"""Networks that are not what their trace says, or that no rule was made for."""
+"""Networks that differ from their trace, or for which there is no rule."""
 
 from __future__ import annotations
 
-import sys
+import gc
 import types
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -14,21 +15,27 @@ from torch import nn
 from torch.nn import functional as f
 from torch.nn.utils import prune
 
-from hshap import Batched, Constant, Dyadic, Explainer, Incremental, References, SearchResult
-from hshap.evaluators.incremental.activation_cache import Anchors
+from hshap import (
+    Batched,
+    Constant,
+    CostPolicy,
+    Dyadic,
+    Explainer,
+    Incremental,
+    References,
+    SearchResult,
+)
+from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network, size_of
 
 SHAPE = (3, 24, 24)
-MODULE, PACE = sys.modules["hshap.differences"], sys.modules["hshap.pace"]
+# How fast this machine is must not matter here.
+ALWAYS = CostPolicy.always()
 
 
-@pytest.fixture(autouse=True)
-def at_any_price(monkeypatch):
-    """Try everything, however long it takes: how fast this machine is must not matter here."""
-    monkeypatch.setattr(PACE, "SETUP", 0.0)
-    monkeypatch.setattr(PACE, "QUICK", -1.0)
-    monkeypatch.setattr(PACE.Ledger, "allows", lambda *_: True)
+def incremental(net, **options):
+    return Incremental(net, cost_policy=ALWAYS, **options)
 
 
 def every_game(root, draws=1):
@@ -213,9 +220,9 @@ NETWORKS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Incremental runs every input as a whole")
+@pytest.mark.filterwarnings("ignore:Incremental runs every input in full")
 @pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_numbers_are_those_of_the_whole(name):
+def test_numbers_are_those_of_full_inputs(name):
     torch.manual_seed(0)
     net = NETWORKS[name]().eval()
     image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
@@ -228,7 +235,7 @@ def test_numbers_are_those_of_the_whole(name):
                 .games
             ]
         )
-        for way in (Batched, Incremental)
+        for way in (Batched, incremental)
     )
     np.testing.assert_allclose(parts, dense, rtol=1e-5, atol=1e-5 * np.abs(dense).max())
 
@@ -240,11 +247,11 @@ def test_padding_shows_pixels_further_in(mode, kernel, width):
     model = nn.Conv2d(1, 2, kernel, padding=width, padding_mode=mode).eval()
     network, anchor = Network(model), torch.rand(1, 1, 12, 13)
     with torch.inference_mode():
-        activations, _ = network.anchors(anchor)
+        activations, _ = network.activations(anchor)
         for down in range(11):
             for right in range(12):
                 patch = Patch(torch.rand(1, 1, 2, 2), ((down, right),), anchor)
-                expected = model(patch.whole())
+                expected = model(patch.full())
                 found = network.run(patch, activations)
                 assert torch.allclose(found, expected, atol=1e-6), (down, right)
 
@@ -287,73 +294,94 @@ class TestTheUsersModule:
         assert {id(p) for p in used} <= own
 
 
+def patch_batches(net):
+    """Return a list to which every run of the trace adds its batch size.
+
+    The trace works on a copy of the last layer; only full passes call the layer itself.
+    """
+    batches, own = [], net[-1]
+    own.register_forward_hook(
+        lambda layer, given, made: None if layer is own else batches.append(len(made))
+    )
+    return batches
+
+
+def classifier(norm=None):
+    middle = [nn.ReLU() if norm is None else norm, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(nn.Conv2d(3, 4, 3), *middle, nn.Linear(4, 2)).eval()
+
+
 class TestMemory:
-    def test_views_count_as_what_they_hold(self):
+    def test_views_count_with_all_the_memory_that_they_hold(self):
         base = torch.zeros(1, 64, 8, 8)
         assert size_of({"base": base, "view": base[:, :1]}) == base.numel() * 4
         assert size_of({"view": base[:, :1]}) == base.numel() * 4
 
-    def test_anchors_that_went_are_let_go(self, monkeypatch):
-        made, sessions = [], []
-        add, score = Anchors.add, MODULE.IncrementalSession.score
+    def test_the_least_recently_used_activations_go_first(self):
+        network = Network(plain().eval())
+        images = [torch.rand(SHAPE) for _ in range(3)]
+        one = ActivationCache(10**9).add(network, images[0]).bytes
+        cache = ActivationCache(2 * one)
+        gone = [weakref.ref(cache.add(network, image)) for image in images[:2]][1]
+        assert cache.get(images[0]) is not None  # and so it was used after the second
+        cache.add(network, images[2])
+        assert [image in cache for image in images] == [True, False, True]
+        assert cache.bytes == 2 * one
+        assert gone() is None
 
-        def added(anchors, *given):
-            made.append(add(anchors, *given))
-            assert anchors.bytes <= 60_000
-            return made[-1]
+    def test_equal_images_have_activations_of_their_own(self):
+        network, image = Network(plain().eval()), torch.rand(SHAPE)
+        cache = ActivationCache(10**9)
+        cache.add(network, image)
+        assert image in cache
+        assert image.clone() not in cache
 
-        def scored(session, rows):
-            sessions.append(session)
-            return score(session, rows)
+    def test_activations_that_went_are_freed(self):
+        class Watching:
+            """Looks after every batch which anchors are still in memory."""
 
-        monkeypatch.setattr(Anchors, "add", added)
-        monkeypatch.setattr(MODULE.IncrementalSession, "score", scored)
+            def __init__(self, inner):
+                self.inner, self.seen, self.most = inner, set(), 0
+
+            def open_session(self):
+                watching, session = self, self.inner.open_session()
+
+                class Session:
+                    put = staticmethod(session.put)
+                    capacity = staticmethod(session.capacity)
+
+                    def score(self, rows):
+                        scores = session.score(rows)
+                        alive = [one for one in gc.get_objects() if type(one) is Anchor]
+                        watching.seen |= set(map(weakref.ref, alive))
+                        watching.most = max(watching.most, sum(one.bytes for one in alive))
+                        return scores
+
+                return Session()
+
         references = References(np.random.default_rng(0).random((6, *SHAPE), dtype=np.float32))
         image = np.random.default_rng(1).random(SHAPE, dtype=np.float32)
-        Explainer(
-            Incremental(plain().eval(), max_memory=60_000), references, Dyadic(6), every_game
-        ).explain(image, target=0)
-        assert len(made) > 6  # more than fit were made
-        pace = sessions[0]._pace
-        held = {id(part) for key in (pace.slow | pace.measured) for part in key}
-        assert not held & {id(anchor) for anchor in made}
+        made = Watching(incremental(plain().eval(), batch_size=4, max_memory=60_000))
+        Explainer(made, references, Dyadic(12), every_game).explain(image, target=0)
+        assert len(made.seen) > 6  # more were made than fit
+        assert 0 < made.most <= 60_000
 
     def test_batch_size_is_kept_to(self):
-        rows = []
-        net = plain().eval()
-        explainer = Explainer(Incremental(net, batch_size=2), Constant(0.0), Dyadic(6), every_game)
-        patched = MODULE.IncrementalSession._patched
-        try:
-            MODULE.IncrementalSession._patched = lambda session, group: (
-                rows.append(len(group.rows)),
-                patched(session, group),
-            )[1]
-            explainer.explain(np.ones(SHAPE, dtype=np.float32), target=0)
-        finally:
-            MODULE.IncrementalSession._patched = patched
-        assert rows
-        assert max(rows) <= 2
+        net = classifier()
+        batches = patch_batches(net)
+        explainer = Explainer(incremental(net, batch_size=2), Constant(0.0), Dyadic(6), every_game)
+        explainer.explain(np.ones(SHAPE, dtype=np.float32), target=0)
+        assert max(batches) == 2
 
     @pytest.mark.parametrize(("norm", "most"), [(nn.BatchNorm2d(4), 64), (nn.GroupNorm(2, 4), 32)])
-    def test_what_goes_whole_takes_no_larger_batches_than_whole_inputs(
-        self, norm, most, monkeypatch
+    def test_patches_that_become_full_tensors_form_no_larger_batches_than_full_inputs(
+        self, norm, most
     ):
-        rows, patched = [], MODULE.IncrementalSession._patched
-
-        def watched(session, group):
-            rows.append(len(group.rows))
-            return patched(session, group)
-
-        monkeypatch.setattr(MODULE.IncrementalSession, "_patched", watched)
-        monkeypatch.setattr(PACE.Pace, "pays", lambda *_: True)  # however long it takes
-        net = nn.Sequential(
-            nn.Conv2d(3, 4, 3), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
-        )
+        net = classifier(norm)
+        batches = patch_batches(net)
         image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
-        Explainer(Incremental(net.eval()), Constant(0.0), Dyadic(2), every_game).explain(
-            image, target=0
-        )
-        assert max(rows) == most
+        Explainer(incremental(net), Constant(0.0), Dyadic(2), every_game).explain(image, target=0)
+        assert max(batches) == most
 
 
 def test_a_model_may_squeeze_a_batch_of_one():
@@ -369,7 +397,7 @@ def test_a_model_may_squeeze_a_batch_of_one():
     model, image = Squeezes().eval(), np.random.default_rng(0).random(SHAPE, dtype=np.float32)
     found = [
         Explainer(kind, Constant(0.0), Dyadic(6), every_game).explain(image, target=1)
-        for kind in (Batched(model), Batched(model, batch_size=1), Incremental(model))
+        for kind in (Batched(model), Batched(model, batch_size=1), incremental(model))
     ]
     values = [np.array([game.values for game in each.games]) for each in found]
     assert np.ptp(values[0]) > 0
@@ -377,28 +405,54 @@ def test_a_model_may_squeeze_a_batch_of_one():
         assert np.allclose(values[0], other, atol=1e-6)
 
 
-def test_what_fails_in_part_runs_as_a_whole(monkeypatch):
-    def failing(*_):
-        raise ValueError("no rule for this")
+def test_a_network_whose_patches_fail_runs_in_full():
+    net = classifier()
+    own = net[-1]
 
-    monkeypatch.setattr(MODULE.IncrementalSession, "_patched", failing)
+    def fail_in_the_trace(layer, given, made):
+        if layer is not own and len(made) > 1:  # one is the anchor
+            message = "no batches here"
+            raise ValueError(message)
+
+    own.register_forward_hook(fail_in_the_trace)
     image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
-    with pytest.warns(RuntimeWarning, match="a part of an input failed"):
-        quick = Explainer(Incremental(plain().eval()), Constant(0.0), Dyadic(6)).explain(
-            image, target=0
-        )
-    assert quick.evaluations > 2
+    with pytest.warns(RuntimeWarning, match=r"a patch failed \(ValueError: no batches here\)"):
+        found = Explainer(incremental(net), Constant(0.0), Dyadic(6)).explain(image, target=0)
+    full = Explainer(net, Constant(0.0), Dyadic(6)).explain(image, target=0)
+    assert np.array_equal(found.attribution(), full.attribution())
 
 
-@pytest.mark.parametrize("name", ["asks for tensors", "another name", "low precision inside"])
-def test_large_images_are_checked_on_a_part(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "differs"),
+    [
+        ("asks for tensors", True),
+        ("another name", True),
+        ("low precision inside", True),
+        ("plain", False),
+    ],
+)
+def test_large_images_are_compared_on_a_crop(name, differs):
     torch.manual_seed(0)
-    monkeypatch.setattr(MODULE, "SMALL", 0)
-    monkeypatch.setattr(MODULE, "CUT", 16)
-    image = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
-    for net, given_up in ((NETWORKS[name]().eval(), True), (plain().eval(), False)):
-        explainer = Explainer(Incremental(net), Constant(0.0), Dyadic(6), every_game)
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            explainer.explain(image, target=0)
-        assert any("differs from what it computes" in str(w.message) for w in seen) == given_up
+    sides = []
+
+    class Sized(nn.Module):
+        """Notes the sizes of its inputs; when it is traced, they have none."""
+
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+            self.note = lambda x: None if isinstance(x, torch.fx.Proxy) else sides.append(x.shape)
+
+        def forward(self, x):
+            self.note(x)
+            return self.net(x)
+
+    net = Sized({**NETWORKS, "plain": plain}[name]()).eval()
+    image = np.random.default_rng(0).random((3, 368, 368), dtype=np.float32)
+    explainer = Explainer(incremental(net), Constant(0.0), Dyadic(184), every_game)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        explainer.explain(image, target=0)
+    told = [str(one.message) for one in seen]
+    assert any("differ from those of a full forward pass" in one for one in told) == differs
+    assert (1, 3, 160, 160) in sides

@@ -362,7 +362,7 @@ CASES = {
         ),
         "baseline",
         "(3, 1, 32, 32)",
-        "(2, 1, 32, 32), whatever is kept",
+        "(2, 1, 32, 32), whichever regions are shown",
     ),
     "partition that gives nothing": (
         lambda: explain(partition=lambda image: None),

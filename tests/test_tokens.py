@@ -1,4 +1,4 @@
-"""Leaving tokens out is what masking them in every attention gives."""
+"""Leaving tokens out gives the scores of masking them in every attention."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from hshap import (
     Constant,
     Dyadic,
     Explainer,
+    ModelFailedError,
     Superpixels,
     Tokens,
 )
+from hshap.evaluators.tokens import TokenSession
 
 SIDE, PATCH = 24, 4
 torch.manual_seed(0)
@@ -25,7 +27,7 @@ IMAGE = np.random.default_rng(0).random((3, SIDE, SIDE), dtype=np.float32)
 
 
 def masked(image, inside):
-    """Run the whole transformer, with the tokens of hidden patches masked in every attention."""
+    """Run the full transformer, with the tokens of hidden patches masked in every attention."""
     split = (SIDE // PATCH, PATCH, SIDE // PATCH, PATCH)
     shown = inside.reshape(split).mean(axis=(1, 3)).ravel() >= 0.5
     hidden = torch.from_numpy(np.concatenate([[False], ~shown]))[None]
@@ -59,6 +61,52 @@ def test_many_images():
     for made in explainer.explain_many((image, 0) for image in images):
         alone = explainer.explain(images[made.position], target=0)
         assert np.allclose(made.attribution(), alone.attribution(), atol=1e-6)
+
+
+class Counting(ViT):
+    """Counts the images that it embeds."""
+
+    def embed(self, images):
+        self.embedded += len(images)
+        return super().embed(images)
+
+
+def test_an_image_is_embedded_once_while_its_tokens_are_kept():
+    model = Counting(SIDE, PATCH, classes=3).eval()
+    images = [IMAGE + 0.1 * n for n in range(5)]
+    found = {}
+    for most in (1, 5):
+
+        class FewImages:
+            def __init__(self, most):
+                self.most = most
+
+            def open_session(self):
+                return TokenSession(Tokens(model, PATCH), max_images=self.most)
+
+        model.embedded = 0
+        explainer = Explainer(FewImages(most), Constant(0.0), Bisection(8))
+        made = sorted(explainer.explain_many((i, 0) for i in images), key=lambda e: e.position)
+        found[most] = [one.attribution() for one in made]
+        assert (model.embedded == 5) == (most == 5)
+    assert np.allclose(found[1], found[5], atol=1e-6)
+
+
+@pytest.mark.parametrize("part", ["embed", "blocks", "head"])
+def test_a_failing_model_is_named_with_its_inputs(part):
+    class Fails(torch.nn.Module):
+        def forward(self, *_):
+            message = "mine"
+            raise KeyError(message)
+
+    model = torch.nn.Module()
+    for name in ("embed", "blocks", "head"):
+        setattr(model, name, torch.nn.Flatten(2))
+    setattr(model, part, Fails())
+    explainer = Explainer(Tokens(model.eval(), PATCH), Constant(0.0), Bisection(8))
+    with pytest.raises(ModelFailedError, match=r"of the run: KeyError: 'mine'") as caught:
+        explainer.explain(IMAGE, target=0)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_mistakes_are_answered():

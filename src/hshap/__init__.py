@@ -21,6 +21,7 @@ from hshap.errors import (
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
+from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.tokens import Tokens
@@ -54,6 +55,7 @@ __all__ = [
     "Canvas",
     "Conditional",
     "Constant",
+    "CostPolicy",
     "DepthFirst",
     "Dyadic",
     "Evaluator",

@@ -55,9 +55,9 @@ class BoundedCache(Generic[V]):
 
     def get(self, key: Hashable) -> V | None:
         """Return a value and mark it as used, or None."""
-        if key not in self._values:
-            return None
-        value = self._values[key] = self._values.pop(key)
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._values[key] = value
         return value
 
     def put(self, key: Hashable, value: V) -> None:

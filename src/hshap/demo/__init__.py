@@ -1,4 +1,9 @@
-"""A trained network and a few images of the paper's synthetic task, to try hshap on."""
+"""A trained network and a few images of the paper's synthetic task, to try hshap on.
+
+>>> import hshap
+>>> hshap.demo.example().boxes()
+[Finding(start=(2, 5), stop=(3, 6), score=1.0)]
+"""
 
 from __future__ import annotations
 

@@ -1,48 +1,52 @@
 """Bags: multiple-instance models, explained on features that were computed once.
 
-A slide is cut into tiles, an encoder gives each tile its features, and the score comes from a sum
-or a maximum over tiles. Showing some tiles and hiding others changes only that: no encoder runs,
-and no input is painted.
+A slide is cut into tiles, an encoder computes the features of each tile, and the score comes from a
+sum or a maximum over tiles. Showing some tiles and hiding others changes only that sum or maximum:
+no encoder runs, and no input is painted.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
+from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError
-from hshap.evaluators.runners import as_scores
+from hshap.evaluators.outputs import as_scores, naming_inputs
 from hshap.partitions.regions import mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
-    from hshap._util.types import Tensor
+    from hshap._util.types import Array, Heat, Shape, Tensor
     from hshap.evaluators.canvas import Row
     from hshap.partitions.protocol import Region
 
-ROWS = 1024
-SLIDES = 40  # whose features are kept: more than a run has in hand at a time
+    ArrayFunction: TypeAlias = Callable[[Array], Array]
+
+LARGEST_BATCH = 1024
+MOST_SLIDES = 40
+"""Slides whose embedded tiles are kept: more than a run works on at a time."""
+
 POOLS = ("sum", "max")
 
 
 @recipe
 class Bags:
-    """Score bags of tiles by what their features sum up to.
+    """Score bags of tiles by the sum or the maximum of their features.
 
-    The image is the grid of tiles' features, `(features, *grid)`. `embed` turns tiles `(n,
-    features)` into what each adds to the bag `(n, width)`, and `head` bags `(n, width)` into scores
-    `(n, classes)`; both get and give arrays. With `pool="max"` a bag holds the largest of each
-    number instead of the sum. Hidden tiles have the baseline's features.
+    The image is the grid of the tiles' features, `(features, *grid)`. `embed` turns tiles `(n,
+    features)` into contributions to the bag `(n, width)`, and `head` turns bags `(n, width)` into
+    scores `(n, classes)`; both take and return arrays. A bag is the sum of the contributions of its
+    tiles, or with `pool="max"` their maximum. Hidden tiles have the baseline's features. An
+    exception of `embed` or `head` becomes a `ModelFailedError`.
 
-    Means and attention are sums of two things, whose ratio the head takes:
+    A mean, and attention, is a ratio of two sums; the head divides:
 
     >>> def embed(tiles):
     ...     weights = np.exp(tiles[:, :1])
@@ -53,8 +57,8 @@ class Bags:
     'sum'
     """
 
-    embed: Callable[[Any], Any]
-    head: Callable[[Any], Any]
+    embed: ArrayFunction
+    head: ArrayFunction
     pool: str = "sum"
 
     def __post_init__(self) -> None:
@@ -77,48 +81,50 @@ class Bags:
 
 
 class BagSession:
-    """Adds up what is shown; what a region adds is worked out once."""
+    """Pools the tiles that are shown; the pooled value of a region is computed once."""
 
-    def __init__(self, bags: Bags) -> None:
+    def __init__(self, bags: Bags, *, max_slides: int = MOST_SLIDES) -> None:
         self._bags = bags
-        self._slides: dict[int, _Slide] = {}
+        self._slides = BoundedCache[_Slide](max_slides)
 
-    def put(self, array: NDArray[Any]) -> Tensor:
+    def put(self, array: Array) -> Tensor:
         return array
 
-    def capacity(self, shape: tuple[int, ...], itemsize: int) -> int:
+    def capacity(self, shape: Shape, itemsize: int) -> int:
         del shape, itemsize
-        return ROWS
+        return LARGEST_BATCH
 
-    def score(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+    def score(self, rows: Sequence[Row]) -> Heat:
         bags = np.stack([self._bag(row) for row in rows])
-        return as_scores(self._bags.head(bags), len(rows))
+        with naming_inputs(rows):
+            return as_scores(self._bags.head(bags), len(rows))
 
-    def _bag(self, row: Row) -> NDArray[np.float64]:
-        shown = self._slide(row.canvas.image)
-        hidden = self._slide(row.canvas.stand_ins(row.kept, row.draw))
+    def _bag(self, row: Row) -> Heat:
+        shown = self._slide(row.canvas.image, row)
+        hidden = self._slide(row.canvas.stand_ins(row.kept, row.draw), row)
         if self._bags.pool == "sum":
-            bag = hidden.part(None).copy()
+            bag = hidden.pooled(None).copy()
             for region in row.kept:
-                bag += shown.part(region) - hidden.part(region)
+                bag += shown.pooled(region) - hidden.pooled(region)
             return bag
-        parts = [shown.part(region) for region in row.kept]
-        behind = hidden.tiles[~mask(row.kept, row.canvas.grid)]
-        if len(behind):
-            parts.append(behind.max(axis=0))
+        parts = [shown.pooled(region) for region in row.kept]
+        outside = hidden.tiles[~mask(row.kept, row.canvas.grid)]
+        if len(outside):
+            parts.append(outside.max(axis=0))
         return np.max(parts, axis=0)
 
-    def _slide(self, whole: Tensor) -> _Slide:
-        # The latest stays longest: a baseline is asked for by every image.
-        slide = self._slides.pop(id(whole), None) or self._embedded(whole)
-        self._slides[id(whole)] = slide
-        while len(self._slides) > SLIDES:
-            del self._slides[next(iter(self._slides))]
+    def _slide(self, features: Array, row: Row) -> _Slide:
+        key = ByIdentity(features)
+        slide = self._slides.get(key)
+        if slide is None:
+            with naming_inputs([row]):
+                slide = self._embedded(features)
+            self._slides.put(key, slide)
         return slide
 
-    def _embedded(self, whole: Tensor) -> _Slide:
-        grid = whole.shape[1:]
-        made = to_numpy("embed's answer", self._bags.embed(whole.reshape(len(whole), -1).T))
+    def _embedded(self, features: Array) -> _Slide:
+        grid = features.shape[1:]
+        made = to_numpy("embed's answer", self._bags.embed(features.reshape(len(features), -1).T))
         if made.ndim != 2 or len(made) != prod(grid):
             message = (
                 f"embed returned shape {made.shape} for {prod(grid)} tiles; "
@@ -126,23 +132,20 @@ class BagSession:
             )
             raise ArgumentError(message)
         tiles = made.astype(np.float64).reshape(*grid, -1)
-        return _Slide(whole, tiles, np.sum if self._bags.pool == "sum" else np.max)
+        return _Slide(tiles, np.add if self._bags.pool == "sum" else np.maximum)
 
 
 class _Slide:
-    """What each tile of a slide adds `(*grid, width)`, and what regions of them amount to.
+    """The contribution of each tile of a slide, `(*grid, width)`, pooled by regions."""
 
-    The array it comes from is kept, so that nothing else can have its identity.
-    """
+    def __init__(self, tiles: Heat, pool: np.ufunc) -> None:
+        self.tiles, self._pool = tiles, pool
+        self._pooled: dict[Region | None, Heat] = {}
 
-    def __init__(self, whole: Tensor, tiles: NDArray[np.float64], pool: Callable[..., Any]) -> None:
-        self.whole, self.tiles, self._pool = whole, tiles, pool
-        self._parts: dict[Region | None, NDArray[np.float64]] = {}
-
-    def part(self, region: Region | None) -> NDArray[np.float64]:
-        """Return what the tiles of a region, or all, amount to."""
-        if region not in self._parts:
+    def pooled(self, region: Region | None) -> Heat:
+        """Return the sum or the maximum over the tiles of a region; None stands for all tiles."""
+        if region not in self._pooled:
             chosen = self.tiles if region is None else self.tiles[region.index]
             flat = chosen.reshape(-1, self.tiles.shape[-1])
-            self._parts[region] = self._pool(flat, axis=0)
-        return self._parts[region]
+            self._pooled[region] = self._pool.reduce(flat, axis=0)
+        return self._pooled[region]

@@ -28,8 +28,8 @@ MOST_SHARED = 8
 class StandIns:
     """The stand-ins that a baseline gives for an image, where the model takes its inputs.
 
-    Stand-ins that do not change are returned as the very same array every time, so that whoever
-    paints on one can tell.
+    Stand-ins that do not depend on the shown regions are the same array object every time. An
+    input painted over that object needs only its changed regions repainted.
     """
 
     def __init__(self, fill: Fill, shape: Shape, put: Put) -> None:
@@ -62,7 +62,7 @@ class StandIns:
         if shape[1:] != self._shape or not shape[0] or shape[0] != (self.draws or shape[0]):
             message = (
                 f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; it must "
-                f"give {(self.draws or 'draws', *self._shape)}, whatever is kept"
+                f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
         return tuple(self._put(drawn))

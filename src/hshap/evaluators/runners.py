@@ -1,7 +1,8 @@
-"""The only code that knows what a model is: a callable, a torch module or an ONNX session.
+"""The kinds of models: a callable, a torch module or an ONNX session.
 
-Each kind becomes a runner, which holds the inputs of a batch where the model wants them and calls
-it. torch and onnxruntime are never imported unless the model comes from them.
+Only this module tells them apart. Each kind becomes a runner, which keeps inputs in the memory that
+the model reads, and calls it. torch and onnxruntime are never imported here: a model of theirs
+means that the caller has imported them.
 """
 
 from __future__ import annotations
@@ -9,20 +10,18 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import to_numpy
-from hshap.errors import ArgumentError, ModelError
+from hshap.errors import ArgumentError
+from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from numpy.typing import DTypeLike
 
-    from numpy.typing import NDArray
-
-Array = Any
+    from hshap._util.types import Array, Heat, Model, ScoreFunction, Shape, Tensor, Untyped
 
 ONNX_TYPES = {
     "tensor(float)": np.float32,
@@ -32,28 +31,28 @@ ONNX_TYPES = {
 
 
 class Runner(Protocol):
-    """Calls one kind of model on inputs that it keeps where the model wants them."""
+    """Calls one kind of model on inputs that it keeps in the memory that the model reads."""
 
     @property
     def largest_batch(self) -> int | None:
-        """The batch that the model insists on, if any."""
+        """The only batch size that the model takes, or None."""
         ...
 
-    def put(self, array: NDArray[Any]) -> Array:
-        """Bring an array to where inputs are painted; never a copy that is not needed."""
+    def put(self, array: Array) -> Tensor:
+        """Bring an array to the memory in which inputs are painted, without a needless copy."""
         ...
 
-    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return room for `count` inputs, filled with anything."""
+    def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
+        """Return memory for `count` inputs, with any content."""
         ...
 
-    def run(self, inputs: Array, count: int) -> tuple[NDArray[Any], bool]:
-        """Score the first `count` inputs; say also whether the model left them untouched."""
+    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
+        """Score the first `count` inputs; tell also whether the model left them unchanged."""
         ...
 
 
-def runner(model: Any, *, autocast: str | None, channels_last: bool) -> Runner:
-    """Return what runs a model of any kind."""
+def runner(model: Model, *, autocast: str | None, channels_last: bool) -> Runner:
+    """Return the runner of a model, or say why it cannot be called."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return TorchRunner(model, autocast=autocast, channels_last=channels_last)
@@ -77,32 +76,32 @@ def runner(model: Any, *, autocast: str | None, channels_last: bool) -> Runner:
 
 
 class CallableRunner:
-    """Runs any function of NumPy inputs. It sees them read-only: they are painted over later."""
+    """Runs any function of NumPy inputs. They are read-only for it: the next batch reuses them."""
 
     largest_batch = None
 
-    def __init__(self, model: Callable[[Any], Any]) -> None:
+    def __init__(self, model: ScoreFunction) -> None:
         self._model = model
 
-    def put(self, array: NDArray[Any]) -> Array:
+    def put(self, array: Array) -> Tensor:
         return array
 
-    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
         return np.empty((count, *shape), dtype)
 
-    def run(self, inputs: Array, count: int) -> tuple[NDArray[Any], bool]:
+    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
         batch = inputs[:count]
         batch.flags.writeable = False
         before = _sample(batch)
         scores = as_scores(self._model(batch), count)
-        # torch.from_numpy does not care that the batch is read-only.
+        # torch.from_numpy ignores that the batch is read-only, so the model may still write to it.
         return scores, np.array_equal(before, _sample(batch))
 
 
 class OnnxRunner:
     """Runs an onnxruntime session that has one input and one output."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Model) -> None:
         inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
             message = (
@@ -118,10 +117,10 @@ class OnnxRunner:
         self._shape = tuple(inputs[0].shape)
         self.largest_batch = self._shape[0] if isinstance(self._shape[0], int) else None
 
-    def put(self, array: NDArray[Any]) -> Array:
+    def put(self, array: Array) -> Tensor:
         return array.astype(self._dtype, copy=False)
 
-    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
         del dtype
         wanted = self._shape[1:]
         fits = len(shape) == len(wanted) and all(
@@ -133,8 +132,8 @@ class OnnxRunner:
             raise ArgumentError(message)
         return np.zeros((self.largest_batch or count, *shape), self._dtype)
 
-    def run(self, inputs: Array, count: int) -> tuple[NDArray[Any], bool]:
-        # A session with a fixed batch is given all of it; what lies behind `count` is ignored.
+    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
+        # A session with a fixed batch size gets all inputs; scores beyond `count` are dropped.
         batch = inputs if self.largest_batch else inputs[:count]
         (scores,) = self._session.run(None, {self._name: batch})
         return as_scores(scores, len(batch))[:count], True
@@ -143,13 +142,13 @@ class OnnxRunner:
 class TorchRunner:
     """Runs a torch module on its own device, in its own type, without gradients.
 
-    On the CPU inputs are painted in NumPy, which is quicker on small pieces, and lent to torch; on
-    other devices they are painted there.
+    On the CPU, inputs are NumPy arrays that share their memory with torch: NumPy paints small
+    regions faster. On other devices they are painted on the device.
     """
 
     largest_batch = None
 
-    def __init__(self, module: Any, *, autocast: str | None, channels_last: bool) -> None:
+    def __init__(self, module: Model, *, autocast: str | None, channels_last: bool) -> None:
         torch = sys.modules["torch"]
         _refuse_training(module)
         tensors = chain(module.parameters(), module.buffers())
@@ -161,7 +160,7 @@ class TorchRunner:
         on_host = self._device.type == "cpu"
         self._host_dtype = numpy_types.get(self._dtype) if on_host else None
 
-    def put(self, array: NDArray[Any]) -> Array:
+    def put(self, array: Array) -> Tensor:
         if self._host_dtype is not None:
             return array.astype(self._host_dtype, copy=False)
         # A copy: torch refuses arrays that are read-only or repeat one value without memory.
@@ -169,7 +168,7 @@ class TorchRunner:
         pinned = tensor.pin_memory() if self._device.type == "cuda" else tensor
         return pinned.to(self._device, self._dtype, non_blocking=True)
 
-    def inputs(self, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
         del dtype
         channels, *grid = shape
         last = self._channels_last
@@ -181,9 +180,9 @@ class TorchRunner:
             made = self._torch.empty(room, dtype=self._dtype, device=self._device)
         return made.movedim(-1, 1) if last else made
 
-    def run(self, inputs: Array, count: int) -> tuple[NDArray[Any], bool]:
+    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
         sampled = _sample(inputs[:count]) if self._host_dtype is not None else None
-        # Tensors made under inference mode, which the caller may be in, do not count writes.
+        # The caller may be in inference mode, where tensors do not count the writes to them.
         with self._torch.inference_mode(mode=False):
             batch = inputs[:count] if sampled is None else self._torch.from_numpy(inputs[:count])
         before = batch._version  # noqa: SLF001, the only way to see a module write to its input
@@ -199,64 +198,16 @@ class TorchRunner:
         return as_scores(scores, count), counted and seen
 
 
-def _sample(batch: NDArray[Any]) -> NDArray[Any]:
-    """Copy a few pixels of each input, to see afterwards whether the model wrote to them."""
+def _sample(batch: Array) -> Array:
+    """Copy a few pixels of each input; a comparison shows later whether the model wrote to it."""
     steps = [max(1, side // 8) for side in batch.shape[2:]]
     spread = (slice(step // 2, None, step) for step in steps)
     return batch[(slice(None), slice(None), *spread)].copy()
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an exception says that memory ran out, whoever raised it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return True
-    # torch on the CPU and onnxruntime have no exception of their own for it.
-    phrases = ("out of memory", "can't allocate memory", "failed to allocate", "bad allocation")
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
-
-
-def free_memory() -> None:
-    """Give back what torch holds in reserve on a GPU."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def as_scores(raw: Any, count: int) -> NDArray[np.float64]:
-    """Return scores `(count, classes)`, or say why the model's output cannot be used."""
-    if isinstance(raw, (tuple, list, dict)) and not _is_numeric(raw):
-        message = (
-            f"the model returned a {type(raw).__name__}; wrap it in a function that returns the "
-            "scores alone, for example lambda batch: model(batch)[0]"
-        )
-        raise ModelError(message)
-    scores = to_numpy("the model's output", raw)
-    if scores.dtype.kind not in "fiub":
-        message = f"the model returned {scores.dtype} values; it must return real numbers"
-        raise ModelError(message)
-    if count == 1 and scores.ndim < 2:
-        scores = scores.reshape(1, -1)  # a model that squeezes a batch of one
-    if scores.ndim not in (1, 2) or len(scores) != count or scores.size == 0:
-        message = (
-            f"the model returned shape {scores.shape} for {count} inputs; it must return "
-            f"({count},) or ({count}, classes)"
-        )
-        raise ModelError(message)
-    return scores.reshape(count, -1).astype(np.float64)
-
-
-def _is_numeric(raw: Any) -> bool:
-    try:
-        return not isinstance(raw, dict) and np.asarray(raw).dtype.kind in "fiub"
-    except (ValueError, TypeError, RuntimeError):
-        return False
-
-
-def _refuse_training(module: Any) -> None:
+def _refuse_training(module: Model) -> None:
     torch = sys.modules["torch"]
-    # Exported graphs cannot change their flags, and only whole layers in them heed theirs.
+    # Exported graphs cannot change their flags, and only complete layers in them obey theirs.
     exported = isinstance(module, torch.fx.GraphModule) and "eval" in vars(module)
     for name, part in module.named_modules():
         kind = type(part)
@@ -271,7 +222,7 @@ def _refuse_training(module: Any) -> None:
             raise ArgumentError(message)
 
 
-def _autocast_type(torch: Any, name: str | None) -> Any:
+def _autocast_type(torch: Untyped, name: str | None) -> Untyped:
     known = {"float16": torch.float16, "bfloat16": torch.bfloat16}
     if name is not None and name not in known:
         message = f"autocast={name!r} is not known; pass one of {', '.join(known)}, or None"

@@ -1,7 +1,9 @@
 """Incremental evaluation of convolutional networks: recompute only activations that differ.
 
-`recipe` is the evaluator, `session` the work of one run. A session asks `cost_policy` whether a
-patch pays, `rectangles` where it lies and `activation_cache` for the activations around it.
-`traced_network` runs patches through the `graph` of a network by `layer_rules` and
-`function_rules`, which work on `patches`.
+`recipe` is the evaluator, `session` the work of one run. For each input, a session finds the
+rectangle in which it differs from an anchor (`rectangles`), gets the anchor's activations
+(`activation_cache`) and asks whether a patch is worth its time (`cost_policy`). The first patch is
+compared with a full pass (`comparison`). `tracing` turns a module into the steps of a `graph`, each
+with its rule (`layer_rules`, `function_rules`); `traced_network` runs them on `patches` and looks
+for `writes` in place. `report` prints how each layer runs.
 """

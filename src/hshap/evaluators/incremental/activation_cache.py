@@ -1,4 +1,4 @@
-"""Anchors: inputs whose activations are known, as many as memory allows. Needs torch."""
+"""The activations of anchors, as many as memory allows. Needs torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from hshap.evaluators.incremental.traced_network import OverwrittenError, TooLargeError, size_of
-from hshap.evaluators.runners import as_scores
+from hshap._util.cache import BoundedCache, ByIdentity
+from hshap.evaluators.incremental.traced_network import TooLargeError, size_of
+from hshap.evaluators.incremental.writes import OverwrittenError
+from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hshap._util.types import Tensor
-    from hshap.evaluators.incremental.traced_network import Network
+    from hshap._util.types import Heat, Tensor
+    from hshap.evaluators.incremental.traced_network import Activations, Network
 
 
 class UnfitError(Exception):
@@ -26,71 +26,65 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """An input whose activations are known."""
+    """An input whose activations are known; `seconds` is the time that they took."""
 
     network: Network
-    input: Tensor  # kept, so that nothing else can have its identity
     tensor: torch.Tensor
-    activations: dict[str, torch.Tensor]
-    output: NDArray[np.float64]
+    activations: Activations
+    output: Heat
+    bytes: int
     seconds: float
 
-    @property
-    def bytes(self) -> int:
-        return size_of(self.activations)
 
+class ActivationCache:
+    """The anchors of a run. The least recently used ones go first.
 
-class Anchors:
-    """The anchors of a run. What was not asked for longest goes first."""
+    Every image uses the anchor of the baseline, so that one stays.
+    """
 
-    def __init__(self, max_memory: int, *, channels_last: bool) -> None:
+    def __init__(self, max_memory: int, *, channels_last: bool = False) -> None:
         self._max_memory, self._channels_last = max_memory, channels_last
-        self._kept: dict[int, Anchor] = {}
+        self._anchors = BoundedCache[Anchor](max_memory, weight=lambda anchor: anchor.bytes)
 
-    def __contains__(self, whole: Tensor) -> bool:
-        return id(whole) in self._kept
+    def __contains__(self, image: Tensor) -> bool:
+        return ByIdentity(image) in self._anchors
 
     @property
     def bytes(self) -> int:
-        return sum(anchor.bytes for anchor in self._kept.values())
+        """Memory that the activations take."""
+        return int(self._anchors.weight)
 
-    def known(self, whole: Tensor) -> Anchor | None:
-        """Return the anchor of an input, if there is one."""
-        found = self._kept.pop(id(whole), None)
-        if found is not None:
-            self._kept[id(whole)] = found
-        return found
+    def get(self, image: Tensor) -> Anchor | None:
+        """Return the anchor of an input, if it is in the cache."""
+        return self._anchors.get(ByIdentity(image))
 
-    def add(self, network: Network, whole: Tensor) -> Anchor:
-        """Compute an input's activations and keep them."""
-        begun = time.perf_counter()
-        tensor = self.tensor(whole)
+    def add(self, network: Network, image: Tensor) -> Anchor:
+        """Compute and keep the activations of an input, or raise `UnfitError`."""
+        started = time.perf_counter()
+        tensor = self.tensor(image)
         try:
-            activations, output = network.anchors(tensor, self._max_memory)
+            activations, output = network.activations(tensor, self._max_memory)
             scores = as_scores(output, 1)[0]
         except TooLargeError:
             message = f"activations take more than max_memory={self._max_memory} bytes"
             raise UnfitError(message) from None
         except OverwrittenError:
-            message = "it reads what it has overwritten in place"
+            message = "it reads a tensor that it has overwritten in place"
             raise UnfitError(message) from None
-        except Exception as error:  # step by step may fail where the whole does not
+        except Exception as error:  # single steps may fail where the module does not
             message = f"step by step it failed ({type(error).__name__}: {error})"
             raise UnfitError(message) from error
-        seconds = time.perf_counter() - begun
-        made = Anchor(network, whole, tensor, activations, scores, seconds)
-        # The baseline is asked for by every image, and so stays.
-        while self._kept and made.bytes + self.bytes > self._max_memory:
-            del self._kept[next(iter(self._kept))]
-        self._kept[id(whole)] = made
+        seconds = time.perf_counter() - started
+        made = Anchor(network, tensor, activations, scores, size_of(activations), seconds)
+        self._anchors.put(ByIdentity(image), made)
         return made
 
-    def tensor(self, whole: Tensor) -> torch.Tensor:
-        """Return an input as a batch of one, laid out as the network wants it."""
+    def tensor(self, image: Tensor) -> torch.Tensor:
+        """Return an input as a batch of one, in the memory layout of the run."""
         with warnings.catch_warnings():
-            # That the array is read-only: nothing writes to what is kept of it.
+            # torch warns that the array is read-only; nothing writes to it here.
             warnings.simplefilter("ignore", UserWarning)
-            tensor = torch.from_numpy(whole) if isinstance(whole, np.ndarray) else whole
+            tensor = torch.from_numpy(image) if isinstance(image, np.ndarray) else image
         last = self._channels_last and tensor.ndim == 3
         layout = torch.channels_last if last else torch.contiguous_format
         return tensor[None].contiguous(memory_format=layout)

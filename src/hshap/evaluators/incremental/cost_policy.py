@@ -1,84 +1,117 @@
-"""Whether running inputs in part pays: what whole ones take, and what was spent beyond that."""
+"""When patches are worth their setup: a policy, and the ledger of seconds that it decides by."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-QUICK = 0.05  # seconds: networks below run several inputs in much less than one after another
-SETUP = 5e-4  # seconds for each of a network's modules: about what tracing takes
-ODDS = 0.1  # of what whole inputs would have taken: what setting up and trying may cost besides
+from hshap._util import checks
+from hshap._util.recipes import recipe, settle
+
+if TYPE_CHECKING:
+    from hshap._util.types import Grid, Shape
 
 
-@dataclass
-class Ledger:
-    """What whole inputs would have taken so far, and what has been spent beyond that, in seconds.
+@recipe
+class CostPolicy:
+    """How much time `Incremental` may spend on other work than full forward passes.
 
-    A short run of a quick network is over before setting up has paid; this bounds what it costs.
+    Tracing a network, computing the activations of an anchor and trying patches are overhead, which
+    a short run of a fast network never earns back. `allowed_overhead` limits it to a share of the
+    seconds that full passes would have taken so far, 10 % by default; None sets no limit, and
+    patches then run wherever they can. `setup_seconds` is the expected time to trace one module of
+    the network. Where a full pass takes `quick_seconds` or more, anchors and patches are tried
+    without a look at the overhead: one patch may save more than all of it.
+
+    >>> CostPolicy(allowed_overhead=0.2)
+    CostPolicy(allowed_overhead=0.2, setup_seconds=0.0005, quick_seconds=0.05)
+    >>> CostPolicy.always().allowed_overhead is None
+    True
     """
 
-    whole: float = 0.0
-    beyond: float = 0.0
+    allowed_overhead: float | None = 0.1
+    setup_seconds: float = 5e-4
+    quick_seconds: float = 0.05
 
-    def add(self, whole: float, spent: float) -> None:
-        self.whole += whole
-        self.beyond += spent - whole
+    def __post_init__(self) -> None:
+        names = ("setup_seconds", "quick_seconds")
+        limited = () if self.allowed_overhead is None else ("allowed_overhead",)
+        for name in (*names, *limited):
+            settle(self, **{name: checks.number(name, getattr(self, name), minimum=0)})
 
-    def allows(self, cost: float) -> bool:
-        return self.beyond + cost <= ODDS * self.whole
+    @classmethod
+    def always(cls) -> CostPolicy:
+        """Return the policy that runs patches at any price, for tests and for debugging."""
+        return cls(allowed_overhead=None)
 
 
-class Pace:
-    """Seconds, by the shape of images and the size of what differs."""
+class CostLedger:
+    """The seconds that one run has spent, and the decisions that follow from them.
 
-    def __init__(self, modules: int) -> None:
-        self._setup = SETUP * modules
-        self._ledger = Ledger()
-        self._whole: dict[tuple[int, ...], float] = {}  # for one of many whole inputs
-        self.slow: set[Any] = set()
-        self.measured: set[Any] = set()
+    Patches are compared with full passes by the shape of images and the size of their rectangles.
+    """
 
-    def whole(self, shape: tuple[int, ...], one: float) -> float:
-        """Return what a whole input takes; `one` is what a single one took by itself."""
-        return self._whole.get(shape) or one
+    def __init__(self, policy: CostPolicy, *, modules: int) -> None:
+        self._policy = policy
+        self._setup = policy.setup_seconds * modules
+        self._full = 0.0  # seconds that full passes took, or would have taken
+        self._overhead = 0.0  # seconds spent beyond that
+        self._per_input: dict[Shape, float] = {}  # the fastest full pass of several inputs
+        self._slow: set[tuple[Shape, Grid]] = set()
+        self._measured: set[tuple[Shape, Grid]] = set()
 
-    def allows_setup(self, shape: tuple[int, ...], passes: int) -> bool:
-        """Tell whether tracing, and so many inputs run as a whole besides, may be paid for."""
-        return self._ledger.allows(self._setup + passes * self._whole.get(shape, 0.0))
+    def allows(self, seconds: float) -> bool:
+        """Tell whether so many more seconds of overhead are allowed."""
+        share = self._policy.allowed_overhead
+        return share is None or self._overhead + seconds <= share * self._full
 
-    def allows_anchor(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether activations of one more input may be computed."""
-        pace = self._whole.get(shape, QUICK)
-        return pace >= QUICK or self._ledger.allows(pace)
+    def allows_setup(self, shape: Shape, passes: int) -> bool:
+        """Tell whether tracing, and so many extra full passes, are allowed."""
+        return self.allows(self._setup + passes * self._per_input.get(shape, 0.0))
 
-    def pays(self, shape: tuple[int, ...], size: tuple[int, ...], count: int, one: float) -> bool:
-        """Tell whether rectangles of a size are quicker than whole inputs, or may be tried."""
-        key, quick = (shape, size), self.whole(shape, one) < QUICK
-        barred = quick and key not in self.measured and not self._ledger.allows(0.0)
-        # Whole inputs are run once, to learn how fast several at a time are.
-        unknown = one < QUICK and count > 1 and shape not in self._whole
-        return key not in self.slow and not barred and not unknown
+    def allows_anchor(self, shape: Shape) -> bool:
+        """Tell whether the activations of one more input may be computed."""
+        seconds = self._per_input.get(shape, self._policy.quick_seconds)
+        return seconds >= self._policy.quick_seconds or self.allows(seconds)
 
-    def set_up(self, seconds: float) -> None:
-        """Note what was spent on something that whole inputs do not need."""
-        self._ledger.add(0.0, seconds)
+    def allows_patches(self, shape: Shape, size: Grid, *, count: int, alone: float) -> bool:
+        """Tell whether rectangles of a size are faster than full passes, or may be tried.
 
-    def saved(self, whole: float) -> None:
-        """Note what whole inputs would have taken, where nothing was spent."""
-        self._ledger.add(whole, 0.0)
+        `count` is the number of inputs, and `alone` the seconds of a full pass of one input.
+        """
+        if self._policy.allowed_overhead is None:
+            return True
+        key, quick = (shape, size), self._policy.quick_seconds
+        is_quick = self.seconds_per_input(shape, alone) < quick
+        barred = is_quick and key not in self._measured and not self.allows(0.0)
+        # One full batch runs first: it shows how fast several inputs at a time are.
+        unknown = alone < quick and count > 1 and shape not in self._per_input
+        return key not in self._slow and not barred and not unknown
 
-    def ran_whole(self, shape: tuple[int, ...], count: int, seconds: float) -> None:
-        self._ledger.add(seconds, seconds)
+    def seconds_per_input(self, shape: Shape, alone: float) -> float:
+        """Return the seconds of one input in a full batch; `alone` is used until one has run."""
+        return self._per_input.get(shape) or alone
+
+    def add_overhead(self, seconds: float) -> None:
+        """Note seconds spent on work that full passes do not need."""
+        self._overhead += seconds
+
+    def add_saved(self, full_seconds: float) -> None:
+        """Note full passes that were not needed at all."""
+        self._full += full_seconds
+        self._overhead -= full_seconds
+
+    def add_full(self, shape: Shape, count: int, seconds: float) -> None:
+        """Note a full pass of so many inputs."""
+        self._full += seconds
         if count > 1:
-            pace = seconds / count
-            self._whole[shape] = min(pace, self._whole.get(shape, pace))
+            each = seconds / count
+            self._per_input[shape] = min(each, self._per_input.get(shape, each))
 
-    def ran_in_part(
-        self, shape: tuple[int, ...], size: tuple[int, ...], whole: float, seconds: float
-    ) -> None:
-        """Note what rectangles took, and what as many whole inputs would have."""
-        self._ledger.add(whole, seconds)
-        # The second time, since the first also sets things up.
-        if (shape, size) in self.measured and seconds > whole:
-            self.slow.add((shape, size))
-        self.measured.add((shape, size))
+    def add_patches(self, shape: Shape, size: Grid, full_seconds: float, seconds: float) -> None:
+        """Note the seconds of rectangles, and the seconds of the full passes that they replaced."""
+        self._full += full_seconds
+        self._overhead += seconds - full_seconds
+        # Not the first time, which includes one-time work such as memory allocation.
+        if (shape, size) in self._measured and seconds > full_seconds:
+            self._slow.add((shape, size))
+        self._measured.add((shape, size))

@@ -1,28 +1,30 @@
-"""Functions and methods: what calls in a traced network make of patches. Needs torch."""
+"""How calls of functions and methods run on patches. Needs torch."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import fx, nn
 from torch.nn import functional as f
 
+from hshap.evaluators.incremental.graph import Rule, Value
 from hshap.evaluators.incremental.layer_rules import (
-    Rule,
     convolution,
+    layer_rule,
     mean,
-    module_rule,
     padding,
+    per_axis,
     pointwise,
-    several,
     upsampling,
 )
-from hshap.evaluators.incremental.patches import Patch, joined
+from hshap.evaluators.incremental.patches import Patch, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    Options: TypeAlias = Mapping[str, Value]
 
 POINTWISE_FUNCTIONS = {
     *(f.relu, f.relu6, f.leaky_relu, f.elu, f.gelu, f.silu, f.mish, f.hardswish, f.hardsigmoid),
@@ -30,7 +32,7 @@ POINTWISE_FUNCTIONS = {
     *(torch.relu, torch.sigmoid, torch.tanh, torch.abs, torch.exp, torch.neg, torch.clamp),
 }
 POINTWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "abs", "clamp", "contiguous", "neg"}
-TOGETHER = {
+ELEMENTWISE = {
     operator.add: torch.add,
     operator.iadd: torch.add,
     operator.sub: torch.sub,
@@ -64,13 +66,13 @@ POOLING = {
 
 
 def function_rule(
-    target: Any, args: Sequence[Any], options: Mapping[str, Any], spatial: Sequence[bool]
+    target: Value, args: Sequence[Value], options: Options, spatial: Sequence[bool]
 ) -> Rule | None:
     """Return the rule of a function or method call; `spatial` says which arguments are patches."""
-    if target in TOGETHER:
-        fits = len(args) == 2 and not options and _elementwise(args, spatial)
+    if target in ELEMENTWISE:
+        fits = len(args) == 2 and not options and _are_numbers_or_constants(args, spatial)
         numbers = any(isinstance(arg, (int, float)) for arg in args)
-        return _together(TOGETHER[target], alone=numbers) if fits else None
+        return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
         return Rule(_concatenation) if fits else None
@@ -79,19 +81,19 @@ def function_rule(
     if target is f.interpolate:
         return _interpolation(*args[1:], **options)
     known = _known([*args[1:], *options.values()])
-    return _rule_of_one(target, args[1:], options) if known else None
+    return _rule_of_one_patch(target, args[1:], options) if known else None
 
 
-def _rule_of_one(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of a call whose other arguments are all known before the network runs."""
+def _rule_of_one_patch(target: Value, args: Sequence[Value], options: Options) -> Rule | None:
+    """Return the rule of a call on one patch; all other arguments are known from the trace."""
     if target in POINTWISE_FUNCTIONS or target in POINTWISE_METHODS:
         return _pointwise(target, args, options)
     if target in CONVOLVE:
         return _functional_convolution(target, args, options)
     # The order of further options differs between functions and layers.
     if target in POOLING and len(args) <= 3:
-        return module_rule(POOLING[target](*args, **options))
-    makers: dict[Any, Callable[..., Rule | None]] = {
+        return layer_rule(POOLING[target](*args, **options))
+    makers: dict[Value, Callable[..., Rule | None]] = {
         f.pad: padding,
         torch.mean: _functional_mean,
         "mean": _functional_mean,
@@ -99,11 +101,11 @@ def _rule_of_one(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -
     return makers[target](*args, **options) if target in makers else None
 
 
-def _pointwise(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of a call on each number by itself, unless places are given other numbers."""
+def _pointwise(target: Value, args: Sequence[Value], options: Options) -> Rule | None:
+    """Return the rule of a pointwise call, or None if an argument differs from pixel to pixel."""
     if any(isinstance(value, torch.Tensor) and value.ndim for value in (*args, *options.values())):
         return None
-    # By position, no other argument is a truth value: `f.relu(x, True)`.
+    # A positional True is always `inplace`, as in `f.relu(x, True)`.
     in_place = target == "relu_" or options.get("inplace", False) or any(v is True for v in args)
     if isinstance(target, str):
         return pointwise(lambda d: getattr(d, target)(*args, **options), in_place=in_place)
@@ -111,20 +113,20 @@ def _pointwise(target: Any, args: Sequence[Any], options: Mapping[str, Any]) -> 
 
 
 def _interpolation(
-    size: Any = None,
-    scale_factor: Any = None,
+    size: Value = None,
+    scale_factor: Value = None,
     mode: str = "nearest",
-    align_corners: Any = None,
-    **more: Any,
+    align_corners: Value = None,
+    **more: Value,
 ) -> Rule | None:
-    del size  # whatever is asked for, the anchor has it
+    del size  # the anchor has the size that was asked for
     if any(more.values()) or isinstance(scale_factor, fx.Node):
         return None
     return upsampling(mode, align=align_corners, factor=scale_factor)
 
 
-def _known(values: Sequence[Any]) -> bool:
-    """Tell whether all are known before the network runs."""
+def _known(values: Sequence[Value]) -> bool:
+    """Tell whether all values are known from the trace."""
     return all(
         _known(value)
         if isinstance(value, (tuple, list))
@@ -133,15 +135,13 @@ def _known(values: Sequence[Any]) -> bool:
     )
 
 
-def _functional_convolution(
-    target: Any, args: Sequence[Any], options: Mapping[str, Any]
-) -> Rule | None:
-    """Return the rule of a convolution whose weights are constants: that of such a layer."""
+def _functional_convolution(target: Value, args: Sequence[Value], options: Options) -> Rule | None:
+    """Return the rule of a convolution with constant weights, that of the same layer."""
     names = ("weight", "bias", "stride", "padding", "dilation", "groups")
     given = dict(zip(names, args, strict=False)) | dict(options)
     weight, bias = given.pop("weight"), given.pop("bias", None)
     groups = given.get("groups", 1)
-    # No memory for weights that are put in place anyway.
+    # On the meta device, the layer takes no memory for weights that are replaced at once.
     layer = CONVOLVE[target](
         weight.shape[1] * groups,
         weight.shape[0],
@@ -157,55 +157,56 @@ def _functional_convolution(
 
 
 def _functional_mean(
-    dim: Any = None,
-    keepdim: Any = None,
-    dtype: Any = None,
-    axis: Any = None,
+    dim: Value = None,
+    keepdim: Value = None,
+    dtype: Value = None,
+    axis: Value = None,
 ) -> Rule | None:
-    del keepdim  # the anchor has the axes that are kept
+    del keepdim  # the anchor has the right axes
     given = axis if dim is None else dim
     if dtype or given is None:
         return None
-    over = several(given, 1)
+    over = per_axis(given, 1)
 
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor | None:
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> torch.Tensor | None:
         axes = args[0].data.ndim
-        places = {axis % axes for axis in over} == set(range(2, axes))
-        return mean(args, anchor) if places else None
+        over_all_pixels = {axis % axes for axis in over} == set(range(2, axes))
+        return mean(args, anchor) if over_all_pixels else None
 
-    return Rule(rule, ends_space=True)
+    return Rule(rule, drops_space=True)
 
 
-def _together(act: Callable[[Any, Any], Any], *, alone: bool) -> Rule:
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
+def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) -> Rule:
+    """Return the rule of arithmetic on two arguments; `alone` if one of them is a number."""
+
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
         patches = [arg for arg in args if isinstance(arg, Patch)]
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        if not all(_everywhere(tensor, len(patches[0].size)) for tensor in tensors):
+        if not all(_is_uniform(tensor, len(patches[0].size)) for tensor in tensors):
             return None
-        same = iter(joined(patches))
-        placed = [next(same) if isinstance(arg, Patch) else arg for arg in args]
-        values = [arg.data if isinstance(arg, Patch) else arg for arg in placed]
-        starts = next(arg.starts for arg in placed if isinstance(arg, Patch))
-        return Patch(act(*values), starts, anchor)
+        on_one_rectangle = aligned(patches)
+        data = iter(on_one_rectangle)
+        first, second = (next(data).data if isinstance(arg, Patch) else arg for arg in args)
+        return Patch(act(first, second), on_one_rectangle[0].starts, anchor)
 
-    # With a number there is no other patch that may reach further.
-    return Rule(rule, looks_around=not alone)
+    # Two patches may have different rectangles, whose difference is read from the anchors.
+    return Rule(rule, reads_anchors=not alone)
 
 
-def _elementwise(args: Sequence[Any], spatial: Sequence[bool]) -> bool:
-    """Tell whether everything but patches is a number or a constant."""
+def _are_numbers_or_constants(args: Sequence[Value], spatial: Sequence[bool]) -> bool:
+    """Tell whether every argument that is no patch is a number or a constant tensor."""
     return all(
         known or isinstance(arg, (int, float, torch.Tensor))
         for arg, known in zip(args, spatial, strict=True)
     )
 
 
-def _everywhere(value: torch.Tensor, axes: int) -> bool:
-    """Tell whether a constant is the same at every place, as `(1, channels, 1, 1)` is."""
+def _is_uniform(value: torch.Tensor, axes: int) -> bool:
+    """Tell whether a constant is the same for all pixels, as `(1, channels, 1, 1)` is."""
     return value.ndim == 0 or (value.ndim > axes and set(value.shape[-axes:]) == {1})
 
 
-def _concatenation(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
-    placed = joined(args)
-    data = torch.cat([patch.data for patch in placed], dim=1)
-    return Patch(data, placed[0].starts, anchor)
+def _concatenation(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+    patches = aligned(args)
+    data = torch.cat([patch.data for patch in patches], dim=1)
+    return Patch(data, patches[0].starts, anchor)

@@ -1,39 +1,26 @@
-"""Layers: what each operation of a torch network makes of patches.
+"""How layers run on patches: one rule for each class of `torch.nn`. Needs torch.
 
-A rule takes the patches that an operation reads and the anchor of what it writes, and returns the
-patch of the outcome. What has no rule here sees whole tensors. Needs torch.
+Layers without a rule run on full tensors. A rule for another layer belongs into the table of
+`layer_rule`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.graph import is_plain
-from hshap.evaluators.incremental.patches import Patch, Reach, enlarged, moved
+from hshap.evaluators.incremental.graph import Rule, Value
+from hshap.evaluators.incremental.patches import Patch, ReceptiveField, shifted, upsampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """What an operation makes of patches.
-
-    `act` goes from the arguments, tensors among them as patches, and the outcome's anchor to the
-    outcome; None says that it cannot be done here. `looks_around` if it reads the anchors of its
-    arguments, `ends_space` if its outcome has no places any more.
-    """
-
-    act: Callable[[Sequence[Any], torch.Tensor], Any]
-    looks_around: bool = True
-    ends_space: bool = False
-
+Layer: TypeAlias = Any
+"""A layer of `torch.nn`; its class says which attributes it has."""
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 POINTWISE = (
@@ -77,164 +64,175 @@ PADDINGS = (
     *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
     *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
 )
-MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+GLOBAL_MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 
 
-def module_rule(module: nn.Module) -> Rule | None:
-    """Return the rule of a layer, if there is one."""
-    makers: dict[Any, Callable[[Any], Rule | None]] = {
+def is_plain(module: nn.Module) -> bool:
+    """Tell whether a module runs as its class says: no hooks, no forward of its own."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    return "forward" not in vars(module) and not any(getattr(module, name) for name in hooks)
+
+
+def layer_rule(layer: nn.Module) -> Rule | None:
+    """Return the rule of a layer, or None if it runs on full tensors."""
+    makers: dict[type[nn.Module], Callable[[Layer], Rule | None]] = {
         **dict.fromkeys((*NORMS, *POINTWISE), _pointwise),
         **dict.fromkeys(CONVOLUTIONS, convolution),
         **dict.fromkeys(MAX_POOLS, _max_pool),
         **dict.fromkeys(AVERAGE_POOLS, _average_pool),
-        **dict.fromkeys(MEANS, _global_mean),
-        **dict.fromkeys(PADDINGS, _padded),
-        nn.Upsample: lambda module: upsampling(
-            module.mode, align=module.align_corners, factor=module.scale_factor
-        ),
+        **dict.fromkeys(GLOBAL_MEANS, _global_mean),
+        **dict.fromkeys(PADDINGS, _padding),
+        nn.Upsample: _upsampling,
         nn.UpsamplingNearest2d: lambda _: upsampling("nearest"),
     }
-    # By the very type: a subclass may do anything.
-    maker = makers.get(type(module)) if is_plain(module) else None
-    return None if maker is None else maker(module)
+    # By the exact class: a subclass may do anything.
+    maker = makers.get(type(layer)) if is_plain(layer) else None
+    return None if maker is None else maker(layer)
 
 
-def _pointwise(module: Any) -> Rule | None:
-    # Without statistics of its own, a batch norm takes those of all places.
-    if isinstance(module, NORMS) and module.running_mean is None:
+def _pointwise(layer: Layer) -> Rule | None:
+    # Without running statistics, a batch norm takes those of all pixels.
+    if isinstance(layer, NORMS) and layer.running_mean is None:
         return None
-    return pointwise(module, in_place=getattr(module, "inplace", False))
+    return pointwise(layer, in_place=getattr(layer, "inplace", False))
 
 
-def pointwise(act: Callable[[Any], Any], *, in_place: bool = False) -> Rule:
-    """Return the rule of what is done to each number by itself."""
+def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = False) -> Rule:
+    """Return the rule of an operation on each number by itself."""
 
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch:
-        # A copy where it works in place: others may read the patch too.
-        patch = args[0]
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+        # In place, it gets a copy: other steps may read the patch too.
+        patch: Patch = args[0]
         return Patch(act(patch.data.clone() if in_place else patch.data), patch.starts, anchor)
 
-    return Rule(rule, looks_around=False)
+    return Rule(rule, reads_anchors=False)
 
 
-def convolution(module: Any) -> Rule:
-    """Return the rule of a layer that convolves."""
-    act = CONVOLUTIONS[type(module)]
-    reach = Reach(module.kernel_size, module.stride, _padding(module), module.dilation)
-    if module.padding_mode != "zeros":
-        around = module.padding_mode == "circular"
-        return Rule(lambda args, anchor: reach.cut(args[0], anchor, module, around=around))
+def convolution(layer: Layer) -> Rule:
+    """Return the rule of a convolution."""
+    act = CONVOLUTIONS[type(layer)]
+    field = ReceptiveField(layer.kernel_size, layer.stride, _padding_before(layer), layer.dilation)
+    if layer.padding_mode != "zeros":
+        wraps = layer.padding_mode == "circular"
+        return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
 
     def slid(window: torch.Tensor) -> torch.Tensor:
-        options = {"stride": module.stride, "dilation": module.dilation, "groups": module.groups}
-        return act(window, module.weight, module.bias, **options)
+        options = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
+        return act(window, layer.weight, layer.bias, **options)
 
-    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0))
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0))
 
 
-def _padded(module: Any) -> Rule | None:
-    return padding(module.padding)
+def _padding_before(layer: Layer) -> tuple[int, ...]:
+    """Return the padding before the first pixel of each axis."""
+    if layer.padding == "valid":
+        return (0,) * len(layer.kernel_size)
+    if layer.padding == "same":
+        # Of an odd total, torch puts the smaller half first.
+        spans = zip(layer.kernel_size, layer.dilation, strict=True)
+        return tuple(d * (k - 1) // 2 for k, d in spans)
+    return tuple(layer.padding)
+
+
+def _padding(layer: Layer) -> Rule | None:
+    return padding(layer.padding)
 
 
 def padding(
     widths: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Rule | None:
-    """Return the rule of padding with a constant, which only moves what is there."""
+    """Return the rule of padding with a constant, which only shifts the patch."""
     del value
     if mode != "constant" or min(widths) < 0:
         return None
     before = tuple(widths[::2])[::-1]
 
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
-        patch = args[0]
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
+        patch: Patch = args[0]
         axes = len(patch.size)
         if len(before) > axes:
             return None
-        return moved(patch, (0,) * (axes - len(before)) + before, anchor)
+        return shifted(patch, (0,) * (axes - len(before)) + before, anchor)
 
     return Rule(rule)
 
 
-def _padding(module: Any) -> tuple[int, ...]:
-    """Return the padding before the first pixel of each axis."""
-    if module.padding == "valid":
-        return (0,) * len(module.kernel_size)
-    if module.padding == "same":
-        # Of an odd total, torch puts the smaller half first.
-        spans = zip(module.kernel_size, module.dilation, strict=True)
-        return tuple(d * (k - 1) // 2 for k, d in spans)
-    return tuple(module.padding)
-
-
-def _max_pool(module: Any) -> Rule | None:
-    if module.return_indices:
+def _max_pool(layer: Layer) -> Rule | None:
+    if layer.return_indices:
         return None
-    axes = int(type(module).__name__[-2])
+    axes = int(type(layer).__name__[-2])
     kernel, stride, padding, dilation = (
-        several(value, axes)
-        for value in (module.kernel_size, module.stride, module.padding, module.dilation)
+        per_axis(value, axes)
+        for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
     )
-    reach = Reach(kernel, stride, padding, dilation)
-    act = MAX_POOLS[type(module)]
+    field = ReceptiveField(kernel, stride, padding, dilation)
+    act = MAX_POOLS[type(layer)]
 
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride, 0, dilation)
 
-    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=-torch.inf))
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=-torch.inf))
 
 
-def _average_pool(module: Any) -> Rule | None:
-    axes = int(type(module).__name__[-2])
+def _average_pool(layer: Layer) -> Rule | None:
+    axes = int(type(layer).__name__[-2])
     kernel, stride, padding = (
-        several(value, axes) for value in (module.kernel_size, module.stride, module.padding)
+        per_axis(value, axes) for value in (layer.kernel_size, layer.stride, layer.padding)
     )
-    divided = getattr(module, "divisor_override", None)
-    if module.ceil_mode or divided or (any(padding) and not module.count_include_pad):
+    divided = getattr(layer, "divisor_override", None)
+    if layer.ceil_mode or divided or (any(padding) and not layer.count_include_pad):
         return None
-    reach = Reach(kernel, stride, padding, (1,) * axes)
-    act = AVERAGE_POOLS[type(module)]
+    field = ReceptiveField(kernel, stride, padding, (1,) * axes)
+    act = AVERAGE_POOLS[type(layer)]
 
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride)
 
-    return Rule(lambda args, anchor: reach.slide(args[0], anchor, slid, outside=0.0))
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0))
 
 
-def mean(args: Sequence[Any], anchor: torch.Tensor) -> torch.Tensor:
-    """Return the anchor's mean, moved by what the patches add to it: in double, for they cancel."""
-    patch = args[0]
+def _global_mean(layer: Layer) -> Rule | None:
+    single = set(per_axis(layer.output_size, 1)) == {1}
+    return Rule(mean, drops_space=True) if single else None
+
+
+def mean(args: Sequence[Value], anchor: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all pixels: the anchor's, plus the change inside the patches.
+
+    In double precision, since large numbers cancel.
+    """
+    patch: Patch = args[0]
     axes = tuple(range(2, patch.data.ndim))
-    before = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
-    old = before.window(patch.starts, patch.size)
-    by = (patch.data.double() - old.double()).sum(axes)
-    total = (patch.anchor.double().sum(axes) + by) / prod(patch.grid)
-    return total.reshape(len(by), *anchor.shape[1:]).to(anchor.dtype)
+    nothing = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
+    before = nothing.window(patch.starts, patch.size)
+    change = (patch.data.double() - before.double()).sum(axes)
+    total = (patch.anchor.double().sum(axes) + change) / prod(patch.grid)
+    return total.reshape(len(change), *anchor.shape[1:]).to(anchor.dtype)
 
 
-def _global_mean(module: Any) -> Rule | None:
-    single = set(several(module.output_size, 1)) == {1}
-    return Rule(mean, ends_space=True) if single else None
+def _upsampling(layer: Layer) -> Rule | None:
+    return upsampling(layer.mode, align=layer.align_corners, factor=layer.scale_factor)
 
 
-def upsampling(mode: str, *, align: bool | None = None, factor: Any = None) -> Rule | None:
-    """Return the rule of making every pixel a whole number of pixels."""
+def upsampling(mode: str, *, align: bool | None = None, factor: Value = None) -> Rule | None:
+    """Return the rule of enlarging every pixel by a whole factor."""
     linear = mode in {"linear", "bilinear", "trilinear"} and not align
-    # Of 2.1, torch takes the very factor, even where sizes come out as with 2.
-    whole = factor is None or all(float(times).is_integer() for times in several(factor, 1))
-    if (mode != "nearest" and not linear) or not whole:
+    # torch computes with the factor itself, 2.1, even if the output is as large as with 2.
+    is_whole = factor is None or all(float(times).is_integer() for times in per_axis(factor, 1))
+    if (mode != "nearest" and not linear) or not is_whole:
         return None
 
-    def rule(args: Sequence[Any], anchor: torch.Tensor) -> Patch | None:
-        patch = args[0]
+    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
+        patch: Patch = args[0]
         sides = list(zip(anchor.shape[2:], patch.grid, strict=True))
         if any(new % old for new, old in sides):
             return None
         times = tuple(new // old for new, old in sides)
-        return enlarged(patch, times, anchor, mode)
+        return upsampled(patch, times, anchor, mode)
 
     return Rule(rule)
 
 
-def several(value: Any, axes: int) -> tuple[Any, ...]:
-    """Return one value for each axis, whether one or several are given."""
+def per_axis(value: Value, axes: int) -> tuple[Value, ...]:
+    """Return one value for each axis, given one or several."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes

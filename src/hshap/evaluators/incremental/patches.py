@@ -1,15 +1,15 @@
-"""Patches: what differs from an anchor, layer by layer, and nothing else.
+"""Patches: rectangles in which activations differ from those of an anchor. Needs torch.
 
 An anchor is an input whose activations are known. Inputs that differ from it in a rectangle differ
-in a rectangle at every layer of a convolutional network; only that is computed here. The rows of a
-batch have rectangles of one size at places of their own. Needs torch.
+in a rectangle at every layer of a convolutional network; only that rectangle is computed. All rows
+of a batch have rectangles of one size, each at a position of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch.nn import functional as f
@@ -17,54 +17,61 @@ from torch.nn import functional as f
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Tensor = Any
-Place = tuple[int, ...]
+    Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+Sides: TypeAlias = tuple[int, ...]
+"""One number for each spatial axis: a position, side lengths, strides, ..."""
+
+Span: TypeAlias = tuple[int, int]
+"""Start and stop on one axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """Rectangles `(rows, channels, *size)` at `starts` of a tensor that else equals `anchor`.
+    """Rectangles `(rows, channels, *size)` at `starts` of a tensor that equals `anchor` elsewhere.
 
-    `anchor` is `(1, channels, *grid)`, or a meta tensor of its shape where nobody looks at it.
+    `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
+    needed.
     """
 
-    data: Tensor
-    starts: tuple[Place, ...]
-    anchor: Tensor
+    data: torch.Tensor
+    starts: tuple[Sides, ...]
+    anchor: torch.Tensor
 
     @property
-    def size(self) -> Place:
+    def size(self) -> Sides:
         """Side lengths of the rectangles."""
         return tuple(self.data.shape[2:])
 
     @property
-    def grid(self) -> Place:
-        """Side lengths of the whole tensor."""
+    def grid(self) -> Sides:
+        """Side lengths of the full tensor."""
         return tuple(self.anchor.shape[2:])
 
-    def window(self, starts: Sequence[Place], size: Place, outside: float = 0.0) -> Tensor:
-        """Return other rectangles of the same tensor; `outside` stands beyond its borders."""
-        out = room(self.data, (len(starts), self.data.shape[1], *size))
+    def window(self, starts: Sequence[Sides], size: Sides, outside: float = 0.0) -> torch.Tensor:
+        """Return other rectangles of the same tensor; beyond its borders they hold `outside`."""
+        out = empty(self.data, (len(starts), self.data.shape[1], *size))
+        origin = (0,) * len(size)
         for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
-            whole = _overlap(start, size, (0,) * len(size), self.grid)
-            inner = _overlap(start, size, own, self.size)
-            if inner != ((0,) * len(size), size):
-                if whole != ((0,) * len(size), size):
+            in_grid = _overlap(start, size, origin, self.grid)
+            in_patch = _overlap(start, size, own, self.size)
+            if in_patch != (origin, size):
+                if in_grid != (origin, size):
                     row.fill_(outside)
-                _copy(row, self.anchor[0], whole, start, (0,) * len(size))
-            _copy(row, data, inner, start, own)
+                _copy(row, self.anchor[0], in_grid, start, origin)
+            _copy(row, data, in_patch, start, own)
         return out
 
-    def whole(self) -> Tensor:
-        """Return the tensors themselves, `(rows, channels, *grid)`."""
+    def full(self) -> torch.Tensor:
+        """Return the full tensors, `(rows, channels, *grid)`."""
         out = self.anchor.expand(len(self.starts), *self.anchor.shape[1:]).clone()
         for row, start, data in zip(out, self.starts, self.data, strict=True):
             row[(slice(None), *map(_span, start, self.size))] = data
         return out
 
 
-def room(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return an empty tensor whose pixels lie in memory as another's do."""
+def empty(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Return an empty tensor with the type, the device and the memory layout of another."""
     last = like.ndim == 4 and like.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if last else torch.contiguous_format
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
@@ -74,8 +81,8 @@ def _span(start: int, length: int) -> slice:
     return slice(start, start + length)
 
 
-def _overlap(start: Place, size: Place, other: Place, length: Place) -> tuple[Place, Place]:
-    """Return where another rectangle lies in this one: its first place, and how long."""
+def _overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Sides, Sides]:
+    """Return the part of a rectangle that another one covers: its start, relative, and its size."""
     low = tuple(max(a, b) for a, b in zip(start, other, strict=True))
     high = tuple(min(a + n, b + m) for a, n, b, m in zip(start, size, other, length, strict=True))
     first = tuple(a - s for a, s in zip(low, start, strict=True))
@@ -83,9 +90,13 @@ def _overlap(start: Place, size: Place, other: Place, length: Place) -> tuple[Pl
 
 
 def _copy(
-    row: Tensor, source: Tensor, part: tuple[Place, Place], start: Place, origin: Place
+    row: torch.Tensor,
+    source: torch.Tensor,
+    part: tuple[Sides, Sides],
+    start: Sides,
+    origin: Sides,
 ) -> None:
-    """Copy the part of a row that begins at `start` from a source that begins at `origin`."""
+    """Copy a part of a row that begins at `start` from a source that begins at `origin`."""
     first, length = part
     if prod(length):
         places = [s + f - o for s, f, o in zip(start, first, origin, strict=True)]
@@ -94,18 +105,16 @@ def _copy(
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How far an output sees: kernel, stride, padding before and dilation on each axis."""
+class ReceptiveField:
+    """The inputs of one output: kernel, stride, padding before and dilation on each axis."""
 
-    kernel: Place
-    stride: Place
-    padding: Place
-    dilation: Place
+    kernel: Sides
+    stride: Sides
+    padding: Sides
+    dilation: Sides
 
-    def slide(
-        self, patch: Patch, anchor: Tensor, act: Callable[[Tensor], Tensor], outside: float
-    ) -> Patch:
-        """Return what a sliding operation makes of a patch; `act` is it, without any padding."""
+    def slide(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, outside: float) -> Patch:
+        """Return the output patch of a sliding operation; `act` runs it without padding."""
         grid = tuple(anchor.shape[2:])
         spans = [self._touched(start, patch.size, grid) for start in patch.starts]
         starts, size = _of_one_size(spans, grid)
@@ -119,41 +128,27 @@ class Reach:
         )
         return Patch(act(patch.window(views, seen, outside)), starts, anchor)
 
-    def cut(
-        self, patch: Patch, anchor: Tensor, act: Callable[[Tensor], Tensor], *, around: bool
-    ) -> Patch:
-        """Return what an operation that pads with pixels of its own makes of a patch.
+    def crop(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, wraps: bool) -> Patch:
+        """Return the output patch of an operation that pads with pixels of the image.
 
-        It runs as a whole. Near a border its padding changes too; with `around`, at the other side.
+        The operation runs in full, and the patch is cut out. A patch near a border changes the
+        padding too; with `wraps`, the padding at the opposite border.
         """
         grid = tuple(anchor.shape[2:])
-        spans: list[list[tuple[int, int]]] = []
-        for start in patch.starts:
-            axes = zip(
-                self._touched(start, patch.size, grid),
-                *(start, patch.size, patch.grid, grid, self.kernel, self.dilation, self.padding),
-                strict=True,
-            )
-            span: list[tuple[int, int]] = []
-            for (low, high), a, n, most, outputs, k, d, p in axes:
-                near = max(d * (k - 1), p + 1)  # mirrored, the pixel at `p` is shown too
-                first, last = a < near, a + n > most - near
-                everything = around and (first or last)
-                span.append(
-                    (0 if first or everything else low, outputs if last or everything else high)
-                )
-            spans.append(span)
+        spans = [
+            self._touched_by_padding(start, patch, grid, wraps=wraps) for start in patch.starts
+        ]
         starts, size = _of_one_size(spans, grid)
-        whole = act(patch.whole())
+        full = act(patch.full())
         rows = [
             row[(slice(None), *map(_span, start, size))]
-            for row, start in zip(whole, starts, strict=True)
+            for row, start in zip(full, starts, strict=True)
         ]
-        return Patch(_stacked(whole, rows), starts, anchor)
+        return Patch(_stacked(full, rows), starts, anchor)
 
-    def _touched(self, start: Place, size: Place, grid: Place) -> list[tuple[int, int]]:
+    def _touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
         """Return the outputs on each axis that see the rectangle, at least one."""
-        spans: list[tuple[int, int]] = []
+        spans: list[Span] = []
         axes = zip(
             start, size, grid, self.kernel, self.stride, self.padding, self.dilation, strict=True
         )
@@ -164,13 +159,30 @@ class Reach:
             spans.append((first, max(last, first) + 1))
         return spans
 
+    def _touched_by_padding(
+        self, start: Sides, patch: Patch, grid: Sides, *, wraps: bool
+    ) -> list[Span]:
+        """Return the outputs on each axis that see the rectangle, in the padding too."""
+        spans: list[Span] = []
+        axes = zip(
+            self._touched(start, patch.size, grid),
+            *(start, patch.size, patch.grid, grid, self.kernel, self.dilation, self.padding),
+            strict=True,
+        )
+        for (low, high), a, n, most, outputs, k, d, p in axes:
+            near = max(d * (k - 1), p + 1)  # mirrored padding shows the pixel at `p` too
+            first, last = a < near, a + n > most - near
+            everything = wraps and (first or last)
+            spans.append(
+                (0 if first or everything else low, outputs if last or everything else high)
+            )
+        return spans
 
-def _of_one_size(
-    spans: Sequence[Sequence[tuple[int, int]]], grid: Place
-) -> tuple[tuple[Place, ...], Place]:
-    """Return rectangles that hold the spans of each row, of one size for all.
 
-    Those near the border reach further in than they must.
+def _of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sides, ...], Sides]:
+    """Return starts and the common size of rectangles that cover the spans of each row.
+
+    Near the far border a rectangle starts earlier than its span, so that it fits.
     """
     size = tuple(max(b - a for a, b in axis) for axis in zip(*spans, strict=True))
     starts = tuple(
@@ -180,29 +192,31 @@ def _of_one_size(
     return starts, size
 
 
-def _stacked(like: Tensor, rows: Sequence[Tensor]) -> Tensor:
-    out = room(like, (len(rows), *rows[0].shape))
+def _stacked(like: torch.Tensor, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    out = empty(like, (len(rows), *rows[0].shape))
     for place, row in zip(out, rows, strict=True):
         place.copy_(row)
     return out
 
 
-def moved(patch: Patch, by: Place, anchor: Tensor) -> Patch:
-    """Return the same rectangles at other places of another tensor."""
+def shifted(patch: Patch, by: Sides, anchor: torch.Tensor) -> Patch:
+    """Return the same rectangles, shifted, in another tensor."""
     starts = tuple(tuple(a + n for a, n in zip(start, by, strict=True)) for start in patch.starts)
     return Patch(patch.data, starts, anchor)
 
 
-def enlarged(patch: Patch, times: Place, anchor: Tensor, mode: str) -> Patch:
-    """Return what repeating pixels so many times, or going from one to the next, makes of a patch.
+def upsampled(patch: Patch, times: Sides, anchor: torch.Tensor, mode: str) -> Patch:
+    """Return the output patch of upsampling by whole factors, nearest or linear.
 
-    Linear modes look at one pixel to each side. Two are given to them, and what they make of the
-    outer one is cut off: except at a border, where they see what they would see in the whole.
+    Linear modes read one pixel to each side. They get two, and the output of the outer one is cut
+    off, because torch takes the outermost pixel for a border of the image.
     """
     margin = 0 if mode == "nearest" else 1
     inner = _grown(patch, margin)
     starts, size = _grown(patch, 2 * margin)
-    made = f.interpolate(patch.window(starts, size), scale_factor=times, mode=mode)
+    made = f.interpolate(
+        patch.window(starts, size), scale_factor=[float(n) for n in times], mode=mode
+    )
     places = tuple(tuple(a * n for a, n in zip(s, times, strict=True)) for s in inner[0])
     sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
     if not margin:
@@ -219,8 +233,8 @@ def enlarged(patch: Patch, times: Place, anchor: Tensor, mode: str) -> Patch:
     return Patch(_stacked(made, rows), places, anchor)
 
 
-def _grown(patch: Patch, margin: int) -> tuple[tuple[Place, ...], Place]:
-    """Return rectangles with so many more pixels around, as far as there are any, of one size."""
+def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
+    """Return starts and size of rectangles with a margin around, as far as the tensor reaches."""
     size = tuple(min(n, m + 2 * margin) for m, n in zip(patch.size, patch.grid, strict=True))
     starts = tuple(
         tuple(max(0, min(a - margin, n - m)) for a, m, n in zip(s, size, patch.grid, strict=True))
@@ -229,8 +243,8 @@ def _grown(patch: Patch, margin: int) -> tuple[tuple[Place, ...], Place]:
     return starts, size
 
 
-def joined(patches: Sequence[Patch]) -> list[Patch]:
-    """Return patches of tensors of one grid, all on the rectangles that hold every one of them."""
+def aligned(patches: Sequence[Patch]) -> list[Patch]:
+    """Return patches of tensors of one grid, all on rectangles that cover every one of them."""
     grid = patches[0].grid
     axes = range(len(grid))
     rows = list(zip(*(patch.starts for patch in patches), strict=True))

@@ -1,36 +1,41 @@
-"""Incremental: score as the model does, computing only what differs from what is known.
+"""Incremental: scores of full forward passes, computed only where inputs differ from an anchor.
 
-All that is hidden equals the baseline, so every activation beyond the reach of what is shown equals
-the baseline's, which is computed once. Where little is hidden, the whole image takes its place.
+Hidden pixels equal the baseline, so every activation whose receptive field holds no shown pixel
+equals the baseline's, which is computed once. Where few pixels are hidden, the image takes the
+baseline's place.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.incremental.session import IncrementalSession
+from hshap.evaluators.incremental.cost_policy import CostPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MEMORY = 2 * 2**30
+    from hshap._util.types import Model
+    from hshap.evaluators.incremental.session import IncrementalSession
+
+MAX_MEMORY = 2 * 2**30
 
 
 @recipe
 class Incremental:
-    """Give the numbers of `Batched`, but compute only what differs from the baseline.
+    """Give the scores of `Batched`, but recompute only activations that differ from known ones.
 
-    `model` is a torch module in eval mode, best one made of convolutions: what sees all places at
-    once runs on whole tensors, and everything after it. The baseline's activations, and the
-    image's where little is hidden, are kept, up to `max_memory` bytes; where that is not enough,
-    and where it would be slower, inputs are run as a whole; a warning says so where none can be run
-    in part. `report` tells layer by layer. Batch norms are folded into convolutions.
-    `channels_last` is for pictures: on many CPUs and GPUs it is the faster layout. All this pays on
-    large images; for a few evaluations of a small network, `Batched` is quicker.
+    `model` is a torch module in eval mode, best one made of convolutions: layers with a global
+    receptive field, and all after them, run in full. The activations of the baseline, and those of
+    the image where little is hidden, are kept up to `max_memory` bytes. Where that is not enough,
+    and where patches would be slower, inputs run in full; a warning says so if patches are not
+    possible at all. `report` tells how each layer runs. Batch norms are folded into convolutions.
+    `channels_last` is for pictures: on many CPUs and GPUs it is the faster layout. `cost_policy`
+    limits the time spent on setup. Patches pay off on large images; for a few evaluations of a
+    small network, `Batched` is faster. An exception of the model becomes a `ModelFailedError`.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU()).eval()
@@ -40,10 +45,11 @@ class Incremental:
     _1      ReLU        patch   0.08
     """
 
-    model: Any
+    model: Model
     batch_size: int | None = None
-    max_memory: int = MEMORY
+    max_memory: int = MAX_MEMORY
     channels_last: bool = False
+    cost_policy: CostPolicy = CostPolicy()
 
     def __post_init__(self) -> None:
         torch = require("torch", extra="torch", needed_by="Incremental")
@@ -53,22 +59,39 @@ class Incremental:
                 "use Batched for others"
             )
             raise ArgumentError(message)
-        most = checks.integer("max_memory", self.max_memory, minimum=0)
-        settle(self, max_memory=most)
-        self._dense()  # checks the others
+        _check_policy(self.cost_policy)
+        settle(self, max_memory=checks.integer("max_memory", self.max_memory, minimum=0))
+        self._batched()  # checks the other options
 
     def open_session(self) -> IncrementalSession:
         """Start a run."""
-        return IncrementalSession(self, self.model, self._dense().open_session())
+        # torch is optional, so both are imported here.
+        from hshap.evaluators.incremental.activation_cache import ActivationCache  # noqa: PLC0415
+        from hshap.evaluators.incremental.session import IncrementalSession  # noqa: PLC0415
+
+        cache = ActivationCache(self.max_memory, channels_last=self.channels_last)
+        batched = self._batched().open_session()
+        return IncrementalSession(
+            self.model, batched, cache, self.cost_policy, batch_size=self.batch_size
+        )
 
     def report(self, shape: Sequence[int]) -> str:
-        """Say how each layer runs on images of a shape, and how much of its work is left.
+        """Return a table: how each layer runs on images of a shape, and the share of its work left.
 
         The example shows a rectangle of a quarter of each side, in the middle.
         """
-        from hshap.evaluators.incremental.traced_network import Network, reported  # noqa: PLC0415, torch is optional
+        from hshap.evaluators.incremental.report import report  # noqa: PLC0415, torch is optional
 
-        return reported(Network(self.model), tuple(shape))
+        return report(self.model, tuple(shape))
 
-    def _dense(self) -> Batched:
+    def _batched(self) -> Batched:
         return Batched(self.model, self.batch_size, channels_last=self.channels_last)
+
+
+def _check_policy(value: object) -> None:
+    if not isinstance(value, CostPolicy):
+        message = (
+            f"cost_policy is {checks.shown(value)}, which is no CostPolicy; pass one, for example "
+            "CostPolicy(allowed_overhead=0.2)"
+        )
+        raise ArgumentError(message)

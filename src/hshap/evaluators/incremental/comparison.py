@@ -1,0 +1,61 @@
+"""Patches compared with a full forward pass: a trace may differ from its module. Needs torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.outputs import as_scores
+
+if TYPE_CHECKING:
+    from hshap._util.types import Heat
+    from hshap.evaluators.canvas import Row
+    from hshap.evaluators.incremental.activation_cache import ActivationCache
+    from hshap.evaluators.incremental.traced_network import Network
+
+CROP_SIDE = 160
+"""Side in pixels of the crop on which large images are compared."""
+
+TOLERANCE = 1e-4
+"""Largest difference from a full forward pass, relative to its largest score."""
+
+
+def agree(patched: Heat, full: Heat, epsilon: float) -> bool:
+    """Tell whether scores from patches are those of a full pass, up to rounding."""
+    allowed = max(TOLERANCE, 8 * epsilon) * float(np.abs(full).max(initial=1e-6))
+    return float(np.abs(patched - full).max(initial=0.0)) <= allowed
+
+
+def precision(module: torch.nn.Module) -> float:
+    """Return the coarsest relative precision among a module's parameters."""
+    types = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    return max((torch.finfo(kind).eps for kind in types), default=0.0)
+
+
+def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[Heat, Heat]:
+    """Return the scores of a crop of the image, from patches and from a full pass.
+
+    The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
+    take images of other sizes.
+    """
+    grid = row.canvas.grid
+    sides = tuple(min(side, CROP_SIDE) for side in grid)
+    crop = (
+        slice(None),
+        *(slice((n - m) // 2, (n + m) // 2) for n, m in zip(grid, sides, strict=True)),
+    )
+    start, size = tuple(m // 4 for m in sides), tuple(max(1, m // 2) for m in sides)
+    middle = (
+        slice(None),
+        slice(None),
+        *(slice(a, a + m) for a, m in zip(start, size, strict=True)),
+    )
+    anchor = cache.tensor(row.canvas.stand_ins(row.kept, row.draw)[crop])
+    patch = Patch(cache.tensor(row.canvas.image[crop])[middle], (start,), anchor)
+    activations, _ = network.activations(anchor)
+    with torch.inference_mode():
+        patched, full = network.run(patch, activations), network.module(patch.full())
+    return as_scores(patched, 1)[0], as_scores(full, 1)[0]
