@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each."""
+"""The commands, one file each; a command reads its options and prints, the rest is elsewhere."""
