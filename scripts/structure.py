@@ -12,6 +12,8 @@ Needs Python 3.11 and nothing else; `--against` needs git. The rules of each cou
 - Import layers: the lines of the longest layers contract of import-linter in pyproject.toml.
 - Words in 1000 lines: whole words in every Python file of src/hshap, comments, docstrings and
   messages included; *what* in any case. The page's files (.js, .html) are counted by themselves.
+- Any or an alias of it: uses in code, not in imports and texts, of `Any` and of every name that is
+  set to it (`Tensor: TypeAlias = Any`), since a name for an unchecked type is not a checked one.
 - Rules off: the settings of basedpyright that start with `report` and are false or "none".
 - Methods of `Explanation`: all functions in the body of the class, properties and private ones too.
 - Patched names: see `patched_names`.
@@ -41,6 +43,7 @@ LIMITS = {
     "import layers": 12,
     "typing imports left out of the contracts": 0,
     "Any in 1000 lines of src": 12,
+    "Any or an alias of it, in 1000 lines": 12,
     "'what' in 1000 lines of src": 3,
     "'what' in 1000 lines of the page": 3,
     "checker rules off": 3,
@@ -85,6 +88,7 @@ def measures(root: Path) -> dict[str, Measure]:
         "import layers": Measure(layers),
         "typing imports left out of the contracts": Measure(int(typing_left_out)),
         "Any in 1000 lines of src": Measure(in_1000_lines(r"\bAny\b", modules.values())),
+        "Any or an alias of it, in 1000 lines": any_with_aliases(modules.values()),
         "'what' in 1000 lines of src": Measure(in_1000_lines(r"(?i)\bwhat\b", modules.values())),
         "'what' in 1000 lines of the page": Measure(in_1000_lines(r"(?i)\bwhat\b", page)),
         "longest module": longest(modules, package),
@@ -113,6 +117,20 @@ def in_1000_lines(pattern: str, texts: Iterable[str]) -> float:
     whole = list(texts)
     lines = sum(len(text.splitlines()) for text in whole)
     return 1000 * sum(len(re.findall(pattern, text)) for text in whole) / max(lines, 1)
+
+
+def any_with_aliases(texts: Iterable[str]) -> Measure:
+    """Count the uses of `Any` and of names set to it in 1000 lines; the note lists the names."""
+    whole = list(texts)
+    nodes = [node for text in whole for node in ast.walk(ast.parse(text))]
+    aliases = {
+        ast.unparse(node.target)
+        for node in nodes
+        if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.value) == "Any"
+    }
+    used = sum(isinstance(node, ast.Name) and node.id in {"Any", *aliases} for node in nodes)
+    lines = sum(len(text.splitlines()) for text in whole)
+    return Measure(1000 * used / max(lines, 1), ", ".join(sorted(aliases)))
 
 
 def longest(modules: Mapping[Path, str], package: Path) -> Measure:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,6 +83,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_make_collect_report(collector):
     report = yield
     if report.failed:
+        _forget(collector.path)
         # Pytest keeps only the text of an import that failed.
         names = re.findall(
             r"(?m)^E +ModuleNotFoundError: No module named '(\w+)", f"{report.longrepr}"
@@ -90,6 +92,13 @@ def pytest_make_collect_report(collector):
             reason = _reason(names[-1])
             report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
     return report
+
+
+def _forget(path):
+    """Drop a module whose import failed; else the next import would get the half that was run."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == str(path):
+            del sys.modules[name]
 
 
 def by_reason(reports):

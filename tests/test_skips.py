@@ -71,7 +71,8 @@ def run(folder, **files):
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     tests = str(Path(__file__).parent)
     (folder / "conftest.py").write_text(
-        f"import sys\nsys.path.insert(0, {tests!r})\nimport skips\nskips.ABSENT = {{'absent'}}\n"
+        f"import sys\nsys.path[:0] = [{tests!r}, {str(folder)!r}]\n"
+        "import skips\nskips.ABSENT = {'absent'}\n"
         "def pytest_configure(config): config.pluginmanager.register(skips)\n",
         encoding="utf-8",
     )
@@ -98,6 +99,14 @@ def test_tests_modules_and_examples_without_their_package_are_skipped(tmp_path):
     assert "3  absent is not installed" in done.stdout
     assert "[example.py, test_inside.py, test_on_top.py]" in done.stdout
     assert "1 passed" in done.stdout
+
+
+def test_a_module_that_imports_from_a_skipped_one_is_skipped_too(tmp_path):
+    # Pytest leaves the half that was run of a failed import in sys.modules.
+    (tmp_path / "a_first.py").write_text("import absent\nVALUE = 1\n", encoding="utf-8")
+    done = run(tmp_path, b_second="from a_first import VALUE\n", test_c="def test(): pass\n")
+    assert done.returncode == 0, done.stdout
+    assert "2  absent is not installed" in done.stdout
 
 
 @pytest.mark.parametrize("module", ["import hshap.gone", "import not_optional"])
