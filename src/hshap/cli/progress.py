@@ -1,4 +1,4 @@
-"""The bar on the terminal during a run, and the tables at its end."""
+"""The bar on the terminal during a run, and the printing of tables."""
 
 from __future__ import annotations
 

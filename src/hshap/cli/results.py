@@ -1,4 +1,4 @@
-"""The images of a run, the classes to explain in each, and the results in a folder."""
+"""The images of a run, the classes to explain in each, and the results: files and table rows."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+/* The page for scripts and tests: `window.hshap`. */
+
 function boxes() {
   return asBoxes(view(), state.shown.map(treeOf), state.shown.map((klass) => results[klass]), state.asked);
 }
