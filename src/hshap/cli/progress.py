@@ -1,4 +1,4 @@
-"""The bar on the terminal during a run, and the printing of tables."""
+"""The terminal during a run: a progress bar, and the layout of any table."""
 
 from __future__ import annotations
 

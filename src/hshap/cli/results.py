@@ -1,4 +1,4 @@
-"""The images of a run, the classes to explain in each, and the results: files and table rows."""
+"""The results of a run: the files in its folder, and the columns and rows of its table."""
 
 from __future__ import annotations
 

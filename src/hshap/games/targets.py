@@ -1,4 +1,4 @@
-"""Targets: the number of the model's output that is explained. Nothing is applied unasked."""
+"""Targets: the explained value of the model's outputs. No softmax is applied unless asked for."""
 
 from __future__ import annotations
 
