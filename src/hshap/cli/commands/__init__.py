@@ -1,1 +1,1 @@
-"""The commands, one file each; a command reads its options and prints, the rest is elsewhere."""
+"""The commands, one file each: a command checks its options and calls the modules around it."""
