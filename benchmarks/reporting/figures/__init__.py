@@ -1,6 +1,6 @@
 """The figures, each drawn from committed results alone: `benchmarks/run figures [NAME...]`.
 
-What is slow or needs the cache is in a figure's `compute`, which writes its data beside the
+Slow work, and work that needs the cache, is in a figure's `compute`, which writes its data to the
 results: `benchmarks/run figures NAME --compute`. Only panels that show photographs also read them
 from their data set, since photographs are never committed as data.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Hold how a figure is drawn, and how what it needs beside the results is made, if anything."""
+    """Hold how a figure is drawn, and how its own data is computed, if it has any."""
 
     draw: Callable[[], Any]
     compute: Callable[[], None] | None = None
@@ -74,7 +74,7 @@ def draw(names: list[str]) -> None:
 
 
 def compute(names: list[str]) -> None:
-    """Make what the named figures, or all, need beside the committed results."""
+    """Compute the own data of the named figures, or of all."""
     for name in _known(names):
         made = FIGURES[name].compute
         if made is not None:

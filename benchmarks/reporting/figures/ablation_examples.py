@@ -21,7 +21,7 @@ THRESHOLD = 1e-6  # the paper's
 def compute() -> None:
     """Explain one image by every method, and keep which pixels lie above the threshold.
 
-    The kept maps of the runs will not do: as bytes, they have lost what is small.
+    The kept maps of the runs will not do: as bytes, they have lost small values.
     """
     from benchmarks.core.measures import margins
     from benchmarks.core.runner import explain
@@ -43,29 +43,31 @@ def compute() -> None:
 
 
 def draw() -> Figure:
-    """Write above each image what the network still says of it."""
+    """Write the logit of the changed image above it, for the best setting of each kind."""
     path = data.figure_file(f"{NAME}.npz")
     masks, about = data.read_arrays(path, f"figures {NAME} --compute")
     example, baseline = _example(), Synthetic(each=1).subject().baseline
-    methods = style.ordered(masks)
+    masks = demos.best(masks, data.group_entries("synthetic", example.group))
+    methods = list(masks)
     rows = -(-(len(methods) + 1) // demos.COLUMNS)
-    figure = style.canvas(demos.WIDTH, rows * demos.height(example.image.shape) + 0.3)
+    figure = style.canvas(style.WIDTH, rows * demos.height(example.image.shape) + 0.3)
     panels = [axes for row in style.panels(figure, rows, demos.COLUMNS) for axes in row]
-    _show(panels[0], example.image, "image", about["logits"][""])
+    style.picture(panels[0], example.image)
+    panels[0].set_title(f"image\n{_logit(about, '')}", fontsize=style.SMALL, pad=3)
     for axes, method in zip(panels[1:], methods, strict=False):
         shape = example.image.shape[1:]
         relevant = np.unpackbits(masks[method], count=shape[0] * shape[1]).reshape(shape)
         removed = np.where(relevant, baseline, example.image)
-        _show(axes, removed, style.label(method), about["logits"][method])
+        style.picture(axes, removed)
+        demos.title(axes, method, _logit(about, method))
     for axes in panels[len(methods) + 1 :]:
         axes.set_axis_off()
-    figure.suptitle("All pixels above 1e-6 replaced by the mean image", fontsize=9.5)
+    figure.suptitle("All pixels with a value above 1e-6 replaced by the mean image", fontsize=10)
     return figure
 
 
-def _show(axes: Any, pixels: Any, name: str, logit: float) -> None:
-    style.picture(axes, pixels)
-    axes.set_title(f"{name}\nlogit {logit:.1f}", fontsize=8, pad=3)
+def _logit(about: dict[str, Any], method: str) -> str:
+    return f"logit {about['logits'][method]:.1f}"
 
 
 def _example() -> Example:

@@ -1,4 +1,4 @@
-"""What figures read: committed summaries and rows, and the data files of the figures themselves."""
+"""The data of figures: committed summaries and rows, and the figures' own files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoResultsError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Hold what one panel shows: the entries of a group's summary, and its ablation curves."""
+    """Hold the content of one panel: the entries of a group's summary, and its ablation curves."""
 
     task: str
     title: str
@@ -56,6 +56,12 @@ def panels(tasks: Sequence[str] = TASKS) -> list[Panel]:
     return [panel for task in there for panel in _task_panels(task)]
 
 
+def group_entries(task: str, group: str) -> Entries:
+    """Return the summary of one group of a task."""
+    _must_exist(results.folder(task) / "summary.json", task)
+    return results.read_summary(task)["groups"][group]
+
+
 def _task_panels(task: str) -> list[Panel]:
     summary = results.read_summary(task)
     groups, curves = summary["groups"], summary["ablation"]
@@ -64,7 +70,7 @@ def _task_panels(task: str) -> list[Panel]:
             Panel(task, _title(task, group, entries), entries, curves[group])
             for group, entries in groups.items()
         ]
-    entries = _pooled(results.read_rows(task))
+    entries = pooled(results.read_rows(task))
     return [Panel(task, _title(task, "all", entries), entries, _pooled_curves(groups, curves))]
 
 
@@ -74,7 +80,7 @@ def _title(task: str, group: str, entries: Entries) -> str:
     return f"{shown} ({images} image{'s' * (images != 1)})"
 
 
-def _pooled(rows: Sequence[Mapping[str, str]]) -> Entries:
+def pooled(rows: Sequence[Mapping[str, str]]) -> Entries:
     """Sum up all rows of each method as the summary does those of a group."""
     methods: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["image"]):
@@ -112,7 +118,7 @@ def read_json(path: Path, command: str) -> dict[str, Any]:
 
 
 def read_arrays(path: Path, command: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the arrays of a file, and what is told about them."""
+    """Return the arrays of a file, and the notes stored with them."""
     _must_exist(path, command)
     with np.load(path) as stored:
         arrays = dict(stored)

@@ -1,4 +1,4 @@
-"""What leaves smaller than the concept do to the maps (paper, figure 7), at full resolution."""
+"""Maps as leaves get smaller than the concept (paper, figure 7), at full resolution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "degradation"
 SIZES = (80, 20, 5)  # the paper's
-SIDE = 200  # pixels of what is kept of image and maps
+SIDE = 200  # pixels of the kept window of image and maps
 BATCH = 4  # images of this size
 MOST = 4_000  # evaluations; regions that are most relevant are split first
 
@@ -53,17 +53,18 @@ def draw() -> Figure:
     """Show the cell, then its maps as leaves get smaller."""
     path = data.figure_file(f"{NAME}.npz")
     stored, about = data.read_arrays(path, f"figures {NAME} --compute")
-    figure = style.canvas(9, 2.8)
+    figure = style.canvas(style.WIDTH, 2.5)
     axes = style.panels(figure, 1, 1 + len(SIZES))[0]
     style.picture(axes[0], np.moveaxis(stored["image"], -1, 0) / 255)
-    axes[0].set_title(f"a {about['concept']} outlined")
+    axes[0].set_title(f"image,\n{about['concept']} outlined", fontsize=style.SMALL)
     for panel, size in zip(axes[1:], SIZES, strict=True):
         style.heat(panel, stored[f"s={size}"])
         told = about["explained"][str(size)]
-        end = "" if told["complete"] else ", cut short"
-        panel.set_title(f"s = {size} pixels\n{told['evaluations']} evaluations{end}")
+        end = "" if told["complete"] else ", budget reached"
+        title = f"s = {size} pixels{end}\n{told['evaluations']} evaluations"
+        panel.set_title(title, fontsize=style.SMALL)
     for panel in axes:
-        style.outline(panel, [tuple(map(tuple, about["box"]))], "#00A000")
+        style.outline(panel, [tuple(map(tuple, about["box"]))], style.TRUTH)
     return figure
 
 

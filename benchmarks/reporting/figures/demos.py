@@ -1,32 +1,36 @@
-"""Maps of every method for a few images of a task (paper, figures 4 and F.1)."""
+"""Maps of the best setting of each kind for a few images of a task (paper, figures 4 and F.1)."""
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import results
 from benchmarks.core.tasks import TASKS as ALL
-from benchmarks.reporting.figures import maps, style
-from benchmarks.reporting.figures.data import NoResultsError
+from benchmarks.reporting.figures import choice, maps, style
+from benchmarks.reporting.figures.data import NoResultsError, pooled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from benchmarks.core.protocol import Example
+    from benchmarks.reporting.figures.data import Entries
 
 TASKS = ("synthetic", "malaria", "malaria-ring", "boards")
-COLUMNS = 7
+COLUMNS = 5
 IMAGES = 2  # of a figure
-WIDTH = 11.0
-TITLE = 0.36  # inches above each panel
+TITLE = 0.52  # inches above each panel, for three lines
+WRAP = 24  # letters of a line of a title
 MOST = 200  # pixels of a panel a side, about
-TRUTH = "#00A000"
 
 
 def draw(task: str, part: int = 0) -> Figure:
     """Show image after image, each with its maps behind it; scores are those of this image."""
-    stored = maps.read(task, f"{task}` and then `benchmarks/run figures demos_{task} --compute")
+    kept = maps.read(task, f"{task}` and then `benchmarks/run figures demos_{task} --compute")
+    rows = results.read_rows(task)
+    entries = pooled(rows)
+    stored = {image: best(heats, entries) for image, heats in kept.items()}
     concept = ALL[task]().concept
     examples = _examples(task, set(stored))[part * IMAGES : (part + 1) * IMAGES]
     if not examples:
@@ -34,21 +38,34 @@ def draw(task: str, part: int = 0) -> Figure:
             f"its maps are of other images, run `benchmarks/run figures demos_{task} --compute`"
         )
         raise NoResultsError(message)
-    scores = {(row["image"], row["method"]): row for row in results.read_rows(task)}
+    scores = {(row["image"], row["method"]): row for row in rows}
     blocks = [-(-(len(stored[e.name]) + 1) // COLUMNS) for e in examples]
-    tall = [height(e.image.shape) * rows for e, rows in zip(examples, blocks, strict=True)]
-    figure = style.canvas(WIDTH, sum(tall))
+    tall = [height(e.image.shape) * block for e, block in zip(examples, blocks, strict=True)]
+    figure = style.canvas(style.WIDTH, sum(tall))
     parts = figure.subfigures(len(examples), 1, squeeze=False, height_ratios=tall)[:, 0]
-    for inner, example, rows in zip(parts, examples, blocks, strict=True):
-        panels = [axes for row in style.panels(inner, rows, COLUMNS) for axes in row]
+    for inner, example, block in zip(parts, examples, blocks, strict=True):
+        panels = [axes for row in style.panels(inner, block, COLUMNS) for axes in row]
         _image(panels[0], example, concept)
         _maps(panels[1:], example, concept, stored[example.name], scores)
     return figure
 
 
+def best(heats: dict[str, Any], entries: Entries) -> dict[str, Any]:
+    """Keep the best setting of each kind, in the order of the tables."""
+    found = choice.best_settings({method: entries[method] for method in heats if method in entries})
+    return {method: heats[method] for method in style.ordered(found)}
+
+
+def title(axes: Any, method: str, *more: str) -> None:
+    """Write a method's name above its panel, and further lines below the name."""
+    lines = [fill(style.label(method), WRAP), *more]
+    axes.set_title("\n".join(lines), fontsize=style.SMALL, pad=3, linespacing=1.05)
+    style.mark_ours([axes.title], [method])
+
+
 def height(shape: tuple[int, ...], titled: float = 1.0) -> float:
     """Return the inches of a row of panels of such images."""
-    return WIDTH / COLUMNS * 0.97 * shape[1] / shape[2] + titled * TITLE
+    return style.WIDTH / COLUMNS * 0.97 * shape[1] / shape[2] + titled * TITLE
 
 
 def _examples(task: str, known: set[str]) -> list[Example]:
@@ -64,8 +81,8 @@ def _examples(task: str, known: set[str]) -> list[Example]:
 
 def _image(axes: Any, example: Example, concept: str) -> None:
     style.picture(axes, example.image)
-    style.outline(axes, example.objects[concept], TRUTH)
-    axes.set_title(f"image,\neach {concept} outlined", fontsize=8, pad=3)
+    style.outline(axes, example.objects[concept], style.TRUTH)
+    axes.set_title(f"image,\neach {concept} outlined", fontsize=style.SMALL, pad=3)
 
 
 def _maps(
@@ -77,19 +94,13 @@ def _maps(
 ) -> None:
     for axes, (method, values) in zip(panels, heats.items(), strict=False):
         style.heat(axes, values, step=-(-max(values.shape) // MOST))
-        style.outline(axes, example.objects[concept], TRUTH, width=0.4)
+        style.outline(axes, example.objects[concept], style.TRUTH, width=0.4)
         row = scores.get((example.name, method))
-        told = (
-            f"\nF1 {float(row['f1']):.2f}, AUPRC {float(row['average_precision']):.2f}"
-            if row
-            else ""
-        )
-        look = style.look(method)
-        axes.set_title(
-            style.label(method) + told,
-            fontsize=8,
-            pad=3,
-            color=look.colour if look.ours else "0.15",
-        )
+        scored = [_scored(row)] if row else []
+        title(axes, method, *scored)
     for axes in panels[len(heats) :]:
         axes.set_axis_off()
+
+
+def _scored(row: dict[str, str]) -> str:
+    return f"F1 {float(row['f1']):.2f}, AUPRC {float(row['average_precision']):.2f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.core.tasks import SEED
-from benchmarks.reporting.figures import data, style
+from benchmarks.reporting.figures import data, labels, scatter, style
 from hshap.games.theory import expected_visited
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ SIDES = (64, 256)
 LEAVES = (1, 4, 16)  # pixels a side
 TRIALS = 400
 COLOURS = ("#D55E00", "#0072B2", "#009E73")
+DOTS: dict[str, Any] = {"fmt": "o", "markersize": 4, "elinewidth": 0.8}
 
 
 def compute() -> None:
@@ -37,16 +38,17 @@ def compute() -> None:
 
 
 def draw() -> Figure:
-    """Draw the formula as lines and what was simulated as dots."""
+    """Draw the formula as lines and the simulated images as dots."""
     stored = data.read_json(data.figure_file(f"{NAME}.json"), f"figures {NAME} --compute")
-    figure = style.canvas(9, 3.9)
+    figure = style.canvas(style.WIDTH, 3.6)
     axes = style.panels(figure, 1, len(SIDES), sharey=True)[0]
     for panel, side in zip(axes, SIDES, strict=True):
         rows = [row for row in stored["simulated"] if row["side"] == side]
         _panel(panel, side, rows)
     axes[0].set_ylabel("relevant nodes visited")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    scatter.plain_ticks(axes[0].yaxis)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -54,44 +56,23 @@ def _panel(axes: Any, side: int, rows: list[dict[str, Any]]) -> None:
     n = side**2
     k = np.geomspace(1, n / 4, 60)
     for leaf, colour in zip(LEAVES, COLOURS, strict=True):
-        axes.plot(
-            k,
-            [_expected(n, leaf**2, c / n) for c in k],
-            color=colour,
-            linewidth=1.4,
-            label=f"formula, s = {leaf}²" if leaf > 1 else "formula, s = 1",
-        )
+        expected = [_expected(n, leaf**2, c / n) for c in k]
+        axes.plot(k, expected, color=colour, linewidth=1.4)
+        name = f"s = {leaf}²" if leaf > 1 else "s = 1"
+        labels.at_end(axes, name, (k[-1], expected[-1]), colour)
         own = [row for row in rows if row["leaf"] == leaf]
         mean, low, high = np.array([row["visited"] for row in own]).T
-        axes.errorbar(
-            [row["k"] for row in own],
-            mean,
-            [mean - low, high - mean],
-            fmt="o",
-            color=colour,
-            markersize=4,
-            elinewidth=0.8,
-        )
-    axes.plot(
-        k,
-        1 + k * np.log(n) / np.log(GAMMA),
-        ":",
-        color="0.3",
-        linewidth=1,
-        label="1 + k log n, at most, s = 1",
-    )
-    axes.errorbar(
-        [],
-        [],
-        [],
-        fmt="o",
-        color="0.3",
-        markersize=4,
-        elinewidth=0.8,
-        label=f"mean and 5 to 95 % of {TRIALS} images",
-    )
-    axes.set(xscale="log", yscale="log", xlabel="important features k, expected")
-    axes.set_title(f"n = {side} x {side} features, quadtree")
+        spread = [mean - low, high - mean]
+        axes.errorbar([row["k"] for row in own], mean, spread, color=colour, **DOTS)
+    bound = 1 + k * np.log(n) / np.log(GAMMA)
+    axes.plot(k, bound, ":", color="0.3", linewidth=1)
+    labels.at_end(axes, "bound for s = 1:\n1 + k log₄ n", (k[-1], bound[-1]), "0.3")
+    axes.plot([], [], color="0.3", linewidth=1.4, label="formula")
+    told = f"mean and 5 to 95 % of {TRIALS} simulated images"
+    axes.errorbar([], [], [], color="0.3", label=told, **DOTS)
+    axes.set(xscale="log", yscale="log", xlabel="expected number of important features, k")
+    axes.set_title(f"quadtree over n = {side} x {side} features", loc="left")
+    scatter.plain_ticks(axes.xaxis)
 
 
 def _counts(side: int) -> list[int]:

@@ -10,6 +10,8 @@ from benchmarks.core.tasks import SEED, TASKS, fitted
 from benchmarks.reporting.figures import data, style
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "multi_label"
 CONCEPTS = {"trophozoite": "malaria", "ring": "malaria-ring"}  # and the tasks that detect them
-COLOURS = {"trophozoite": "#00A000", "ring": "#CC79A7"}
+COLOURS = {"trophozoite": style.TRUTH, "ring": "#CC79A7"}
 
 
 def compute() -> None:
@@ -39,22 +41,30 @@ def compute() -> None:
 
 
 def draw() -> Figure:
-    """Show what each map should find outlined, in the colour of its concept."""
+    """Draw the images that were explained."""
+    return drawn(_examples())
+
+
+def drawn(examples: Mapping[str, Example]) -> Figure:
+    """Outline the objects of a concept in its colour: the map should mark them."""
     path = data.figure_file(f"{NAME}.npz")
     heats, _ = data.read_arrays(path, f"figures {NAME} --compute")
-    examples = _examples()
-    figure = style.canvas(9, 5.2)
+    figure = style.canvas(style.WIDTH, 4.5)
     rows = style.panels(figure, len(examples), 1 + len(CONCEPTS))
     for row, (concept, example) in zip(rows, examples.items(), strict=True):
         style.picture(row[0], example.image)
-        row[0].set_title(", ".join(f"{c}: {len(example.objects[c])}" for c in CONCEPTS))
+        row[0].set_title(", ".join(_count(c, len(example.objects[c])) for c in CONCEPTS))
         for other in CONCEPTS:
             style.outline(row[0], example.objects[other], COLOURS[other])
         for axes, other in zip(row[1:], CONCEPTS, strict=True):
             style.heat(axes, heats[f"{concept}|{other}"])
             style.outline(axes, example.objects[other], COLOURS[other])
-            axes.set_title(f"explained for {other!r}")
+            axes.set_title(f"map for {other}")
     return figure
+
+
+def _count(concept: str, number: int) -> str:
+    return f"{number} {concept}{'s' * (number != 1)}"
 
 
 def _examples() -> dict[str, Example]:

@@ -22,7 +22,7 @@ TITLES = {
     "grid": "Bisection",
     "tree": "Superpixels",
     "spun": "cycle_spin over both",
-    "spread": "stability(): where they differ",
+    "spread": "their differences",
 }
 
 
@@ -38,21 +38,21 @@ def compute() -> None:
 
 
 def draw() -> Figure:
-    """Show each image with what is to be found outlined, and what is found each way."""
+    """Show each image with its objects outlined, and the map of each partition."""
     stored, about = data.read_arrays(data.figure_file(f"{NAME}.npz"), f"figures {NAME} --compute")
     examples = _examples()
-    figure = style.canvas(13, 2.7 * len(examples))
+    figure = style.canvas(style.WIDTH, 1.85 * len(examples))
     rows = style.panels(figure, len(examples), 1 + len(TITLES))
     for row, (name, example) in zip(rows, examples.items(), strict=True):
         boxes = example.objects[TASKS[name]().concept]
         style.picture(row[0], example.image)
-        row[0].set_title(name)
+        row[0].set_title(name, fontsize=style.SMALL)
         for axes, (way, title) in zip(row[1:], TITLES.items(), strict=True):
             style.heat(axes, stored[f"{name}|{way}"])
             spent = about["evaluations"][name][way]
-            axes.set_title(f"{title}\n{spent} evaluations")
+            axes.set_title(f"{title}\n{spent} evaluations", fontsize=style.SMALL)
         for axes in row:
-            style.outline(axes, boxes, "#00A000", 0.7)
+            style.outline(axes, boxes, style.TRUTH, 0.7)
     return figure
 
 

@@ -10,10 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = {"average_precision": "AUPRC", "f1_validated": "F1 at validated threshold"}
-COST = ("evaluations", "evaluations, median and quartiles")
-TITLE = "crosses: each evaluation includes a backward pass; grey levels: controls, which have none"
+COST = ("evaluations", "evaluations for one image, median")
 
 
 def draw() -> Figure:
-    """Join the settings of a family; controls, which ask no model, are levels."""
-    return scatter.grid(data.panels(), MEASURES, COST, joined=True, title=TITLE)
+    return scatter.grid(data.panels(), MEASURES, COST)

@@ -1,17 +1,14 @@
-"""How all figures look: one colour for each family of methods, one marker for each setting."""
+"""How all figures look: one width, text that stays readable, and colours that everybody sees."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from benchmarks.methods import EVERY
 
@@ -37,18 +34,22 @@ COLOURS = {
     "captum": "#6A4C93",
     "control": "#999999",
 }
-MARKERS = ("o", "s", "D", "^", "*", "v")
-GRADIENTS = "X"  # needs more of the model than its outputs
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
+PEER = "#0072B2"  # a named method of others
+TRUTH = "#009E73"  # outlines of the objects to be found
+GREY = "0.72"  # all that is not named
+TEXT = "0.25"
 # Blue below 0, white at 0, red above, as in the paper; few levels make small files.
 HEAT = mpl.colormaps["RdBu_r"].resampled(41)
 LARGEST = 300_000  # bytes of a picture
-DPI = 120
-LABEL = 2.1  # inches that a name and its mark take
+DPI = 130
+# Inches. Pages show figures about 7 inches wide, so text of 8 points is read at 7.
+WIDTH = 8.0
+SMALL = 8.0  # points of the smallest text
+GRADIENTS = {method.name for method in EVERY if method.gradients}
 FAMILIES = {method.name: method.family for method in EVERY}
 ORDER = {method.name: place for place, method in enumerate(EVERY)}
 SETTINGS = {
-    "font.size": 8.5,
+    "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.labelsize": 9,
     "axes.spines.top": False,
@@ -65,36 +66,32 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """Hold what a method looks like in every figure."""
-
-    colour: str
-    marker: str
-    line: Any
-    ours: bool
-
-    @property
-    def size(self) -> float:
-        return {"*": 10.0, "D": 5.5, "X": 7.0}.get(self.marker, 6.5)
+def colour(method: str) -> str:
+    """Return the colour of a method's family."""
+    return COLOURS.get(FAMILIES.get(method, ""), "#444444")
 
 
-@cache
-def look(name: str) -> Look:
-    """Return the colour of the method's family and the marker of its place in it."""
-    method = next((m for m in EVERY if m.name == name), None)
-    if method is None:
-        return Look("#444444", "o", "-", ours=False)
-    settings = [m.name for m in EVERY if m.family == method.family]
-    turn, place = divmod(settings.index(name), len(MARKERS))
-    marker = GRADIENTS if method.gradients else MARKERS[place]
-    line = LINES[(place + turn) % len(LINES)]  # other pairs in every turn
-    return Look(COLOURS.get(method.family, "#444444"), marker, line, method.family == OURS)
+def role(method: str) -> str:
+    """Return the colour of ours, or the one colour of all others."""
+    return COLOURS[OURS] if FAMILIES.get(method) == OURS else PEER
+
+
+def marker(method: str) -> str:
+    """Return a cross for methods that need more of the model than its outputs."""
+    return "X" if method in GRADIENTS else "o"
 
 
 def label(name: str) -> str:
     """Return a method's name as figures write it."""
-    return name.replace("tau=", "τ=")
+    control = " (control)" if FAMILIES.get(name) == "control" else ""
+    return name.replace("tau=", "τ=") + control
+
+
+def mark_ours(texts: Iterable[Any], names: Iterable[str]) -> None:
+    """Write the names of ours in bold and in their colour."""
+    for text, name in zip(texts, names, strict=True):
+        if FAMILIES.get(name) == OURS:
+            text.set(color=COLOURS[OURS], weight="bold")
 
 
 def ordered(names: Iterable[str]) -> list[str]:
@@ -107,21 +104,6 @@ def canvas(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", dpi=DPI)
     FigureCanvasAgg(figure)
     return figure
-
-
-def legend(figure: Figure, names: Iterable[str], *, lines: bool = False, title: str = "") -> None:
-    """Name the methods below all panels, in as many columns as fit."""
-    columns = max(1, int(figure.get_figwidth() / LABEL))
-    handles = [_handle(name, lines=lines) for name in ordered(names)]
-    placed = {"loc": "outside lower center", "ncols": columns, "columnspacing": 1.2}
-    figure.legend(handles=handles, title=title or None, title_fontsize=8.5, **placed)
-
-
-def _handle(name: str, *, lines: bool) -> Line2D:
-    as_drawn = look(name)
-    line, marker = (as_drawn.line, "") if lines else ("", as_drawn.marker)
-    style = {"linestyle": line, "marker": marker, "markersize": as_drawn.size}
-    return Line2D([], [], color=as_drawn.colour, markeredgewidth=0, label=label(name), **style)
 
 
 def panels(figure: Figure, rows: int, columns: int, **options: Any) -> list[list[Any]]:
@@ -166,7 +148,7 @@ def strongest(values: NDArray[Any], step: int) -> NDArray[Any]:
 
 
 def outline(axes: Any, boxes: Sequence[Corners], colour: str, width: float = 1.0) -> None:
-    """Draw boxes a little larger than what they hold, so as not to cover it."""
+    """Draw boxes a little larger than their objects, so as not to cover them."""
     from matplotlib.patches import Rectangle
 
     for (top, left), (bottom, right) in boxes:

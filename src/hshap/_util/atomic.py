@@ -23,12 +23,17 @@ def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) 
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
-        # mkstemp makes files private; give this one the usual permissions of a new file.
-        mode = os.umask(0)
-        os.umask(mode)
-        Path(name).chmod(0o666 & ~mode)
+        grant_usual_permissions(Path(name))
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     return path
+
+
+def grant_usual_permissions(path: Path) -> None:
+    """Give a temporary file or folder, which is private, the permissions of any new one."""
+    # Python can read the mask only by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

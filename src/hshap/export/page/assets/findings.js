@@ -1,9 +1,9 @@
-/* Reading a run again: the rule of `Explanation.at`, over the games that the page holds.
+/* The findings at other limits: the rule of `Explanation.at`, over the games in the page.
 
-   Follows src/hshap/reading.py and search.py step by step; tests hold the two together. Pure
-   functions on numbers: nothing here draws. A limit that is null is the run's own. */
+   Follows hshap/explanation/reading.py and hshap/games/search step by step; tests compare the two.
+   Pure functions on numbers: nothing here draws. A limit of null is the run's own. */
 
-/** A class of a view, with its tree ready to walk. */
+/** A class of a view, with the game, parent and coefficient of each region. */
 function makeTree(table, enough) {
   const regions = table.sizes.length;
   const root = table.games[0].region;
@@ -23,7 +23,7 @@ function makeTree(table, enough) {
   return { ...table, enough, root, gameOf, parent, weight, error };
 }
 
-/** The limits that apply to a tree: those asked for, never finer than its own run. */
+/** The limits in use for a tree: the requested ones, but never finer than those of the run. */
 function limitsFor(tree, asked) {
   const by = tree.search ? tree.search.by : null;
   const wanted = by === null ? null : asked[by];
@@ -35,7 +35,7 @@ function limitsFor(tree, asked) {
 }
 
 /** The leaves of a tree, by number, in no particular order. */
-function readLeaves(tree, asked) {
+function leavesAt(tree, asked) {
   const { level, size } = limitsFor(tree, asked);
   if (tree.search === null || (level === null && size === null)) return tree.leaves.slice();
   const measured = tree.measure === "side" ? tree.sides : tree.sizes;
@@ -46,7 +46,7 @@ function readLeaves(tree, asked) {
     : abovePercentile(tree, limit, isSmall);
 }
 
-/** A region's game, or the one that a region which is not split plays alone. */
+/** A region's game; a region that is small enough is the only player of its game. */
 function gameAt(tree, region, isSmall) {
   const game = tree.gameOf[region];
   if (!isSmall(region)) return game;
@@ -59,12 +59,12 @@ function isSplit(tree, region, isSmall) {
   return game !== null && !isSmall(region) && !(game.parts.length === 1 && game.parts[0] === region);
 }
 
-/** Whether a region that sizes itself is a leaf: its parts stopped being enough. */
+/** Whether the automatic size ends here: no part alone adds enough of the region's score. */
 function endsHere(tree, game) {
   return tree.adaptive && Math.max(...game.alone) < tree.enough * game.total;
 }
 
-/** A region's coefficient; the root has none, and is measured by what it adds alone. */
+/** A region's coefficient; for the root, the score that it adds to the baseline. */
 const ownOf = (tree, game) => (game.region === tree.root ? game.total : tree.weight[game.region]);
 
 function aboveTolerance(tree, tolerance, isSmall) {
@@ -121,7 +121,7 @@ function percentileOf(numbers, percentile) {
   return t >= 0.5 ? b - (b - a) * (1 - t) : a + (b - a) * t;
 }
 
-/** For each cell of the view, the leaf that holds it, or -1. */
+/** For each cell of the view, the leaf that contains it, or -1. */
 function leafOfCells(tree, leaves) {
   const isLeaf = new Uint8Array(tree.sizes.length);
   for (const leaf of leaves) isLeaf[leaf] = 1;
@@ -131,7 +131,7 @@ function leafOfCells(tree, leaves) {
   });
 }
 
-/** For each region, whether it holds a leaf, or is one. */
+/** For each region, whether it contains or is a leaf. */
 function holdersOf(tree, leaves) {
   const holds = new Uint8Array(tree.sizes.length);
   for (const leaf of leaves) {
@@ -140,14 +140,14 @@ function holdersOf(tree, leaves) {
   return holds;
 }
 
-/** The region that tells most about a cell: the leaf that holds it, or what was dropped there. */
-function regionAt(tree, reading, cell) {
-  if (reading.leafOf[cell] !== -1) return reading.leafOf[cell];
+/** The region to describe for a cell: the leaf that contains it, or the largest dropped region. */
+function regionAt(tree, result, cell) {
+  if (result.leafOf[cell] !== -1) return result.leafOf[cell];
   const path = pathTo(tree, tree.cells[cell]);
-  return path.slice(1).find((region) => !reading.holds[region]) ?? path[path.length - 1];
+  return path.slice(1).find((region) => !result.holds[region]) ?? path[path.length - 1];
 }
 
-/** For each cell, the part of a region that holds it, or -1 outside. */
+/** For each cell, the part of a region that contains it, or -1 outside. */
 function partOfCells(tree, region) {
   return Int32Array.from(tree.cells, (end) => {
     while (end !== -1 && tree.parent[end] !== region) end = tree.parent[end];
@@ -188,7 +188,7 @@ function findingsOf(view, tree, leafOf) {
   }
   const firstOf = new Map();
   leafOf.forEach((leaf, cell) => {
-    // A free form is one thing, in however many pieces.
+    // A free form is one object, also in several pieces.
     if (leaf === -1 || tree.sides[leaf]) return;
     if (firstOf.has(leaf)) group[top(cell)] = top(firstOf.get(leaf));
     else firstOf.set(leaf, cell);
@@ -209,9 +209,9 @@ function findingsOf(view, tree, leafOf) {
   return found.sort((a, b) => b.score - a.score || a.box[0] - b.box[0] || a.box[1] - b.box[1]);
 }
 
-/** All that is shown of a class at some limits. */
-function read(view, tree, asked) {
-  const leaves = readLeaves(tree, asked);
+/** Leaves, findings, covered area and overlap of a class at some limits. */
+function resultAt(view, tree, asked) {
+  const leaves = leavesAt(tree, asked);
   const leafOf = leafOfCells(tree, leaves);
   const findings = findingsOf(view, tree, leafOf);
   let [found, both, either] = [0, 0, 0];

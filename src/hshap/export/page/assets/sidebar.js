@@ -1,13 +1,13 @@
-/* The side panel: sliders, switches, the region that is looked at, and the list of findings. */
+/* The sidebar: sliders, switches, the region under the pointer, and the list of findings. */
 
 const MOST_ROWS = 100;
 const LEVELS = 1000;
 const LAYERS = {
-  heat: "Heat map", leaves: "Leaves", boxes: "Boxes", truth: "Truth", visited: "Visited parts",
+  heat: "Heat map", leaves: "Outlines", boxes: "Boxes", truth: "Truth", visited: "Checked areas",
 };
 const LAYER_KEYS = { h: "heat", l: "leaves", b: "boxes", t: "truth", v: "visited" };
 
-/** The sliders that the trees of a page call for, each with a scale of its own. */
+/** The sliders that apply to the trees of a page, each with its own scale. */
 function slidersFor(trees) {
   const out = [];
   const searches = (by) => trees.filter((tree) => tree.search && tree.search.by === by);
@@ -17,14 +17,14 @@ function slidersFor(trees) {
     const low = least(some);
     const high = some.flatMap((tree) => Array.from(tree.weight))
       .reduce((most, phi) => Math.max(most, phi), low);
-    out.push({ key: "tolerance", label: "Tolerance", python: "tolerance", ...curve(low, high, 2, 3) });
+    out.push({ key: "tolerance", label: "Least confidence", python: "tolerance", ...curve(low, high, 2, 3) });
   }
   some = searches("percentile");
   if (some.length) {
-    out.push({ key: "percentile", label: "Percentile", python: "percentile", ...curve(least(some), 100, 1, 4) });
+    out.push({ key: "percentile", label: "Least percentile", python: "percentile", ...curve(least(some), 100, 1, 4) });
   }
   for (const [key, label, python] of [
-    ["side", "Minimal size (pixels)", "min_size"], ["area", "Minimal area (pixels)", "min_area"],
+    ["side", "Smallest side (pixels)", "min_size"], ["area", "Smallest area (pixels)", "min_area"],
   ]) {
     some = trees.filter((tree) => tree.search && tree.measure === key);
     if (!some.length) continue;
@@ -37,7 +37,7 @@ function slidersFor(trees) {
   return out;
 }
 
-/** A scale along a power, whose values have a few digits, so that they can be copied. */
+/** A scale along a power; its values have few digits, so that they can be copied. */
 function curve(low, high, power, digits) {
   const width = high - low || 1;
   return {
@@ -47,7 +47,7 @@ function curve(low, high, power, digits) {
   };
 }
 
-/** A scale of the sizes at which something changes. */
+/** A scale of the sizes at which the findings change. */
 function steps(values) {
   return {
     most: values.length, step: 1,
@@ -56,7 +56,7 @@ function steps(values) {
   };
 }
 
-/** Build the sliders; `changed(key, value)` is told, with null for the run's own. */
+/** Build the sliders; a change calls `changed(key, value)`, with null for the run's own limit. */
 function buildSliders(host, sliders, changed) {
   for (const slider of sliders) {
     const id = `slider-${slider.key}`;
@@ -82,16 +82,16 @@ function buildSliders(host, sliders, changed) {
   }
 }
 
-/** Make sliders show what is asked for. */
+/** Make sliders show the requested limits. */
 function showAsked(sliders, asked) {
   for (const { key, range, box, place, typing } of sliders) {
     range.value = asked[key] === null ? 0 : place(asked[key]);
-    if (!typing) box.value = asked[key] === null ? "" : asked[key]; // not over what is being typed
-    range.setAttribute("aria-valuetext", asked[key] === null ? "as the run was" : String(asked[key]));
+    if (!typing) box.value = asked[key] === null ? "" : asked[key]; // leave a number alone while it is typed
+    range.setAttribute("aria-valuetext", asked[key] === null ? "as in the run" : String(asked[key]));
   }
 }
 
-/** The call that gives the same in Python. */
+/** The call in Python with the same result. */
 function asPython(sliders, tree, asked) {
   const { level, size } = limitsFor(tree, asked);
   const given = sliders.flatMap(({ key, python }) => {
@@ -103,9 +103,9 @@ function asPython(sliders, tree, asked) {
 
 const term = (name, value) => [make("dt", { textContent: name }), make("dd", { textContent: value })];
 
-/** All that is known of a region: its coefficient, the game it plays in, its own game, its place. */
-function describeRegion(view, tree, reading, region) {
-  const isLeaf = reading.leaves.includes(region);
+/** A region in words: its confidence, its place, its own areas, and the game that it plays in. */
+function describeRegion(view, tree, result, region) {
+  const isLeaf = result.leaves.includes(region);
   const box = around(view, cellsOf(tree, region));
   const path = pathTo(tree, region);
   const played = tree.parent[region] === -1 ? null : tree.gameOf[tree.parent[region]];
@@ -113,17 +113,17 @@ function describeRegion(view, tree, reading, region) {
   const split = own !== null && isSplit(tree, region, () => false);
   const list = make("dl", {});
   list.append(
-    ...term("Coefficient", few(tree.weight[region]) +
+    ...term("Confidence", few(tree.weight[region]) +
       (tree.error[region] ? ` ± ${few(tree.error[region])}` : "")),
-    ...term("State", isLeaf ? "leaf: relevant" : region === tree.root ? "the whole image"
-      : reading.holds[region] ? "holds leaves" : "dropped"),
+    ...term("State", isLeaf ? "finding" : region === tree.root ? "the whole image"
+      : result.holds[region] ? "contains findings" : "checked, no finding"),
     ...term("Where", `x ${box[1]} to ${box[3]}, y ${box[0]} to ${box[2]}`),
     ...term("Pixels", String(tree.sizes[region])),
     ...term("Place", placeOf(tree, path)),
   );
   if (split) {
-    list.append(...term("Its parts", `${count(own.parts.length, "part")}, together ${few(own.total)}, ` +
-      `best alone ${few(Math.max(...own.alone))}`));
+    list.append(...term("Divided", `into ${count(own.parts.length, "area")}: together they add ${few(own.total)}, ` +
+      `the best one alone ${few(Math.max(...own.alone))}`));
   }
   const out = [list];
   if (played !== null) out.push(gameTable(played, played.parts.indexOf(region)));
@@ -138,11 +138,11 @@ function placeOf(tree, path) {
   return steps.length ? `level ${steps.length}: image › ${steps.join(" › ")}` : "the whole image";
 }
 
-/** The values of a game: which parts are shown, and what the model says of them. */
+/** The values of a game: the model's score for every choice of shown areas. */
 function gameTable(game, player) {
   if (game.values === null) {
     return make("p", { className: "small", textContent:
-      `Its game has ${game.parts.length} players. Alone it adds ${few(game.alone[player])}; all add ${few(game.total)}.` });
+      `One of ${game.parts.length} areas. Alone it adds ${few(game.alone[player])} to the score; all together add ${few(game.total)}.` });
   }
   const players = game.parts.length;
   const low = Math.min(...game.values);
@@ -153,35 +153,35 @@ function gameTable(game, player) {
     const bar = make("span", { className: "bar" });
     bar.style.width = `${(100 * (value - low)) / width}%`;
     return make("tr", { className: shown[player] ? "with" : "" },
-      make("td", { "aria-label": `parts shown: ${words}` }, shown.map((on) => (on ? "●" : "○")).join("")),
+      make("td", { "aria-label": `areas shown: ${words}` }, shown.map((on) => (on ? "●" : "○")).join("")),
       make("td", { textContent: few(value) }),
       make("td", { "aria-hidden": "true" }, bar));
   });
   return make("table", { className: "game" },
-    make("caption", { textContent: `The game it plays in: part ${player + 1} of ${players}` }),
+    make("caption", { textContent: `Score of the model with some areas shown; this is area ${player + 1} of ${players}` }),
     make("thead", {}, make("tr", {},
       ...["Shown", "Score", ""].map((text) => make("th", { scope: "col", textContent: text })))),
     make("tbody", {}, ...rows));
 }
 
-/** The findings as a table, each with a button that goes there. */
+/** The findings as a table, each with a button that shows it. */
 function listFindings(findings, isCurrent, go) {
-  if (!findings.length) return [make("p", { className: "small", textContent: "Nothing relevant at this reading." })];
+  if (!findings.length) return [make("p", { className: "small", textContent: "No finding at these limits." })];
   const rows = findings.slice(0, MOST_ROWS).map((finding, i) => {
     const [top, left, bottom, right] = finding.box;
     const button = make("button", {
       type: "button", textContent: String(i + 1), className: isCurrent(i) ? "current" : "",
-      "aria-label": `Finding ${i + 1}, score ${few(finding.score)}, at x ${left}, y ${top}`,
+      "aria-label": `Finding ${i + 1}, confidence ${few(finding.score)}, at x ${left}, y ${top}`,
     });
     button.addEventListener("click", () => go(i));
     return make("tr", {}, make("td", {}, button),
       ...[few(finding.score), left, top, `${right - left} × ${bottom - top}`]
         .map((text) => make("td", { textContent: String(text) })));
   });
-  const head = ["", "Score", "x", "y", "Size"].map((text) => make("th", { scope: "col", textContent: text }));
+  const head = ["", "Confidence", "x", "y", "Size"].map((text) => make("th", { scope: "col", textContent: text }));
   const out = [make("table", { className: "list" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))];
   if (findings.length > MOST_ROWS) {
-    out.push(make("p", { className: "small", textContent: `and ${findings.length - MOST_ROWS} more, all in the JSON` }));
+    out.push(make("p", { className: "small", textContent: `and ${findings.length - MOST_ROWS} more; the JSON file has all of them` }));
   }
   return out;
 }
