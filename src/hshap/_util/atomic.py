@@ -79,7 +79,7 @@ def _opened(temporary: Path, path: str | os.PathLike[str], *, private: bool) -> 
         return os.open(name, flags, 0o600 if private else 0o666)
 
     try:
-        return open(temporary, "xb", opener=opener)  # noqa: PTH123, SIM115, Path.open has no opener
+        return open(temporary, "xb", opener=opener)
     except OSError as error:
         error.filename = os.fspath(path)
         raise

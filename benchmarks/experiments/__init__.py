@@ -1,0 +1,1 @@
+"""One module per experiment: each has a command and writes or prints one table."""
