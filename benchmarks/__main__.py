@@ -9,32 +9,45 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.folders import MissingDataError
+from benchmarks.core.folders import MissingDataError
+from benchmarks.core.protocol import UnknownNameError
+from benchmarks.core.runner import Run
+from benchmarks.core.tasks import TASKS
 from benchmarks.methods import named
-from benchmarks.protocol import UnknownNameError
-from benchmarks.runner import Run
-from benchmarks.tasks import TASKS
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
 )
 Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
-Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that all is well")]
-Only = Annotated[list[str] | None, typer.Option(help="only these; nothing is written then")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="forget what an earlier run had done")]
+Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that everything works")]
+Only = Annotated[list[str] | None, typer.Option(help="only these methods; nothing is written then")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="forget the rows of earlier runs")]
+
+Compute = Annotated[
+    bool, typer.Option("--compute", help="first compute the data that only figures need")
+]
 
 TRAININGS = {
-    "synthetic": "benchmarks.train_synthetic",
+    "synthetic": "benchmarks.training.synthetic",
     "malaria": "benchmarks.training.malaria",
     "boards": "benchmarks.training.boards",
     "transfer": "benchmarks.training.transfer",
 }
 
+# Experiments without options: modules of benchmarks.experiments with a function run().
+EXPERIMENTS = {
+    "trees": "Compare trees with the quadtree and peers on crosses under noise and over a texture.",
+    "linkage": "Compare trees linked by colour, texture and place.",
+    "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
+    "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
+}
+
 
 def explain(name: str, quick: bool, workers: int, methods: tuple[str, ...]) -> None:  # noqa: FBT001
     """Explain, collate, and print the table."""
-    from benchmarks import ranking, report, results
-    from benchmarks.runner import run
+    from benchmarks.core import results
+    from benchmarks.core.runner import run
+    from benchmarks.reporting import ranking, report
 
     settings = Run(name, quick, tuple(method.name for method in named(methods)))
     found = results.collate(settings.folder.name, run(settings, workers))
@@ -46,7 +59,7 @@ def explain(name: str, quick: bool, workers: int, methods: tuple[str, ...]) -> N
         print("\n" + ranking.told(ranking.levels(found.summary), ranking.levels(full)))
 
 
-def _add(name: str) -> None:
+def _add_task(name: str) -> None:
     @app.command(name, help=f"Explain {name}: every method on every image found positive.")
     def command(
         workers: Workers = 2,
@@ -60,7 +73,7 @@ def _add(name: str) -> None:
 
 
 for task in TASKS:
-    _add(task)
+    _add_task(task)
 
 
 @app.command(
@@ -76,8 +89,8 @@ def train(context: typer.Context, name: str) -> None:
 
 @app.command()
 def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] = 5) -> None:
-    """Measure time and memory of every method by itself; let nothing else run meanwhile."""
-    from benchmarks import costs as alone
+    """Measure time and memory of every method alone; let nothing else run meanwhile."""
+    from benchmarks.experiments import costs as alone
 
     alone.run(name, images)
 
@@ -85,58 +98,36 @@ def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] 
 @app.command()
 def sanity(workers: Workers = 2) -> None:
     """Explain networks whose weights are made random, layer by layer, and compare the maps."""
-    from benchmarks import sanity as checks
+    from benchmarks.experiments import sanity as checks
 
     checks.run(workers)
 
 
-@app.command()
-def trees() -> None:
-    """Compare trees with the quadtree and peers on crosses under noise and over a texture."""
-    from benchmarks import trees as comparison
-
-    comparison.run()
+def _add_experiment(name: str, summary: str) -> None:
+    @app.command(name, help=summary)
+    def command() -> None:
+        importlib.import_module(f"benchmarks.experiments.{name}").run()
 
 
-@app.command()
-def linkage() -> None:
-    """Compare trees linked by colour, texture and place."""
-    from benchmarks import linkage as comparison
-
-    comparison.run()
-
-
-@app.command()
-def sizes() -> None:
-    """Compare the size that "auto" finds with the best that the truth would choose."""
-    from benchmarks import sizes as comparison
-
-    comparison.run()
-
-
-@app.command()
-def audit() -> None:
-    """Damage networks on purpose, and see whether the audit tells their explanations."""
-    from benchmarks import audit as damage
-
-    damage.run()
+for experiment, summary in EXPERIMENTS.items():
+    _add_experiment(experiment, summary)
 
 
 @app.command()
 def speed(fresh: Fresh = False) -> None:  # noqa: FBT002
-    """Measure times, memory and evaluations against the authors' package and peers, by itself."""
-    from benchmarks.speed import table
+    """Measure time, memory and evaluations against the authors' package and peers."""
+    from benchmarks.speed import speed_table
 
-    table.run(fresh=fresh)
+    speed_table.run(fresh=fresh)
 
 
 @app.command()
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None,
-    compute: Annotated[bool, typer.Option("--compute", help="make their own data first")] = False,  # noqa: FBT002
+    compute: Compute = False,  # noqa: FBT002
 ) -> None:
     """Draw the figures from the committed results."""
-    from benchmarks import figures as drawings
+    from benchmarks.reporting import figures as drawings
 
     if compute:
         drawings.compute(names or [])
@@ -145,14 +136,14 @@ def figures(
 
 @app.command()
 def report() -> None:
-    """Write the tables into README and docs from the committed results."""
-    from benchmarks import report as tables
+    """Write tables and numbers into README and docs from the committed results."""
+    from benchmarks.reporting import report as tables
 
     tables.write()
 
 
 def main() -> None:
-    """Run, and end with a sentence where data is missing or a name is unknown."""
+    """Run a command; missing data or an unknown name ends with one line, not a traceback."""
     try:
         app()
     except (MissingDataError, UnknownNameError) as wrong:

@@ -61,14 +61,23 @@ python_maximum_signature_line_length = 80
 nitpicky = True
 # Names of other libraries, and short names for types that are explained in words.
 nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|NDArray|ArrayLike|Axes|Figure|FigureBase|os|collections|typing|pathlib)\b.*"),
+    (
+        "py:.*",
+        r"(np|numpy|NDArray|ArrayLike|Axes|Figure|FigureBase|os|collections|typing|pathlib)\b.*",
+    ),
     (
         "py:.*",
         r"(Any|Callable|Iterable|Iterator|Literal|Mapping(\[str)?|Sequence|Collection|Path|PathLike|T|int|str)",
     ),
-    ("py:.*", r"(hshap\.)?(\w+\.)*(Steps|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|MinSize|Budget|StandIns)"),
+    (
+        "py:.*",
+        r"(hshap\.)?(\w+\.)*(Steps|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects)",
+    ),
     # The aliases of reference/types.md.
-    ("py:.*", r"(Grid|Shape|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)"),
+    (
+        "py:.*",
+        r"(Grid|Shape|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
+    ),
     (
         "py:.*",
         r"(hshap\.)?(\w+\.)*(Index|Coalition|OnProgress|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w+Session)",

@@ -11,12 +11,19 @@ import hypothesis
 import numpy as np
 import pytest
 
-# Tests import `oracle`, and those of benchmarks import `benchmarks`.
+# Tests import `oracle` and `skips`, and tests of benchmarks import `benchmarks`.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+import skips
 
 # Machines are noisy: a slow example says nothing about the code.
 hypothesis.settings.register_profile("hshap", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("hshap")
+
+
+def pytest_configure(config):
+    # Not by imports: hooks of a conftest are not called for the examples in src/hshap.
+    config.pluginmanager.register(skips, "skips")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from oracle import any_marked, marked
 
 import hshap
-from hshap._util.atomic import replace
+from hshap._util.atomic import grant_usual_permissions, replace
 from hshap.errors import ArgumentError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permissions and links of POSIX")
@@ -41,6 +41,15 @@ def umask():
 @posix
 def test_a_new_file_gets_the_usual_permissions(tmp_path, umask):
     assert mode(replace(tmp_path / "x", put(b"1"))) == 0o666 & ~umask
+
+
+@posix
+def test_a_private_folder_gets_the_usual_permissions(tmp_path, umask):
+    folder = tmp_path / "private"
+    folder.mkdir(0o700)
+    grant_usual_permissions(folder)
+    assert mode(folder) == 0o777 & ~umask
+    assert not list(folder.iterdir())
 
 
 @posix

@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 Picture = pytest.importorskip("PIL.Image")
 
+from benchmarks.core.folders import RESULTS, VARIABLE, MissingDataError
 from benchmarks.datasets import boards
-from benchmarks.folders import RESULTS, VARIABLE, MissingDataError
 from benchmarks.models import local
 from benchmarks.training import boards as training
 from benchmarks.training import judge_boards, windows

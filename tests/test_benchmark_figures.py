@@ -13,23 +13,37 @@ pytest.importorskip("skimage")
 pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
+import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb as shares
+from matplotlib.text import Text
 from PIL import Image
 
-from benchmarks import figures, folders, results
-from benchmarks.figures import (
+from benchmarks.core import folders, results
+from benchmarks.core.protocol import Example
+from benchmarks.reporting import figures
+from benchmarks.reporting.figures import (
+    ablation_curves,
     ablation_examples,
+    choice,
     data,
     degradation,
     demos,
     expected_visits,
+    glance,
+    labels,
     maps,
     multi_label,
+    scatter,
     style,
 )
-from benchmarks.protocol import Example
+from benchmarks.speed import plots
 from hshap.games.theory import expected_visited
 
+COMMITTED = results.RESULTS
+SPEED = COMMITTED.parent / "speed" / "speed.json"
+SHOWN = 7.0  # inches that a page gives a figure
+READABLE = 7.0  # points, at that width
 METHODS = (
     "h-shap quadtree tau=0",
     "h-shap bisection",
@@ -190,7 +204,7 @@ class TestMaps:
         monkeypatch.setitem(figures.FIGURES, "demos_tiny", drawing)
         _assert_drawn("demos_tiny")
 
-    def test_randomised_maps_are_gathered_and_drawn(self):
+    def test_randomised_maps_are_gathered_and_drawn(self, summaries):
         steps = np.random.default_rng(0).normal(size=(6, 20, 30)).astype(np.float32)
         for method in METHODS:
             path = folders.cache("sanity", f"{method.replace(' ', '_')}-0.npz")
@@ -217,7 +231,7 @@ class TestOwnData:
         assert {"seed", "commit", "date", "versions"} <= stored.keys()
         _assert_drawn("expected_visits")
 
-    def test_ablation_examples(self):
+    def test_ablation_examples(self, summaries):
         masks = {m: np.packbits(np.arange(12000) % 7 == 0) for m in METHODS}
         logits = dict.fromkeys(("", *METHODS), 1.0)
         path = data.figure_file("ablation_examples.npz")
@@ -236,19 +250,192 @@ class TestOwnData:
         assert about["box"] == [[2, 3], [8, 9]]
         _assert_drawn("degradation")
 
-    def test_multi_label(self, monkeypatch):
+    def test_multi_label(self):
         keys = [f"{one}|{other}" for one in multi_label.CONCEPTS for other in multi_label.CONCEPTS]
         heats = {key: np.eye(20, 30, dtype=np.int8) for key in keys}
         data.write_arrays(data.figure_file("multi_label.npz"), heats, 0)
         examples = dict.fromkeys(multi_label.CONCEPTS, _example())
-        monkeypatch.setattr(multi_label, "_examples", lambda: examples)
-        _assert_drawn("multi_label")
+        titles = [axes.get_title() for axes in multi_label.drawn(examples).axes]
+        assert titles.count("map for ring") == titles.count("map for trophozoite") == 2
+
+
+@pytest.fixture
+def committed(monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", COMMITTED)
+    with mpl.rc_context(style.SETTINGS):
+        yield
+
+
+def _drawn(name):
+    """Return a figure of the committed results, drawn: only then is all its text placed."""
+    if name == "speed":
+        figure = plots.figure(json.loads(SPEED.read_text())["measured"])
+    else:
+        try:
+            figure = figures.FIGURES[name].draw()
+        except folders.MissingDataError as reason:
+            pytest.skip(str(reason))
+    figure.canvas.draw()
+    return figure
+
+
+def _texts(figure):
+    """Return the texts that are drawn: an axis also holds ticks beyond its limits."""
+    every = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible())
+    hidden = {text for axes in figure.findobj(Axes) for text in _hidden(axes)}
+    return [text for text in every if text.get_text().strip() and text not in hidden]
+
+
+def _hidden(axes):
+    hidden = set(axes.xaxis.findobj(Text)) | set(axes.yaxis.findobj(Text))
+    if not axes.axison:
+        return hidden
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        shown = [t for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+        hidden -= {axis.label, axis.offsetText, *(tick.label1 for tick in shown)}
+    return hidden
+
+
+def _outside(figure):
+    width, height = figure.canvas.get_width_height()
+    boxes = [(text.get_text(), labels.extent(text)) for text in _texts(figure)]
+    return [
+        name for name, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
+    ]
+
+
+def _overlaps(figure):
+    boxes = [
+        (text.get_text(), labels.extent(text))
+        for text in _texts(figure)
+        if text.get_gid() == labels.GID
+    ]
+    return [
+        (one, other)
+        for place, (one, first) in enumerate(boxes)
+        for other, second in boxes[:place]
+        if first.overlaps(second)
+    ]
+
+
+FROM_COMMITTED = (
+    "glance",
+    "f1_runtime",
+    "quality_evaluations",
+    "ablation_curves",
+    "partition",
+    "expected_visits",
+    "cascade",
+    "degradation",
+    "ablation_examples",
+    "randomisation",
+    "demos_synthetic",
+    "speed",
+    # Photographs are not committed: without them these are skipped.
+    "demos_malaria",
+    "demos_boards",
+    "multi_label",
+    "partitions",
+)
+
+
+class TestReadable:
+    @pytest.mark.parametrize("name", FROM_COMMITTED)
+    def test_text_is_inside_large_enough_and_labels_do_not_overlap(self, committed, name):
+        figure = _drawn(name)
+        sizes = {text.get_text(): text.get_fontsize() for text in _texts(figure)}
+        shrunk = min(1.0, SHOWN / figure.get_figwidth())
+        assert sizes, "no text"
+        assert {text: size for text, size in sizes.items() if size * shrunk < READABLE} == {}
+        assert _outside(figure) == []
+        assert _overlaps(figure) == []
+
+    def test_text_outside_and_overlaps_are_noticed(self):
+        figure = style.canvas(2, 2)
+        for place in ((0.95, 0.5), (0.9, 0.5)):
+            figure.text(*place, "too far right", gid=labels.GID)
+        figure.canvas.draw()
+        assert _outside(figure) == ["too far right"] * 2
+        assert len(_overlaps(figure)) == 1
+
+    @pytest.mark.parametrize("path", sorted(COMMITTED.glob("figures/*.png")), ids=lambda p: p.stem)
+    def test_committed_pictures_are_small(self, path):
+        assert path.stat().st_size < 400_000
+        with Image.open(path) as picture:
+            assert picture.width <= style.WIDTH * style.DPI
+
+
+SCORES = {
+    "h-shap quadtree tau=0": 0.1,
+    "h-shap quadtree shared": 0.3,
+    "h-shap bisection": 0.2,
+    "LIME": 0.5,
+    "LIME baseline": 0.9,
+    "Grad-CAM": 0.4,
+}
+
+
+class TestChoice:
+    def test_a_kind_is_shown_by_its_best_setting(self):
+        best = ["LIME baseline", "Grad-CAM", "h-shap quadtree shared", "h-shap bisection"]
+        assert choice.leaders(SCORES) == best
+
+    def test_the_papers_own_method_is_always_shown(self):
+        entries = {name: {"f1_validated": [score] * 3} for name, score in SCORES.items()}
+        assert choice.best_settings(entries)[-1] == choice.PAPER
+        named = choice.named(SCORES, ours=1, others=1)
+        assert named == ["h-shap quadtree shared", choice.PAPER, "LIME baseline"]
+
+    def test_a_method_that_evaluates_the_model_is_no_level(self, committed):
+        boards = data.panels(("boards",))[0].entries
+        assert not choice.is_blind(boards["spots alone smoothed"])
+        assert "spots alone smoothed" in scatter.chosen(boards, "average_precision")
+        assert choice.is_blind(boards["difference"])
+
+    def test_the_glance_is_short(self, committed):
+        for panel in data.panels():
+            assert len(choice.best_settings(panel.entries)) <= 15
+        figure = glance.draw()
+        assert all(len(axes.get_yticklabels()) <= 15 for axes in figure.axes)
+
+    def test_few_curves_are_in_colour_and_each_in_a_look_of_its_own(self, committed):
+        for axes in ablation_curves.draw().axes:
+            named = [line for line in axes.get_lines() if line.get_gid() == "named"]
+            assert 3 <= len(named) <= 5
+            looks = {(line.get_color(), line.get_linestyle()) for line in named}
+            assert len(looks) == len(named)
+
+    def test_few_points_are_named(self, committed):
+        for panel in data.panels():
+            assert 3 <= len(scatter.chosen(panel.entries, "f1")) <= 5
+
+
+class TestLabels:
+    def test_labels_of_equal_points_do_not_overlap(self):
+        figure = style.canvas(4, 3)
+        axes = figure.subplots()
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        labels.settle(figure)
+        spots = np.array([[0.5, 0.5]])
+        wanted = [labels.Label(f"method {i}", spots, "black") for i in range(6)]
+        labels.place(axes, wanted, [(spots, labels.POINT)])
+        figure.canvas.draw()
+        assert _overlaps(figure) == []
+        marker = axes.transData.transform(spots)[0]
+        texts = [text for text in _texts(figure) if text.get_gid() == labels.GID]
+        assert len(texts) == 6
+        assert not any(labels.extent(text).contains(*marker) for text in texts)
 
 
 class TestStyle:
-    def test_no_two_methods_look_the_same(self):
-        looks = [style.look(name) for name in style.ORDER]
-        assert len(set(looks)) == len(looks)
+    def test_only_ours_has_its_colour(self):
+        ours = {name for name in style.ORDER if style.role(name) == style.COLOURS[style.OURS]}
+        assert ours == {name for name in style.ORDER if style.FAMILIES[name] == style.OURS}
+
+    def test_families_differ_in_colour(self):
+        assert len(set(style.COLOURS.values())) == len(style.COLOURS)
+        assert set(style.FAMILIES.values()) <= style.COLOURS.keys()
 
     def test_the_strongest_of_a_block_is_shown_whatever_its_sign(self):
         values = np.zeros((5, 4))

@@ -9,11 +9,11 @@ Pictures = pytest.importorskip("PIL.Image")
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from benchmarks import folders
+from benchmarks.core import folders
+from benchmarks.core.protocol import Example
 from benchmarks.datasets import malaria
 from benchmarks.datasets.malaria import Malaria
 from benchmarks.models.compact import Compact, folded
-from benchmarks.protocol import Example
 from benchmarks.training import malaria as training
 from benchmarks.training.judge_smears import scores
 from benchmarks.training.smears import Scene, Smear, window
@@ -249,7 +249,7 @@ def test_scores_of_the_real_images_are_those_on_record():
         examples = [next(given), next(given)]
     except folders.MissingDataError as missing:
         pytest.skip(str(missing))
-    record = json.loads(training.FIGURES.read_text())["test"]["scores"]
+    record = json.loads(training.RECORD.read_text())["test"]["scores"]
     found = scores(training.load(), [example.image for example in examples])
     for example, logits in zip(examples, found, strict=True):
         assert [record[example.name][c] for c in malaria.CONCEPTS] == pytest.approx(

@@ -1,8 +1,11 @@
-"""The speed table: what is committed follows from what was measured, and its parts work."""
+"""The speed stack: committed pages follow from the measurements, and the parts work."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,10 +16,11 @@ import hshap
 from benchmarks.models.names import ZOO
 from benchmarks.models.resnet import ResNet18
 from benchmarks.models.zoo import NETWORKS, made
-from benchmarks.speed import goals, growth
+from benchmarks.speed import own_cost, own_cost_page, process, speed_goals, speed_page, speed_table
 from benchmarks.speed.cases import Case, scene
-from benchmarks.speed.measure import Decided
-from benchmarks.speed.table import FOLDER, RESULTS
+from benchmarks.speed.explaining import Decided
+from benchmarks.speed.measurements import growth
+from benchmarks.speed.speed_table import FOLDER, RESULTS
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network
 
@@ -27,8 +31,18 @@ def content():
 
 
 def test_the_committed_page_is_made_of_the_committed_measurements(content):
-    assert content["goals"] == goals.judged(content["measured"])
-    assert (FOLDER / "speed.md").read_text() == goals.markdown(content)
+    assert content["goals"] == [asdict(goal) for goal in speed_goals.judged(content["measured"])]
+    assert (FOLDER / "speed.md").read_text() == speed_page.markdown(content)
+
+
+def test_the_committed_own_cost_is_made_of_its_measurements():
+    stored = json.loads((FOLDER / "own_cost.json").read_text())
+    summary = own_cost_page.summarise(stored["measurements"])
+    goals = own_cost_page.goals(summary)
+    assert stored["summary"] == summary
+    assert stored["goals"] == [asdict(goal) for goal in goals]
+    page = own_cost_page.markdown(stored["about"], summary, goals)
+    assert (FOLDER / "own_cost.md").read_text() == page
 
 
 def test_a_goal_that_falls_short_is_printed_as_such(content):
@@ -36,10 +50,32 @@ def test_a_goal_that_falls_short_is_printed_as_such(content):
     for name, taken in worse.items():
         for each in taken if name.startswith("ours") else ():
             each["seconds"] *= 100
-    first, second, *_ = goals.judged(worse)
-    assert not first["met"]
-    assert not second["met"]
-    assert "**not met**" in goals.markdown({**content, "goals": [first]})
+    first, second, *_ = speed_goals.judged(worse)
+    assert not first.met
+    assert not second.met
+    assert "**not met**" in speed_page.markdown({**content, "goals": [asdict(first)]})
+
+
+def test_every_task_calls_a_measurement_with_arguments_that_it_takes():
+    plan = own_cost.Plan(1, large_reference=True)
+    tasks = [own_cost.worker_task(task) for task in plan.tasks()]
+    tasks += [dict(task) for _, task, _ in speed_table.tasks()]
+    for task in tasks:
+        module, _, function = task.pop("measure").partition(".")
+        measurements = importlib.import_module(f"benchmarks.speed.measurements.{module}")
+        inspect.signature(getattr(measurements, function)).bind(**task)
+
+
+def test_a_measurement_in_a_process_of_its_own_records_memory_and_others():
+    found = process.run_alone({"measure": "growth.by_side", "side": 64})
+    assert found["evaluations"] == 64
+    assert 0.01 < found["peak_gb"] < 10
+    assert 0 <= found["others_cpu"] <= 1
+
+
+def test_a_measurement_that_fails_is_told(capfd):
+    assert "failed" in process.run_alone({"measure": "growth.by_side", "side": -1})
+    assert "Error" in capfd.readouterr().err
 
 
 def test_the_floor_is_the_bits_that_name_the_findings():

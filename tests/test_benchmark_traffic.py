@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections import Counter
 
@@ -16,13 +18,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import hshap
-from benchmarks import folders
+from benchmarks.core import folders
+from benchmarks.core.protocol import Example
 from benchmarks.datasets import traffic, traffic_tiny
 from benchmarks.datasets.traffic import Traffic
 from benchmarks.models import resnet
 from benchmarks.models.resnet import load_imagenet, resnet18
-from benchmarks.protocol import Example
-from benchmarks.training import loop, transfer
+from benchmarks.training import transfer
 from benchmarks.training.judge import judge
 from benchmarks.training.packed import packed
 from benchmarks.training.transfer import PAPER, PAPER_MULTI_LABEL
@@ -238,7 +240,11 @@ def test_resnet_agrees_with_torchvision_on_the_same_weights():
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    models = pytest.importorskip("torchvision.models", exc_type=ImportError)
+    models = pytest.importorskip(
+        "torchvision.models",
+        reason="torchvision is left out of the tests; install benchmarks/requirements.txt",
+        exc_type=ImportError,
+    )
     own, other = published(5), models.resnet18(num_classes=5).eval()
     shapes = [
         {name: value.shape for name, value in model.state_dict().items()} for model in (own, other)
@@ -399,16 +405,17 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(data, apart, narrow,
     expected = transfer.trained_model("traffic").state_dict()
 
     monkeypatch.setattr(folders, "CACHE", apart / "other")
-    save = loop._save
 
-    def interrupt(path, state):
-        save(path, state)
-        raise KeyboardInterrupt
+    class Impatient(io.StringIO):
+        """A screen before which somebody presses Ctrl-C once the first epoch is reported."""
 
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_save", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            transfer.run(Traffic(2), settings)
+        def write(self, text):
+            if text.startswith("epoch"):
+                raise KeyboardInterrupt
+            return len(text)
+
+    with contextlib.redirect_stdout(Impatient()), pytest.raises(KeyboardInterrupt):
+        transfer.run(Traffic(2), settings)
     resumed = transfer.run(Traffic(2), settings)
     assert resumed["history"] == whole["history"]
     assert resumed["splits"] == whole["splits"]

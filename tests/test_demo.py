@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     done = run("demo", "--out", str(tmp_path / "file" / "x"))
     assert done.returncode == 5
-    assert "cannot be made a folder" in done.stderr
+    assert "cannot be created as a folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -411,7 +411,7 @@ def test_an_array_takes_another_map_and_refuses_another_shape(found):
     array = export.dataarray(found, heat=found.saliency())
     assert np.array_equal(array, found.saliency())
     assert array.attrs["score"] == found.score
-    assert json.loads(array.attrs["settings"]) == json.loads(json.dumps(found.settings))
+    assert json.loads(array.attrs["settings"]) == json.loads(json.dumps(dict(found.settings)))
     with pytest.raises(ArgumentError, match=r"heat has shape \(3, 3\); pass a map of shape"):
         export.dataarray(found, heat=np.zeros((3, 3)))
 
@@ -459,7 +459,10 @@ def test_shap_plots_our_values(channels, rng, monkeypatch):
     ("call", "message"),
     [
         (export.coco, "explanations is .*; pass a dictionary of file names"),
-        (lambda found: export.coco({"x.png": 3}), "explanation is 3; pass what Explainer.explain"),
+        (
+            lambda found: export.coco({"x.png": 3}),
+            "explanation is 3; pass the result of Explainer.explain",
+        ),
         (lambda found: export.coco({}, category=" "), "category must be a name, got ' '"),
         (lambda found: export.geojson(found, name=7), "name must be a name, got 7"),
         (lambda found: export.geojson(found, detections=1), "detections must be True or False"),

@@ -827,7 +827,7 @@ CASES = {
         lambda: metrics.area_under(Curve(np.array([3]), np.array([1.0]))),
         "curve",
         "[3.0]",
-        "two that differ",
+        "two different counts",
     ),
     "shares in per cent": (
         lambda: metrics.road(total, IMAGE, HEAT, [10, 50]),

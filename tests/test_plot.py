@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 import subprocess
 import sys
@@ -264,8 +265,9 @@ def test_without_matplotlib_the_extra_is_named(variant, monkeypatch):
 
 
 def test_a_notebook_shows_the_settings_and_nothing_can_inject_markup():
-    found = explain(points((4, 4)))
-    found.settings["<b>"] = {"type": "<script>", "x": "\"'<img onerror=alert(1)>" + "y" * 5000}
+    made = explain(points((4, 4)))
+    hostile = {"<b>": {"type": "<script>", "x": "\"'<img onerror=alert(1)>" + "y" * 5000}}
+    found = dataclasses.replace(made, settings=made.settings.updated(**hostile))
     html = found._repr_html_()
     assert "Bisection(min_size=1)" in html
     assert re.findall(r"<(\w+)", html) == [

@@ -15,9 +15,11 @@ from oracle import any_marked, marked
 
 import hshap
 from hshap import ArgumentError
+from hshap._util.raster import png
 from hshap.export.page import View, page, write_page
 from hshap.export.page.document import as_json
-from hshap.export.page.picture import png, to_bytes
+from hshap.export.page.picture import to_bytes
+from hshap.partitions.regions import mask
 
 IMAGE = marked((16, 20), [5, 200])
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029&\"'"
@@ -145,7 +147,7 @@ def test_every_region_is_a_set_of_cells(partition):
         part for game in explanation.games for part in (game.region, *game.children)
     )
     for number, region in enumerate(regions):
-        inside = hshap.regions.mask((region,), (16, 20))
+        inside = mask((region,), (16, 20))
         assert table["classes"][0]["sizes"][number] == inside.sum()
         if (owner == number).any():
             assert np.array_equal(owner == number, inside)

@@ -1,7 +1,7 @@
 """Read DeepPCB: printed circuit boards with defects, each beside its template without them.
 
-The template is what h-Shap asks a baseline to be: the same scene without the concept. It is aligned
-by eye more than by rule: edges stray by up to about three of its 640 pixels.
+The template is an ideal baseline for h-Shap: the same scene without the concept. It is aligned by
+eye more than by rule: edges stray by up to about three of its 640 pixels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from benchmarks.folders import data_folder
-from benchmarks.protocol import Example
+from benchmarks.core.folders import data_folder
+from benchmarks.core.protocol import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners, Image
+    from benchmarks.core.protocol import Corners, Image
 
 CONCEPT = "defect"
 SOURCE = "https://github.com/tangsanli5201/DeepPCB"

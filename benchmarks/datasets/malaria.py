@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image as Pictures
 
-from benchmarks.folders import data_folder
-from benchmarks.protocol import Example
+from benchmarks.core.folders import data_folder
+from benchmarks.core.protocol import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners, Image
+    from benchmarks.core.protocol import Corners, Image
 
 CONCEPTS = ("trophozoite", "ring")
 SOURCE = (
@@ -39,7 +39,7 @@ class Malaria:
     """Give the smears averaged over blocks of `factor` x `factor` pixels.
 
     A parasite is 135 pixels wide at first: a factor of 4 leaves all that its stage shows, at a
-    sixteenth of the cost. What does not fill a block at the right and at the bottom is cut off.
+    sixteenth of the cost. Pixels at the right and bottom that do not fill a block are cut off.
     """
 
     factor: int = 4

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from benchmarks.folders import MissingDataError, data_folder
-from benchmarks.protocol import Example
+from benchmarks.core.folders import MissingDataError, data_folder
+from benchmarks.core.protocol import Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners
+    from benchmarks.core.protocol import Corners
 
 SOURCE = "https://www.kaggle.com/datasets/mbornoe/lisa-traffic-light-dataset (Jensen et al. 2016)"
 CONCEPT = "go"
@@ -149,7 +149,7 @@ def _averaged(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.float32]:
         message = f"factor={factor} must divide the frame's {height} x {width} pixels"
         raise ValueError(message)
     blocks = pixels.reshape(height // factor, factor, width // factor, factor, channels)
-    # Sums of bytes are exact, so a factor of 1 gives what any other reader gives.
+    # Sums of bytes are exact, so a factor of 1 gives the same pixels as any other reader.
     sums = blocks.sum(axis=(1, 3), dtype=np.uint32).transpose(2, 0, 1)
     return np.ascontiguousarray(sums, np.float32) / np.float32(255 * factor**2)
 

@@ -17,7 +17,7 @@ from benchmarks.datasets.traffic import BOXES, FRAME, SIDES, TAG, TEST, TRAINING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.protocol import Corners
+    from benchmarks.core.protocol import Corners
 
     Light = tuple[str, Corners]
 

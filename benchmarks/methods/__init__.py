@@ -1,12 +1,13 @@
 """The methods that are compared, in the order of the tables.
 
-Packages are imported when a method runs, so that those that are missing only cost their own rows.
+Packages are imported when a method runs, so a missing package only costs its own rows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.core.protocol import UnknownNameError
 from benchmarks.methods import (
     authors,
     bpt,
@@ -19,12 +20,11 @@ from benchmarks.methods import (
     partition,
 )
 from benchmarks.methods.ours import ours_at
-from benchmarks.protocol import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from benchmarks.protocol import Method
+    from benchmarks.core.protocol import Method
 
 METHODS: tuple[Method, ...] = (
     *ours.METHODS,
@@ -44,7 +44,7 @@ __all__ = ["BUDGETED", "EVERY", "METHODS", "methods_of", "named", "ours_at"]
 
 
 def methods_of(task: str) -> tuple[Method, ...]:
-    """Return what is compared on a task: on photographs, also at equal evaluations."""
+    """Return the methods of a task; photographs also have those at equal evaluations."""
     return METHODS if task.startswith("synthetic") else EVERY
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from benchmarks.core.protocol import Cannot, Method
+from benchmarks.core.reference import VERSION, load_reference
 from benchmarks.methods.common import PRESENT
-from benchmarks.protocol import Cannot, Method
-from benchmarks.reference import VERSION, load_reference
 
 if TYPE_CHECKING:
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
-NOTHING = "Could not find any important nodes."  # what it raises where we return zeros
+NOTHING = "Could not find any important nodes."  # raised where we return zeros
 
 
 def _explain(subject: Subject, image: Image, mode: str, threshold: float) -> Map:
@@ -26,7 +26,7 @@ def _explain(subject: Subject, image: Image, mode: str, threshold: float) -> Map
         message = f"h-shap {VERSION} could not be installed"
         raise Cannot(message) from None
     explainer = reference.Explainer(subject.model, torch.tensor(subject.baseline))
-    # A copy, since it reshapes what it is given; its default of 2 games is 32 rows to the model.
+    # A copy, since it reshapes its input; its default of 2 games is 32 rows to the model.
     given = torch.tensor(image)
     try:
         with torch.no_grad():

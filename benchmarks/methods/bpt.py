@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import PRESENT, as_rgb, package, scores
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 BUDGETS = (100, 500)
 BATCH = 10

@@ -1,4 +1,4 @@
-"""What is compared at equal evaluations, on photographs: ours, and peers as they are and smoothed.
+"""Methods at equal evaluations, for photographs: ours, and peers with and without smoothing.
 
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
 its template. So peers are given both: their maps smoothed as ours are (not their packages'
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods import bpt, cells, gradients, ours, partition
 from benchmarks.methods.common import PRESENT, scores
 from benchmarks.methods.controls import difference
 from benchmarks.methods.ours import BUDGETS, SMOOTH
-from benchmarks.protocol import Method
 from hshap import Spots
 from hshap._util.smoothing import gaussian
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 
 def _smooth(subject: Subject, image: Image, method: Method) -> Map:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import BATCH, PRESENT, as_batch, package, seeded
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 SAMPLES = 500
 

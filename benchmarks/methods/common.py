@@ -1,4 +1,4 @@
-"""What several adapters need: scores in batches, layouts of images, and a seed for their packages.
+"""Shared parts of the adapters: scores in batches, layouts of images, a seed for their packages.
 
 Every method that only looks at outputs explains the same number: the softmax of column 1, in the
 model's own precision. Methods that follow gradients explain the logit of column 1, as their
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.protocol import Cannot
+from benchmarks.core.protocol import Cannot
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from benchmarks.protocol import Image
+    from benchmarks.core.protocol import Image
 
 BATCH = 32
 PRESENT = 1  # the column that is explained
@@ -54,12 +54,12 @@ def as_rgb(image: Image) -> NDArray[np.float32]:
 
 
 def channels_first(images: NDArray[Any], channels: int) -> NDArray[Any]:
-    """Turn (n, height, width, 3 or 1) back to what the model takes; undoes `as_rgb` too."""
+    """Turn (n, height, width, 3 or 1) back to the model's layout; undoes `as_rgb` too."""
     return np.moveaxis(images[..., :channels], -1, 1)
 
 
 def as_batch(image: Image) -> torch.Tensor:
-    """Return the image as a batch of one, a copy: some packages write into what they are given."""
+    """Return the image as a batch of one, a copy: some packages write into their input."""
     return torch.tensor(image)[None]
 
 
@@ -76,7 +76,7 @@ def package(module: str) -> Any:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Generator[None, None, None]:
-    """Seed what packages draw from when they take no seed of their own, and put it back after."""
+    """Seed the global generators, for packages that take no seed, and restore them after."""
     state = np.random.get_state()  # noqa: NPY002, packages use the global state
     np.random.seed(seed)  # noqa: NPY002
     try:

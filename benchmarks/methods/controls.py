@@ -1,4 +1,4 @@
-"""Maps that know nothing of the model: what scores no better than these has found nothing."""
+"""Maps that know nothing of the model: a method that scores no better has shown nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.protocol import Method
+from benchmarks.core.protocol import Method
 from hshap.metrics import blurred_random
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 
 def random(subject: Subject, image: Image) -> Map:
@@ -23,7 +23,7 @@ def random(subject: Subject, image: Image) -> Map:
 
 
 def centre(subject: Subject, image: Image) -> Map:
-    """Return a bell over the middle, since what matters is often photographed there."""
+    """Return a bell over the middle, where photographs often have their subject."""
     del subject
     down, right = (np.linspace(-2, 2, length) for length in image.shape[1:])  # 2 sigma each way
     return np.exp(-0.5 * (down[:, None] ** 2 + right**2))
@@ -37,7 +37,7 @@ def sobel(subject: Subject, image: Image) -> Map:
 
 
 def difference(subject: Subject, image: Image) -> Map:
-    """Return how far the image is from what hides it: where the baseline tells all, this does."""
+    """Return the difference from the baseline, which is enough where the baseline tells all."""
     return np.abs(image - subject.baseline).sum(axis=0, dtype=np.float64)
 
 

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.core.protocol import Cannot, Method
 from benchmarks.methods.common import PRESENT, as_batch, package, seeded
 from benchmarks.methods.rules import with_rules
 from benchmarks.methods.torchvision_operators import define_missing
-from benchmarks.protocol import Cannot, Method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
     Explain = Callable[[Subject, Image], Map]
 
@@ -45,7 +45,7 @@ class Logit(nn.Module):
 
 
 def gradient_explainer(subject: Subject, image: Image) -> Map:
-    """Average gradients between the image and training images, which stand for what is hidden."""
+    """Average gradients between the image and training images, which serve as the baseline."""
     shap = package("shap")
     background = torch.tensor(subject.background[:BACKGROUNDS])
     with torch.no_grad():
@@ -68,14 +68,14 @@ def deep_explainer(subject: Subject, image: Image) -> Map:
     with with_rules(subject.model) as model, torch.enable_grad():
         for part in background.split(TOGETHER):
             explainer = shap.DeepExplainer(Logit(model), part)
-            # Unchecked: what overlapping pools give does not quite add up, and it would raise.
+            # Unchecked: values of overlapping pools do not quite add up, and the check would raise.
             found = explainer.shap_values(as_batch(image), check_additivity=False)
             total += len(part) * found[0, ..., 0]
     return total.sum(axis=0) / len(background)
 
 
 def against_baseline(explain: Explain, subject: Subject, image: Image) -> Map:
-    """Explain with what all others hide behind as the one background."""
+    """Explain with the baseline of all other methods as the one background."""
     return explain(replace(subject, background=subject.baseline[None]), image)
 
 

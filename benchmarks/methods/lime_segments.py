@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import (
     BATCH,
     PRESENT,
@@ -30,19 +31,18 @@ from benchmarks.methods.common import (
     quiet,
     scores,
 )
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 FEW_PIXELS = 128 * 128  # the synthetic images have 100 x 120
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Hold what differs; the other arguments of quickshift are those that the package passes."""
+    """The settings that differ; other arguments of quickshift are the package's own."""
 
     samples: int = 1000
     kernel: int = 4

@@ -1,4 +1,4 @@
-"""Our own method, at the paper's two tolerances and with what this library adds to it."""
+"""Our own method: at the paper's two tolerances, and with the additions of this library."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import hshap
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import probability
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
     from hshap.games.search import Search
     from hshap.partitions.grids import Partition
 
@@ -24,19 +24,19 @@ def _explainer(subject: Subject, partition: Partition, search: Search) -> hshap.
 
 
 def _as_in_the_paper(subject: Subject, image: Image, search: Search) -> Map:
-    """Explain on the quadtree, and spread one evenly over what was found relevant."""
+    """Explain on the quadtree, with the paper's map: 1 in total, spread evenly over the leaves."""
     explainer = _explainer(subject, hshap.Dyadic(subject.size), search)
     return explainer.explain(image, target=probability).saliency()
 
 
 def _share_out(subject: Subject, image: Image) -> Map:
-    """Explain on the quadtree, and share the score out: it tells what the tree and the map do."""
+    """Explain on the quadtree, and share the score out: the same tree with another map."""
     explainer = _explainer(subject, hshap.Dyadic(subject.size), ALL)
     return explainer.explain(image, target=probability).attribution()
 
 
 def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> Map:
-    """Explain on halves of halves, and share the score out: what matters more shows more."""
+    """Explain on halves of halves, and share the score out among the leaves."""
     partition = hshap.Bisection(max(1, subject.size // parts))
     explainer = _explainer(subject, partition, search)
     return explainer.explain(image, target=probability).attribution()
@@ -45,7 +45,7 @@ def _bisect(subject: Subject, image: Image, search: Search, parts: int = 1) -> M
 def _spin(subject: Subject, image: Image) -> Map:
     """Average over the halves of halves and their shifts by half a leaf, down, right and both.
 
-    A budget bounds what networks that see a little of something everywhere would cost.
+    A budget bounds the cost for networks that react a little everywhere.
     """
     explainer = _explainer(subject, hshap.Bisection(subject.size), SPIN)
     shifts = product((0, subject.size // 2), repeat=2)
@@ -95,7 +95,7 @@ def _follow(subject: Subject, image: Image) -> Map:
 def ours_at(budget: int) -> Method:
     """Return bisection at tolerance 0 with at most that many evaluations, at least 4.
 
-    The most relevant regions are split first; what is not split when the budget ends stays whole.
+    The most relevant regions are split first; regions left when the budget ends stay whole.
     """
     search = hshap.DepthFirst(0.0, max_evaluations=budget)
     return Method(f"h-shap bisection {budget}", FAMILY, partial(_bisect, search=search))

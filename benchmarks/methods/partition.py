@@ -1,7 +1,7 @@
 """PartitionExplainer of shap: Owen values over axis-aligned halves, the paper's closest rival.
 
 It explains the softmax of column 1. Every other setting is that of the authors' experiments: the
-mean image behind what is hidden, and `fixed_context=0`, which scores a part with the rest of the
+mean image for hidden pixels, and `fixed_context=0`, which scores a part with the rest of the
 image hidden and so goes twice as deep for the same evaluations. "default" leaves that to the
 package, which scores both ways. A batch is the package's default of 10: larger ones split more
 regions before it knows which are worth it.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.core.protocol import Method
 from benchmarks.methods.common import (
     PRESENT,
     channels_first,
@@ -22,13 +23,12 @@ from benchmarks.methods.common import (
     scores,
     seeded,
 )
-from benchmarks.protocol import Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from benchmarks.protocol import Image, Map, Subject
+    from benchmarks.core.protocol import Image, Map, Subject
 
 BUDGETS = (500, 64, 32, 16)
 

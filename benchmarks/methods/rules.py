@@ -3,7 +3,7 @@
 It hangs its rules on modules, and takes the plain gradient wherever a network calls a function,
 uses one module twice, or has a module that it does not know. Networks written in another style,
 the demo's among them, would then be explained by something else than its method: on one image of
-the demo its values added up to 1.6 times what they must, and with this they add up.
+the demo its values added up to 1.6 times the right sum, and with this module they add up.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Elementwise.__name__ = "Softplus"
 class LogSumExp(nn.Module):
     """The smooth maximum in three steps, of which the sum needs no rule.
 
-    Image and reference share one shift, so that it cancels between them. In doubles, since what is
-    far below the largest would else vanish.
+    Image and reference share one shift, so that it cancels between them. Computed in doubles, since
+    values far below the largest would vanish in single precision.
     """
 
     def __init__(self, dim: Any, *, keepdim: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 An explanation runs a network many times, on images most of which is hidden. Both decide its form.
 Each place answers from the 73 x 73 pixels around it, about two cells a side, and an image is as
-positive as its most positive places: hiding a cell does not touch what is said of others further
+positive as its most positive places: hiding a cell does not change the answer for others further
 away. Whole convolutions with few channels take less than half the time of the first separable
 ones of EfficientNet-Lite0: a CPU waits for memory more than for arithmetic.
 """
@@ -19,8 +19,8 @@ STRIDE = 8  # pixels a side from one place to the next
 class Layer(nn.Module):
     """Convolve, normalise if asked to, and cut off below zero; add the input where shapes allow it.
 
-    Each ReLU is a module of its own: shap's DeepExplainer keeps what it sees of a module, so none
-    may be used twice.
+    Each ReLU is a module of its own: shap's DeepExplainer stores the inputs of a module, so no
+    module may be used twice.
     """
 
     def __init__(self, channels: tuple[int, int], kernel: int, stride: int, *, norm: bool) -> None:
@@ -36,7 +36,7 @@ class Layer(nn.Module):
 
 
 class Compact(nn.Module):
-    """Map images (n, 3, height, width) in [0, 1] to the logits (n, concepts) of what they show.
+    """Map images (n, 3, height, width) in [0, 1] to logits (n, concepts).
 
     The score of a concept is the smooth maximum over places, log(sum(exp(s * x))) / s with
     s = `sharpness`: unlike the maximum, it gives gradients to two equal cells alike. `norm` is for

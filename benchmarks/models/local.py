@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from benchmarks.folders import WEIGHTS
+from benchmarks.core.folders import WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ class Local(nn.Module):
         steps = zip(inputs, CHANNELS, KERNELS, STRIDES, strict=True)
         blocks = [_block(*step, normalised=normalised) for step in steps]
         self.early = nn.Sequential(*blocks[:-1])
-        self.last = blocks[-1]  # what Grad-CAM looks at
+        self.last = blocks[-1]  # the layer for Grad-CAM
         self.score = nn.Conv2d(CHANNELS[-1], 1, 1)
         nn.init.constant_(self.score.bias, RARE)
 

@@ -1,4 +1,4 @@
-"""Names of the networks in `zoo`, for those who must not import torch to know them."""
+"""Names of the networks in `zoo`, for modules that must not import torch."""
 
 ZOO = (
     "ResNet-18",

@@ -23,7 +23,7 @@ SHOWN = 5
 
 
 class Block(nn.Module):
-    """Add two convolutions to what comes in."""
+    """Two convolutions, added to their input."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def _refuse_mismatch(own: dict[str, Tensor], given: dict[str, Tensor], path: Pat
         "has unknown": given.keys() - own.keys(),
         "has other shapes of": {name for name in shared if own[name].shape != given[name].shape},
     }
-    told = [f"{what} {_listed(names)}" for what, names in problems.items() if names]
+    told = [f"{problem} {_listed(names)}" for problem, names in problems.items() if names]
     if told:
         message = f"{path} {'; '.join(told)}. Pass a state dict of ResNet-18 in torchvision's names"
         raise ValueError(message)

@@ -9,7 +9,7 @@ DEPTH, HEADS = 4, 4
 
 
 class Block(nn.Module):
-    """Attend, then think, each on normalised tokens and added to what was there."""
+    """Attention, then a small network for each token; both normalise their input and add to it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

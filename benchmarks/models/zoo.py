@@ -1,4 +1,4 @@
-"""Networks of well-known kinds, with random weights: what `Incremental` must agree on.
+"""Well-known architectures with random weights, on which `Incremental` must agree with full passes.
 
 Widths are those of the originals, so that times mean something; nothing of them is trained.
 """
@@ -67,7 +67,7 @@ def vgg() -> nn.Module:
 
 
 class Inverted(nn.Module):
-    """Widen, filter each channel, narrow, and add what came in if shapes allow."""
+    """Widen, filter each channel, narrow, and add the input if shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, widen: int) -> None:
         super().__init__()

@@ -1,7 +1,6 @@
-"""What is measured: the images, the oracle that decides on them, and the methods.
+"""The images and methods that are measured.
 
-Importing this costs next to nothing, so that the process that starts the others stays small: a
-child's peak memory, as the kernel counts it, begins with that of the process that started it.
+Importing this costs next to nothing, for the reason that `process` gives.
 """
 
 from __future__ import annotations
@@ -15,7 +14,11 @@ if TYPE_CHECKING:
 
 SEED = 0
 SHOWN = 0.5
-"""A marker pixel shows more than this, every other pixel and the baseline less."""
+"""A marker pixel is brighter than this; every other pixel and the baseline are darker."""
+
+PartitionName = Literal["Dyadic", "Bisection"]
+SHAPES = {"photo": (3, 1200, 1600), "large": (3, 4096, 4096)}
+"""Shapes of the images of `measurements.photographs`."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class Case:
     name: str
     shape: tuple[int, int, int]
     markers: int
-    s: int
+    s: int = 80
 
     @property
     def min_size(self) -> tuple[int, int]:
-        """Return the sides that our partitions need to end at the leaves of the reference.
+        """Return the sides at which our partitions end at the leaves of the reference.
 
         The reference halves both axes together, as often as the shorter one allows.
         """
@@ -45,23 +48,23 @@ class Method:
     name: str
     library: Literal["reference", "hshap"]
     threshold: float = 0.0
-    partition: Literal["Dyadic", "Bisection"] = "Dyadic"
+    partition: PartitionName = "Dyadic"
     torch: bool = True
 
 
 @dataclass(frozen=True)
 class Share:
-    """A run of a real model, of whose time the model's share is measured."""
+    """Explanations of a real model, of whose time the share inside the model is measured."""
 
     name: str
-    partition: Literal["Dyadic", "Bisection"]
+    partition: PartitionName
     images: int
 
 
-CASES = (Case("A", (3, 1200, 1600), 10, 80), Case("B", (3, 4000, 4000), 10, 80))
+CASES = (Case("A", SHAPES["photo"], 10), Case("B", (3, 4000, 4000), 10))
 
-# At threshold 0 the float32 weights of the reference let null players pass with about 1e-8, so it
-# visits what it need not; above that noise it is the fairer rival.
+# At threshold 0 the float32 weights of the reference give null players about 1e-8, so it visits
+# regions without effect; above that noise it is the fairer rival.
 NOISY = Method("reference, threshold 0", "reference")
 RIVAL = Method("reference, threshold 1e-6", "reference", threshold=1e-6)
 OURS = (
@@ -81,7 +84,7 @@ SHARES = (
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """An image `(channels, height, width)`, a baseline of its shape, and where the markers are."""
+    """An image `(channels, height, width)`, a baseline of its shape, and the markers' places."""
 
     image: NDArray[Any]
     baseline: NDArray[Any]
@@ -89,8 +92,8 @@ class Scene:
     columns: NDArray[Any]
 
 
-def scene(case: Case, seed: int) -> Scene:
-    """Draw the image of a case; all its pages and those of the baseline are really in memory."""
+def scene(case: Case, seed: int = SEED) -> Scene:
+    """Draw the image of a case; every page of it and of the baseline is really in memory."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

@@ -1,12 +1,12 @@
-"""Measure what hshap and the authors' own package cost outside the model.
+"""The cost of hshap and of the authors' package outside the model.
 
-An oracle that costs nothing decides, so that what is left is each library's own time and memory
-(cases A and B); with the small ConvNet of the synthetic task, the model's share of the time is
-measured (case C). Every measurement has a process of its own; methods take turns.
+In cases A and B an oracle that costs nothing decides, so the time and memory are each library's
+own. In case C the small ConvNet of the synthetic task decides, and the model's share of the time is
+measured. Every measurement has a process of its own; methods take turns.
 
-    python -m benchmarks.speed.own_cost            everything, 16 GB of memory for case B
+    python -m benchmarks.speed.own_cost                everything, 16 GB of memory for case B
     python -m benchmarks.speed.own_cost --skip-large   without the reference in case B
-    python -m benchmarks.speed.own_cost --quick    once each, without it too; writes no files
+    python -m benchmarks.speed.own_cost --quick        the same, once each; writes no files
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks.reference import VERSION, install_reference
+from benchmarks.core.provenance import provenance, versions
+from benchmarks.core.reference import install_reference
 from benchmarks.speed.cases import CASES, METHODS, SEED, SHARES
-from benchmarks.speed.report import goals, markdown, plain, summarise
+from benchmarks.speed.own_cost_page import goals, markdown, plain, summarise
+from benchmarks.speed.process import run_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,21 +32,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FOLDER = Path(__file__).parent
-ROOT = FOLDER.parents[1]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How often each thing is measured."""
+    """How often each method is measured, and whether the reference is in case B."""
 
     repetitions: int
     large_reference: bool
 
     def tasks(self) -> Iterator[dict[str, Any]]:
-        """Yield what to measure, in order: all methods once, then all once more, and so on.
+        """Yield the tasks in order: all methods once, then all once more, and so on.
 
-        Each turn starts with another method: what runs before leaves the machine's memory in a
-        state that the next one feels.
+        Each turn starts with another method, because a run leaves the machine's memory in a state
+        that slows or speeds up the next one.
         """
         for case in CASES:
             for turn in range(self.repetitions):
@@ -67,41 +65,35 @@ def _rotated(items: tuple[T, ...], turn: int) -> tuple[T, ...]:
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-    """Run one task in a fresh process and return it together with what was measured."""
-    command = [sys.executable, "-m", "benchmarks.speed.worker", json.dumps(task)]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    measured = {**task, **json.loads(done.stdout.splitlines()[-1])}
-    what = task.get("method") or task.get("share")
+    """Run one task in a fresh process, and return it together with its measurement."""
+    measured = {**task, **run_alone(worker_task(task))}
+    name = task.get("method") or task.get("share")
     outcome = measured.get("failed") or f"{measured['outside_seconds']:.3f} s outside the model"
-    print(f"{task['case']}  {what}: {outcome}", file=sys.stderr, flush=True)
+    print(f"{task['case']}  {name}: {outcome}", file=sys.stderr, flush=True)
     return measured
 
 
+def worker_task(task: dict[str, Any]) -> dict[str, Any]:
+    """Return the function of `measurements` that a task needs, with its arguments."""
+    if "share" in task:
+        return {"measure": "own_time.with_convnet", "share": task["share"], "seed": task["seed"]}
+    return {"measure": "own_time.with_oracle", **task}
+
+
 def about() -> dict[str, Any]:
-    """Return what a reader needs to judge the figures or to take them again."""
+    """Return the facts that a reader needs to judge the figures or to measure them again."""
+    source, known = provenance(), versions()
     return {
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": source["date"],
         "hshap": version("hshap"),
-        "h-shap": VERSION,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "torch": version("torch"),
+        "h-shap": known["h-shap"],
+        "commit": source["commit"],
+        "python": known["python"],
+        "numpy": known["numpy"],
+        "torch": known["torch"],
         "cpus": os.cpu_count(),
         "seed": SEED,
     }
-
-
-def _commit() -> str | None:
-    """Return the commit that was measured; a + marks changes to the library on top of it."""
-    git = ["git", "-C", str(ROOT)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    if head.returncode:
-        return None
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "src"], capture_output=True, text=True, check=False
-    )
-    return head.stdout.strip() + ("+" if changed.stdout else "")
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -111,14 +103,12 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What each library costs outside the model.")
+    parser = argparse.ArgumentParser(description="The cost of each library outside the model.")
     parser.add_argument("--repetitions", type=int, default=5, help="of each measurement")
     parser.add_argument(
         "--skip-large", action="store_true", help="leave the reference out of case B"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="once each, without it too; write no files"
-    )
+    parser.add_argument("--quick", action="store_true", help="the same, once each; write no files")
     return parser.parse_args()
 
 
@@ -133,7 +123,7 @@ def main() -> None:
         return
     results = {
         "about": facts,
-        "goals": verdicts,
+        "goals": [asdict(goal) for goal in verdicts],
         "summary": summary,
         "measurements": measurements,
     }

@@ -1,64 +1,120 @@
-"""Draw how cost grows, with the floors that no search and no model can pass."""
+"""Plots of how cost grows, with the lower bounds for any search and any model."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.speed.goals import REFERENCE
+from benchmarks.speed.speed_goals import REFERENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-def draw(done: dict[str, Any], path: Path) -> None:
-    """Draw three panels: evaluations by findings, seconds by side, seconds by method."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 4), layout="constrained")
-    evaluations, sides, methods = figure.subplots(1, 3)
-    _evaluations(evaluations, done)
-    _sides(sides, done)
-    _methods(methods, done)
-    figure.savefig(path, dpi=110)
+OURS, PEER, MEMORY, GREY = "#D55E00", "#0072B2", "#009E73", "0.35"
+SIDES = {64: PEER, 1024: OURS}
+KINDS = {"Bisection": "-", "Dyadic": "--"}
+
+
+def draw(done: dict[str, Any], path: Path) -> None:
+    """Write three panels: evaluations by findings, seconds by side, seconds by method."""
+    import matplotlib as mpl
+
+    from benchmarks.reporting.figures import style
+
+    with mpl.rc_context(style.SETTINGS):
+        style.save(figure(done), path)
+
+
+def figure(done: dict[str, Any]) -> Figure:
+    """Return the three panels; names stand beside lines and points."""
+    from benchmarks.reporting.figures import labels, scatter, style
+
+    drawn = style.canvas(style.WIDTH, 7.4)
+    places = [["evaluations", "sides"], ["methods", "methods"]]
+    axes = drawn.subplot_mosaic(places, height_ratios=[1.35, 1])
+    _evaluations(axes["evaluations"], done)
+    _sides(axes["sides"], done)
+    seconds = _methods(axes["methods"], done)
+    for panel in axes.values():
+        panel.set(xscale="log", yscale="log")
+        scatter.plain_ticks(panel.xaxis)
+        scatter.plain_ticks(panel.yaxis)
+    axes["methods"].set(xlim=(10, 10_000))
+    axes["methods"].margins(y=0.25)
+    labels.settle(drawn)
+    _names(axes["methods"], seconds)
+    return drawn
 
 
 def _evaluations(axes: Any, done: dict[str, Any]) -> None:
-    for side, colour in ((64, "C0"), (1024, "C1")):
+    from benchmarks.reporting.figures import labels
+
+    for side, colour in SIDES.items():
         rows = done[f"findings, {side}"][0]["rows"]
-        for kind, style in (("Bisection", "-"), ("Dyadic", "--")):
+        for kind, line in KINDS.items():
             mine = [row for row in rows if row["partition"] == kind]
-            label = f"{kind}, {side} x {side}"
             findings = [row["findings"] for row in mine]
             spent = [row["evaluations"] for row in mine]
-            axes.plot(findings, spent, style, color=colour, label=label)
-        axes.plot(findings, [row["floor"] for row in mine], ":", color=colour)
-    axes.set(xscale="log", yscale="log", xlabel="findings", ylabel="evaluations")
-    axes.set_title("dotted: the floor log2(C(n, k))")
-    axes.legend(fontsize=8)
+            axes.plot(findings, spent, line, color=colour)
+            labels.at_end(axes, f"{kind}, {side}²", (findings[-1], spent[-1]), colour)
+        floor = [row["floor"] for row in mine]
+        axes.plot(findings, floor, ":", color=colour)
+        labels.at_end(axes, f"floor, {side}²", (findings[-1], floor[-1]), colour)
+    axes.set(xlabel="findings", ylabel="evaluations")
+    axes.set_title("floor: log₂ C(n, k) yes-or-no answers", loc="left")
 
 
 def _sides(axes: Any, done: dict[str, Any]) -> None:
+    from benchmarks.reporting.figures import labels
+
     rows = [taken[0] for name, taken in done.items() if name.startswith("side, ")]
-    axes.plot([r["side"] for r in rows], [r["seconds"] for r in rows], "o-", label="seconds")
-    axes.plot([r["side"] for r in rows], [r["peak_gb"] for r in rows], "s--", label="peak GB")
-    axes.set(xscale="log", yscale="log", xlabel="side of the image")
-    axes.set_title("own cost, ten findings")
-    axes.legend(fontsize=8)
+    sides = [row["side"] for row in rows]
+    for key, name, look, colour in (
+        ("seconds", "seconds", "o-", OURS),
+        ("peak_gb", "peak memory,\nGB", "s--", MEMORY),
+    ):
+        values = [row[key] for row in rows]
+        axes.plot(sides, values, look, color=colour, markersize=4)
+        va = "bottom" if key == "seconds" else "top"
+        labels.at_end(axes, name, (sides[-1], values[-1]), colour, va=va)
+    axes.set(xlabel="side of the image, pixels", ylabel="seconds or GB")
+    axes.set_title("own cost, ten findings", loc="left")
 
 
-def _methods(axes: Any, done: dict[str, Any]) -> None:
+def _methods(axes: Any, done: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Draw a point for each method; return evaluations and seconds by name."""
     turns = [each["methods"] for each in done["crosses"]]
     bare = median(each["bare"] / each["evaluations"] for each in done["together"])
-    seconds = {name: median(turn[name]["seconds"] for turn in turns) for name in turns[0]}
-    for number, name in enumerate(sorted(seconds, key=seconds.__getitem__, reverse=True)):
-        ours = name.startswith("h-shap") and name != REFERENCE
-        marker, spent = "*" if ours else "o", turns[0][name]["evaluations"]
-        axes.plot(
-            spent, seconds[name], marker, ms=11 if ours else 7, color=f"C{number}", label=name
-        )
-    most = max(one["evaluations"] for one in turns[0].values())
-    axes.plot([10, most], [10 * bare, most * bare], ":", color="black", label="the model alone")
-    axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel="seconds")
-    axes.set_title("six crosses, 100 x 120")
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    found = {
+        name: (turns[0][name]["evaluations"], median(turn[name]["seconds"] for turn in turns))
+        for name in turns[0]
+    }
+    for name, (spent, seconds) in found.items():
+        axes.plot(spent, seconds, "o", markersize=7, color=_colour(name))
+    most = max(spent for spent, _ in found.values())
+    axes.plot([10, most], [10 * bare, most * bare], ":", color=GREY)
+    axes.set(xlabel="evaluations", ylabel="seconds for one image")
+    axes.set_title("six crosses, 100 x 120 pixels (dotted: the model alone)", loc="left")
+    return found
+
+
+def _names(axes: Any, found: dict[str, tuple[float, float]]) -> None:
+    import numpy as np
+
+    from benchmarks.reporting.figures import labels, style
+
+    wanted = [
+        labels.Label(style.label(name), np.array([place]), _colour(name), bold=_ours(name))
+        for name, place in found.items()
+    ]
+    labels.place(axes, wanted, [(np.array(list(found.values())), labels.POINT)])
+
+
+def _ours(name: str) -> bool:
+    return name.startswith("h-shap") and name != REFERENCE
+
+
+def _colour(name: str) -> str:
+    return OURS if _ours(name) else PEER

@@ -6,7 +6,6 @@ training: windows are labelled by comparing each image with its template, see wi
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -17,8 +16,9 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.folders import RESULTS, WEIGHTS
+from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.models.local import STRIDE, Local, fused, pooled
+from benchmarks.training.command import chosen_settings, write_record
 from benchmarks.training.judge_boards import evaluate, games, pair_scores
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.windows import (
@@ -45,7 +45,7 @@ ENOUGH = 0.98  # accuracy on validation that the threshold must keep
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what determines the weights."""
+    """All that determines the weights."""
 
     seed: int = 0
     factor: int = 2
@@ -94,7 +94,7 @@ def train(settings: Settings, training: Pairs, validation: Pairs) -> tuple[Local
         return loss_of(model, held_out).item()
 
     schedule = Schedule(settings.epochs, settings.patience)
-    # When to stop decides nothing of what happens before, so a longer run continues a shorter one.
+    # The epoch of the end changes nothing before it, so a longer run continues a shorter one.
     lasting = {"epochs", "patience"}
     decisive = {name: value for name, value in asdict(settings).items() if name not in lasting}
     key = {"name": "boards", "labels": LABELS} | decisive
@@ -126,7 +126,7 @@ def _step(
 def threshold(logits: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
     """Return the threshold nearest to zero, of those accurate enough, or else most accurate.
 
-    Zero is what the windows were trained for. Further up, some more boards would be right, but
+    The windows were trained for zero. A higher threshold would be right on some more boards, but on
     fewer parts of boards that show a single defect, and explanations are made of these.
     """
     ordered = np.sort(logits)
@@ -165,13 +165,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the network of the circuit boards.")
-    for name, default in asdict(Settings()).items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
-    results = run(Settings(**vars(parser.parse_args())))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "train_boards.json").write_text(json.dumps(results, indent=2) + "\n")
+    results = run(chosen_settings(Settings(), "Train the network of the circuit boards."))
+    write_record(RESULTS / "train_boards.json", results)
     shown = ("validation", "test")
     print({name: {k: v for k, v in results[name].items() if k != "logits"} for name in shown})
     print(json.dumps(results["games_on_validation"], indent=2))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from benchmarks.core.protocol import Corners, Example, Image
     from benchmarks.models.local import Local
-    from benchmarks.protocol import Corners, Example, Image
     from benchmarks.training.windows import Pairs
     from hshap.metrics import Interval
 
@@ -59,9 +59,9 @@ def _share(right: NDArray[np.bool_]) -> Interval:
 
 
 def games(model: Local, factor: int) -> dict[str, Any]:
-    """Measure what an explanation relies on: parts of an image on its template, validation only.
+    """Judge the network on parts of an image shown on its template, as explanations do.
 
-    Here the boxes tell what is a defect; the network was trained without them.
+    Validation images only. The boxes mark the defects; the network was trained without them.
     """
     examples = [e for e in boards.Boards(factor).examples("validation") if e.label(boards.CONCEPT)]
     # Spread evenly over the file, so that no one board decides.

@@ -13,8 +13,8 @@ from benchmarks.training.judge import judge
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from benchmarks.core.protocol import Example, Image
     from benchmarks.models.compact import Compact
-    from benchmarks.protocol import Example, Image
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.folders import cache
+from benchmarks.core.folders import cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def fit(  # noqa: PLR0913, each is a part of training
     """Train until the validation loss stops improving; leave the best weights in the model.
 
     `train_epoch(number)` runs one epoch and returns its loss; it must draw at random from its
-    number alone, so that a resumed run does what an uninterrupted one would. `key` is everything
+    number alone, so that a resumed run equals an uninterrupted one. `key` is everything
     that decides the outcome: a run with the same key continues where the last one stopped.
     """
     path = _checkpoint(key)

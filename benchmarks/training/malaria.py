@@ -2,13 +2,12 @@
 
 It sees scenes drawn from the training images, and learns at each place of a scene: see smears.py.
 
-The test images serve to report what came out, not to choose the epoch or the calibration. But the
+The test images serve to report the outcome, not to choose the epoch or the calibration. But the
 test figures of one earlier run were seen before `sharpness` and `smears.ODDS` got their values.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -20,9 +19,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from benchmarks.core.folders import RESULTS, WEIGHTS
 from benchmarks.datasets.malaria import CONCEPTS, Malaria
-from benchmarks.folders import RESULTS, WEIGHTS
 from benchmarks.models.compact import STRIDE, Compact, folded
+from benchmarks.training.command import chosen_settings, write_record
 from benchmarks.training.judge_smears import on_cells, on_smears, scores
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.smears import draw, material, mean_image, smears
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from torch import Tensor
 
-    from benchmarks.protocol import Example, Image
+    from benchmarks.core.protocol import Example, Image
     from benchmarks.training.smears import Alarms, Material
 
 BUNDLE = WEIGHTS / "malaria.safetensors"
-FIGURES = RESULTS / "train_malaria.json"
+RECORD = RESULTS / "train_malaria.json"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold what determines the weights."""
+    """All that determines the weights."""
 
     seed: int = 0
     factor: int = 4
@@ -227,13 +227,8 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the network of the malaria images.")
-    for name, default in asdict(Settings()).items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=type(default), default=default, help=f"default: {default}")
-    results = run(Settings(**vars(parser.parse_args())))
-    FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES.write_text(json.dumps(results, indent=2) + "\n")
+    results = run(chosen_settings(Settings(), "Train the network of the malaria images."))
+    write_record(RECORD, results)
     print(json.dumps(results, indent=2))
 
 

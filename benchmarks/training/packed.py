@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks import folders
+from benchmarks.core import folders
 from benchmarks.datasets.synthetic import to_bytes, to_float
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Example, Image
+    from benchmarks.core.protocol import Example, Image
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
     """Hold the images of a split as bytes on disk, each at hand at any time, and their labels.
 
-    `labels` is (images, concepts). Sizes may differ between images. Bytes round what was averaged
-    by at most half a grey level.
+    `labels` is (images, concepts). Sizes may differ between images. Bytes round averaged
+    pixels by at most half a grey level.
     """
 
     pixels: NDArray[np.uint8]

@@ -3,8 +3,8 @@
 A scene is a window of a smear, with single cells of other images of the set pasted into it, so that
 stages, stains and neighbours come in more combinations than a few smears hold. Boxes say where each
 concept is, so the network learns at each place and not from the label of the scene alone. Half the
-windows are drawn around what the network takes for a parasite: an image has a hundred cells, and
-one false alarm among them makes it positive.
+windows are drawn around places that the network takes for a parasite: an image has a hundred cells,
+and one false alarm among them makes it positive.
 
 An explanation hides parts of an image by the mean training image. Half the scenes are hidden alike,
 by rectangles or all but rectangles: a network that had never seen that might answer anything.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import Corners, Image
+    from benchmarks.core.protocol import Corners, Image
 
     Alarms = tuple[NDArray[np.int64], ...]
 
@@ -46,7 +46,7 @@ class Smear:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Hold what scenes are drawn from; `mean` stands in for what is hidden."""
+    """The smears and cells that scenes are drawn from; `mean` fills hidden pixels."""
 
     smears: tuple[Smear, ...]
     cells: dict[str, list[Image]]
@@ -180,7 +180,7 @@ def window(smear: Smear, corner: NDArray[np.int64], side: int) -> Scene:
 
 
 def _background(image: Image) -> NDArray[np.floating]:
-    """Return the colour of what is bright, (3, 1, 1)."""
+    """Return the colour of the bright background, (3, 1, 1)."""
     return np.maximum(np.percentile(image, 92, axis=(1, 2), keepdims=True), 0.2)
 
 

@@ -21,8 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from benchmarks import folders
+from benchmarks.core import folders
 from benchmarks.models.resnet import ResNet18, load_imagenet, resnet18
+from benchmarks.training.command import write_record
 from benchmarks.training.judge import judge
 from benchmarks.training.loop import Schedule, fit
 from benchmarks.training.packed import packed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.protocol import DataSet, Example, Image
+    from benchmarks.core.protocol import DataSet, Example, Image
     from benchmarks.training.packed import Packed
 
 SETS = ("traffic", "malaria")
@@ -126,7 +127,7 @@ def _start(settings: Settings, concepts: int, imagenet: Path | None) -> ResNet18
     torch.manual_seed(settings.seed)
     model = resnet18(concepts if settings.multi_label else 2)
     if imagenet is None:
-        print("no --imagenet: starting from random weights, which is not what the paper did")
+        print("no --imagenet: starting from random weights, unlike the paper")
     else:
         load_imagenet(model, imagenet)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -271,10 +272,9 @@ def main(words: Sequence[str] | None = None) -> None:
         figures = run(dataset_named(name, factor), settings, imagenet)
     except folders.MissingDataError as error:
         raise SystemExit(str(error)) from None
-    text = json.dumps(figures, indent=2)
     path = folders.RESULTS / f"train_{_name(name, settings).replace('-', '_')}.json"
-    path.write_text(text + "\n")
-    print(text)
+    write_record(path, figures)
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-# Edges of a pair stray by up to 1.5 pixels at factor 2. What differs from all pixels within 2 is a
-# defect; what differs from all within 1 may be one; the rest is taken for the same.
+# Edges of a pair stray by up to 1.5 pixels at factor 2. A pixel that differs from all
+# pixels within 2 is a defect; one that differs from all within 1 may be; the rest counts as equal.
 SURE_REACH, DOUBT_REACH, CONTRAST = 2, 1, 0.3
 SURE_PIXELS = 5  # fewer may still be an edge astray
 
@@ -43,7 +43,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Hold what the network is shown, and what can be seen, or is hidden, of the differences."""
+    """The images that the network is shown, and the visible and hidden differences in them."""
 
     images: Tensor
     sure: Tensor
@@ -95,7 +95,7 @@ def in_all_ways(pairs: Pairs, seed: int) -> Shown:
 
 
 def rectangles(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-    """Draw masks of what is visible: all, nothing, some rectangles, or all but some."""
+    """Draw masks of the visible pixels: all, none, some rectangles, or all but some."""
     visible = np.zeros(shape, dtype=bool)
     height, width = shape[-2:]
     for mask in visible[:, 0]:
@@ -129,7 +129,7 @@ def _crop(pairs: Pairs, row: int, rng: np.random.Generator) -> Tensor:
 def tile_labels(shown: Shown) -> tuple[Tensor, Tensor]:
     """Say of each tile (n, rows, columns) whether it shows a defect, and whether that is known.
 
-    A defect cut by the rim of what is visible is neither shown nor hidden, so its tile is left out.
+    A defect cut by the border of the mask is neither shown nor hidden, so its tile is left out.
     """
     seen = tile_sums(shown.sure)
     present = (seen >= SURE_PIXELS) & (seen >= 2 * tile_sums(shown.hidden))

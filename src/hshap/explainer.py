@@ -17,7 +17,8 @@ from hshap.evaluators.protocol import Evaluator
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
-from hshap.games.engine import Job, Progress, ScoreTable, run
+from hshap.games.engine import Progress, run
+from hshap.games.jobs import Job, ScoreTable
 from hshap.games.search import DepthFirst, SearchResult
 from hshap.games.targets import Target, as_targets, class_index, describe_target, is_several
 from hshap.partitions.grids import Shifted

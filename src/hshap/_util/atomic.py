@@ -96,3 +96,15 @@ def _take_over(before: os.stat_result, temporary: Path) -> None:
             # The rights were those of another group: ours gets none that it did not have.
             mode &= 0o700 | ((mode & 0o007) << 3) | 0o007
     temporary.chmod(mode)
+
+
+def grant_usual_permissions(folder: Path) -> None:
+    """Give a temporary folder, which is private, the permissions of any new one."""
+    # A new folder shows them. The mask of the process itself can be read only by changing it, and
+    # files that other threads make at that moment would get the wrong permissions.
+    example = folder / f".hshap-{secrets.token_hex(8)}"
+    example.mkdir()
+    try:
+        folder.chmod(stat.S_IMODE(example.stat().st_mode))
+    finally:
+        example.rmdir()

@@ -68,10 +68,11 @@ def describe(value: object) -> Json:
         }
     if isinstance(value, (list, tuple)):
         return [describe(item) for item in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    if isinstance(value, dict):
+        return {str(name): describe(item) for name, item in value.items()}
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None or isinstance(plain, (bool, int, float, str)):
+        return plain
     return {"type": getattr(value, "__qualname__", type(value).__qualname__)}
 
 

@@ -8,7 +8,7 @@ from hshap.errors import FormatError, HshapError, MissingExtraError, ModelError,
 
 
 class Code(IntEnum):
-    """What an exit code says.
+    """The exit codes of the command line.
 
     >>> int(Code.INPUT)
     3
@@ -16,15 +16,15 @@ class Code(IntEnum):
 
     FINE = 0
     UNEXPECTED = 1  # a fault of hshap, or a self-test that failed
-    USAGE = 2  # an option that is wrong or missing
-    INPUT = 3  # an image or an explanation that cannot be read
-    MODEL = 4  # a model that cannot be loaded, or does not fit the image
-    OUTPUT = 5  # what cannot be written, or is there already
-    MISSING = 6  # a library that is not installed
+    USAGE = 2  # an option is wrong or missing
+    INPUT = 3  # an image or an explanation cannot be read
+    MODEL = 4  # a model cannot be loaded, or does not fit the image
+    OUTPUT = 5  # a result cannot be written, or exists already
+    MISSING = 6  # a library is not installed
 
 
-class Refusal(HshapError):  # noqa: N818, it says no more than that
-    """A command will not go on; says why and what to do instead.
+class Refusal(HshapError):  # noqa: N818, a command refuses; nothing went wrong inside hshap
+    """A command stops; the message gives the reason and the fix.
 
     >>> Refusal(Code.INPUT, "a.png is not an image").code.name
     'INPUT'
@@ -53,29 +53,29 @@ def code_of(error: BaseException) -> Code:
 
 
 def one_line(error: BaseException) -> str:
-    """Say an error in one line.
+    """Return the message of an error in one line.
 
     >>> one_line(KeyError("a"))
     "unexpected KeyError: 'a'; run again with --debug for the traceback"
     """
-    said = _first_line(error)
+    text = _first_line(error)
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         return "memory ran out; pass a smaller --batch-size, fewer images or smaller ones"
     if isinstance(error, ModelFailedError):
         return f"the model failed: {brief(error.__cause__ or error)}; run again with --debug"
     if isinstance(error, HshapError):
-        return said
-    return f"unexpected {type(error).__name__}: {said}; run again with --debug for the traceback"
+        return text
+    return f"unexpected {type(error).__name__}: {text}; run again with --debug for the traceback"
 
 
 def brief(error: BaseException) -> str:
-    """Return an exception of somebody else's in a few words, for our own message.
+    """Return the type and first line of an exception, to quote in a message of hshap.
 
     >>> brief(ValueError("wrong"))
     'ValueError: wrong'
     """
-    said = _first_line(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = _first_line(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,18 +1,19 @@
-"""The options that commands share, and what they stand for together."""
+"""The options that commands share, and the model that they describe."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from hshap.cli.inputs.choices import TOLERANCE
 from hshap.cli.inputs.formats import Format, names, numbers, read_format, sides
 from hshap.cli.inputs.images import MAX_PIXELS
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load
 from hshap.cli.output import say
 
-MODEL = "What the model wants"
+MODEL = "Input of the model"
 SEARCH = "How to explain"
 RUN = "How to run"
 
@@ -43,6 +44,53 @@ Model = Annotated[
         help="ONNX file, module:attribute (add () to call it), TorchScript or .pt2.",
     ),
 ]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", help="Class to explain: its number, its name, or top; repeatable."
+    ),
+]
+Baseline = Annotated[
+    str,
+    typer.Option(
+        metavar="mean:FOLDER|blur[:SIGMA]|constant[:VALUE]|FILE",
+        help="Values that hidden pixels take.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Partition = Annotated[
+    str, typer.Option(help="quadtree, bisection or superpixels.", rich_help_panel=SEARCH)
+]
+MinSize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PIXELS|auto",
+        help="Smallest side of a region that is split; auto by default.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Tolerance = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER|SHARE%",
+        help="Smallest coefficient of a relevant part: a number, or a share of the score that the "
+        f"image adds to the baseline; {TOLERANCE} by default.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Percentile = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of a tolerance: keep parts from this percentile of each level on.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Budget = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Most model evaluations for each explanation.", rich_help_panel=SEARCH
+    ),
+]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -68,19 +116,19 @@ Range = Annotated[
     typer.Option(
         "--range",
         metavar="A,B",
-        help="What black and white become; 0,1 by default.",
+        help="Values of black and white for the model; 0,1 by default.",
         rich_help_panel=MODEL,
     ),
 ]
 Mean = Annotated[
     str | None,
     typer.Option(
-        metavar="R,G,B", help="Subtracted after that, channel by channel.", rich_help_panel=MODEL
+        metavar="R,G,B", help="Subtracted after --range, per channel.", rich_help_panel=MODEL
     ),
 ]
 Std = Annotated[
     str | None,
-    typer.Option(metavar="R,G,B", help="Then divided by.", rich_help_panel=MODEL),
+    typer.Option(metavar="R,G,B", help="Divisor after --mean, per channel.", rich_help_panel=MODEL),
 ]
 White = Annotated[
     float | None,
@@ -91,25 +139,16 @@ White = Annotated[
 Classes = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B,C", help="Names of the outputs, or a file of them.", rich_help_panel=MODEL
+        metavar="A,B,C",
+        help="Names of the outputs, or a file with one in each line.",
+        rich_help_panel=MODEL,
     ),
 ]
 Output = Annotated[
     str | None,
     typer.Option(
-        help="raw (the default), softmax or sigmoid of the outputs is explained.",
+        help="Explain the raw outputs (the default), or their softmax or sigmoid.",
         rich_help_panel=MODEL,
-    ),
-]
-Partition = Annotated[
-    str, typer.Option(help="quadtree, bisection or superpixels.", rich_help_panel=SEARCH)
-]
-MinSize = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PIXELS|auto",
-        help="Side below which nothing is split; auto by default.",
-        rich_help_panel=SEARCH,
     ),
 ]
 BatchSize = Annotated[
@@ -118,50 +157,52 @@ BatchSize = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the files of an earlier run.")]
 Resize = Annotated[
     bool,
-    typer.Option("--resize", help="Resize images that are not of the size that is needed."),
+    typer.Option("--resize", help="Resize images of another size to the one that is needed."),
 ]
 MaxPixels = Annotated[
     int,
-    typer.Option(
-        min=1, help="Refuse images with more pixels, before they are unpacked.", rich_help_panel=RUN
-    ),
+    typer.Option(min=1, help="Refuse larger images before they are unpacked.", rich_help_panel=RUN),
 ]
 Frame = Annotated[
     int | None,
-    typer.Option(min=0, help="Frame or page to take of images that have several."),
+    typer.Option(min=0, help="Frame or page to read from a file with several."),
 ]
 LIMIT = MAX_PIXELS
 
 
-def loaded_model(  # noqa: PLR0913, one for each option of the model
-    model: str,
-    *,
-    trust: bool,
-    device: str,
-    config: Path | None,
-    size: str | None = None,
-    channels: str | None = None,
-    layout: str | None = None,
-    scale: tuple[str | None, str | None, str | None] = (None, None, None),
-    white: float | None = None,
-    classes: str | None = None,
-    output: str | None = None,
-) -> tuple[Loaded, Format]:
-    """Return a model and what it wants; `scale` has range, mean and std."""
-    given: dict[str, Any] = {
-        "size": sides("--size", size),
-        "channels": channels,
-        "layout": layout,
-        "range": numbers("--range", scale[0]),
-        "mean": numbers("--mean", scale[1]),
-        "std": numbers("--std", scale[2]),
+Given = dict[str, object]
+"""Fields of a `Format` that options give; None where an option is absent."""
+
+
+def given_shape(size: str | None, channels: str | None, layout: str | None) -> Given:
+    """Return the fields that describe the shape of the model's input."""
+    return {"size": sides("--size", size), "channels": channels, "layout": layout}
+
+
+def given_scale(
+    range_: str | None, mean: str | None, std: str | None, white: float | None
+) -> Given:
+    """Return the fields that scale pixels for the model."""
+    return {
+        "range": numbers("--range", range_, example="--range 0,255"),
+        "mean": numbers("--mean", mean, example="--mean 0.5,0.4,0.4"),
+        "std": numbers("--std", std, example="--std 0.2,0.2,0.2"),
         "white": white,
-        "classes": names(classes, Path()),
-        "output": output,
     }
+
+
+def given_outputs(classes: str | None, output: str | None) -> Given:
+    """Return the fields that describe the model's outputs."""
+    return {"classes": names(classes, Path()), "output": output}
+
+
+def loaded_model(
+    model: str, given: Given, *, trust: bool, device: str, config: Path | None
+) -> tuple[Loaded, Format]:
+    """Return a model and the format of its inputs and outputs; `given` wins over the TOML."""
     wanted = read_format(config or config_of(model), given)
     loaded, wanted = fitted(load(model, trust=trust, device=device), wanted)
     if loaded.note:

@@ -1,4 +1,4 @@
-"""What commands write: all of it or nothing, and never over anything unasked."""
+"""Files that commands write: all or none, and existing ones are replaced only with --force."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hshap._util.atomic import grant_usual_permissions
 from hshap.cli.faults import Code, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
+
+    from hshap._util.types import Json
 
 SUMMARY = "summary.json"
 
 
 @contextmanager
 def folder(out: Path, *, force: bool) -> Generator[Path, None, None]:
-    """Give a new folder to write to, which takes the place of `out` once all went well.
+    """Give a new folder to write to; without an error it then takes the place of `out`.
 
-    With `force`, what is in `out` stays but for what is written anew and what the last run wrote.
+    With `force`, other files in `out` stay; files of the last run that were not written again go.
     """
     _refuse_filled(out, force=force)
     made = _made_parents(out)
@@ -46,9 +49,9 @@ def folder(out: Path, *, force: bool) -> Generator[Path, None, None]:
 
 @contextmanager
 def single(path: Path, *, force: bool) -> Generator[Path, None, None]:
-    """Give a path to write one file to, which then takes the place of `path`."""
+    """Give a path to write one file to; without an error it then takes the place of `path`."""
     if path.exists() and not force:
-        message = f"{path} is there already; pass another --out, or --force to replace it"
+        message = f"{path} exists already; pass another --out, or --force to replace it"
         raise Refusal(Code.OUTPUT, message)
     if path.is_dir():
         raise Refusal(Code.OUTPUT, f"{path} is a folder; pass a file as --out")
@@ -66,7 +69,7 @@ def single(path: Path, *, force: bool) -> Generator[Path, None, None]:
 
 
 class Names:
-    """Names of files that differ, also where upper and lower case do not.
+    """Gives file names that differ, also on file systems that ignore case.
 
     >>> names = Names()
     >>> names.new("cell"), names.new("Cell"), names.new("a/b: c")
@@ -77,7 +80,7 @@ class Names:
         self._taken: set[str] = set()
 
     def new(self, wanted: str) -> str:
-        """Return a name that is safe and was not given before."""
+        """Return a name that is safe on any file system and was not given before."""
         base = re.sub(r"[^\w.+-]+", "_", plain(wanted)).strip("._")[:120] or "image"
         name, number = base, 1
         while name.lower() in self._taken:
@@ -88,7 +91,7 @@ class Names:
 
 
 def plain(name: str) -> str:
-    r"""Return a file's name with what is no text replaced.
+    r"""Return a file's name with bytes that are no text replaced.
 
     >>> plain("a\udcff")
     'a?'
@@ -96,13 +99,13 @@ def plain(name: str) -> str:
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def write_summary(path: Path, document: dict[str, Any]) -> None:
-    """Write what a run found, for machines."""
+def write_summary(path: Path, document: Mapping[str, Json]) -> None:
+    """Write the results of a run as JSON, for other programs."""
     path.write_text(as_json(document), encoding="utf-8")
 
 
-def as_json(document: dict[str, Any]) -> str:
-    """Return a document as JSON that every reader takes.
+def as_json(document: Mapping[str, Json]) -> str:
+    """Return a document as standard JSON, without NaN or infinity.
 
     >>> as_json({"found": 1}).split()
     ['{', '"found":', '1', '}']
@@ -110,13 +113,13 @@ def as_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print the one document of a command."""
+def print_json(document: Mapping[str, Json]) -> None:
+    """Print the one JSON document of a command."""
     sys.stdout.write(as_json(document))
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no result."""
+    """Write a note to standard error, where it cannot mix with results."""
     sys.stderr.write(plain(f"hshap: {text}\n"))
 
 
@@ -128,7 +131,7 @@ def _refuse_filled(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise Refusal(Code.OUTPUT, f"{out} is a file; pass a folder as --out")
     if filled and not force:
-        message = f"{out} is there already; pass another --out, or --force to replace its results"
+        message = f"{out} exists already; pass another --out, or --force to replace its results"
         raise Refusal(Code.OUTPUT, message)
     if filled and not os.access(out, os.W_OK):
         message = f"{out} cannot be written to; pass another --out"
@@ -146,7 +149,7 @@ def _made_parents(out: Path) -> list[Path]:
 
 
 def _remove(folders: list[Path]) -> None:
-    """Remove folders that we made, the innermost first, where nobody else uses them."""
+    """Remove folders that this run made and that are still empty, the innermost first."""
     for made in folders:
         try:
             made.rmdir()
@@ -155,16 +158,13 @@ def _remove(folders: list[Path]) -> None:
 
 
 def _publish(staging: Path, out: Path) -> None:
-    # mkdtemp makes folders private; give this one what any new folder would have.
-    mode = os.umask(0)
-    os.umask(mode)
-    staging.chmod(0o777 & ~mode)
+    grant_usual_permissions(staging)
     if not out.exists() or not any(out.iterdir()):
         staging.replace(out)
         return
     before = _written(out / SUMMARY)
     now = sorted(staging.iterdir(), key=lambda file: file.name == SUMMARY)
-    for file in now:  # the summary last: it speaks of the others
+    for file in now:  # the summary last: it lists the others
         file.replace(out / file.name)
     for name in before - {file.name for file in now}:
         (out / name).unlink(missing_ok=True)
@@ -177,7 +177,7 @@ def _written(summary: Path) -> set[str]:
         found = json.loads(summary.read_text("utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-    # Plain names of ours only: the file may have been edited.
+    # Only plain names with our suffixes: somebody may have edited the file.
     suffixes = (".npz", ".png", ".html", ".json")
     return {n for n in found if isinstance(n, str) and Path(n).name == n and n.endswith(suffixes)}
 

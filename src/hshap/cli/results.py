@@ -1,10 +1,10 @@
-"""The images of a run, what is asked about each, and what came of it."""
+"""The results of a run: the files in its folder, and the columns and rows of its table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,24 +14,26 @@ from hshap.cli.inputs.choices import TOP, classes_of, settled
 from hshap.cli.inputs.images import Reader, read
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import SUMMARY, Names, plain, say
-from hshap.export import page as viewer
+from hshap.export.page import View, write_page
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Heat, Image, Json
     from hshap.cli.inputs.formats import Format
     from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
 
 PAGE = "index.html"
+HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An image of a run: as it is shown, the classes asked about, and the size of its file."""
+    """An image of a run: its pixels for display, the classes to explain, its original size."""
 
     path: Path
     shown: NDArray[np.uint8]
@@ -41,7 +43,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """The images of a run, and the targets that options name."""
+    """The images of a run, and its targets as the options name them."""
 
     loaded: Loaded
     reader: Reader
@@ -51,11 +53,11 @@ class Plan:
 
     @property
     def format(self) -> Format:
-        """What the model wants."""
+        """The format of the model's inputs and outputs."""
         return self.reader.format
 
-    def check(self) -> NDArray[np.float64]:
-        """Read every image, before hours are spent, and ask the model about the first."""
+    def check(self) -> Heat:
+        """Read every image before a long run starts; return the model's outputs for the first."""
         outputs, notes = None, dict[str, Path]()
         for file in self.files:
             picture = read(file, self.reader)
@@ -68,10 +70,11 @@ class Plan:
             say(f"{file}: {note}")
         return np.zeros(0) if outputs is None else outputs
 
-    def pairs(self, outputs: NDArray[np.float64]) -> Iterator[tuple[Any, list[Any]]]:
-        """Yield images and targets as the explainer wants them, read as they are needed.
+    def pairs(self, outputs: Heat) -> Iterator[tuple[Image, list[Output]]]:
+        """Yield images and targets for the explainer; an image is read when it is needed.
 
-        `outputs` are the model's on the first image; others are asked for where targets need them.
+        `outputs` are the model's for the first image. If the target is the top class, the model is
+        called on every other image too.
         """
         for position, file in enumerate(self.files):
             picture = read(file, self.reader)
@@ -84,9 +87,10 @@ class Plan:
 
 
 class Results:
-    """What came of a plan, written to a folder as it comes."""
+    """The results of a plan, written to a folder as they come."""
 
     def __init__(self, plan: Plan, explainer: Explainer, out: Path) -> None:
+        self.summary: dict[str, Json] = {}
         self._plan, self._explainer, self._out = plan, explainer, out
         self._names = Names()
         self._bases = [self._names.new(file.stem) for file in plan.files]
@@ -97,8 +101,8 @@ class Results:
         position, wanted = explanation.position, self._plan.format
         asked = self._plan.asked[position]
         number = explanation.class_index
-        if number is None:  # never so: every target of a plan is an output of the model
-            message = f"target {explanation.target!r} is no output of the model"
+        if number is None:  # cannot be: every target of a plan is an output of the model
+            message = f"target {explanation.target!r} is not an output of the model"
             raise TypeError(message)
         name = self._bases[position]
         if len(asked.classes) > 1:
@@ -111,20 +115,21 @@ class Results:
         kept = settled(explanation, self._explainer.search, source)
         kept.save(self._out / f"{name}.npz")
         shown = asked.shown.astype(np.float32) / np.float32(255)
-        area = _told(name, kept)["area"]
         title = (
-            f"{plain(asked.path.name)[-40:]}: {wanted.name(number)[:30]}, {area:.1%} of the area"
+            f"{plain(asked.path.name)[-40:]}: {wanted.name(number)[:30]}, "
+            f"{_area(kept):.1%} of the area"
         )
-        # Dollars would be taken for formulas.
+        # matplotlib would read text between dollars as a formula.
         kept.plot(shown, title=title.replace("$", r"\$")).savefig(
             self._out / f"{name}.png", dpi=120
         )
         self._done[position, number] = (name, kept)
 
-    def close(self, *, baseline: str, evaluations: int) -> dict[str, Any]:
-        """Write the page, and return all that is to be told about the run."""
+    def close(self, *, baseline: str, evaluations: int) -> None:
+        """Write the page and complete `summary`; `baseline` is the option in words."""
         plan = self._plan
-        images, views = [], []
+        images: list[Json] = []
+        views: list[View] = []
         for position in range(len(plan.files)):
             asked = plan.asked[position]
             found = {number: self._done[position, number] for number in asked.classes}
@@ -134,52 +139,57 @@ class Results:
                     "size": list(asked.shown.shape[1:]),
                     "resized_from": asked.resized_from and list(asked.resized_from),
                     "explanations": [
-                        {"class": plan.format.name(number), "target": number, **_told(*pair)}
+                        {"class": plan.format.name(number), "target": number, **_document(*pair)}
                         for number, pair in found.items()
                     ],
                 }
             )
             classes = {plan.format.name(number): kept for number, (_, kept) in found.items()}
-            views.append(viewer.View(plain(asked.path.name), asked.shown, classes))
-        viewer.write_page(self._out / PAGE, views, title=f"hshap: {plan.loaded.name}")
-        files = sorted([SUMMARY, *(file.name for file in self._out.iterdir())])
-        return {
+            views.append(View(plain(asked.path.name), asked.shown, classes))
+        write_page(self._out / PAGE, views, title=f"hshap: {plan.loaded.name}")
+        described = describe(self._explainer.baseline)  # a mapping, as for any recipe
+        self.summary = {
             "hshap": __version__,
             "command": "explain",
             "model": plan.loaded.name,
             "device": plan.loaded.device,
             "output": plan.format.output,
-            "baseline": {"option": baseline, **describe(self._explainer.baseline)},
+            "baseline": {"option": baseline, **cast("Mapping[str, Json]", described)},
             "partition": describe(self._explainer.partition),
             "search": describe(self._explainer.search),
             "evaluations": evaluations,
             "page": PAGE,
-            "files": files,
+            "files": sorted([SUMMARY, *(file.name for file in self._out.iterdir())]),
             "images": images,
         }
 
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the rows of the table that ends a run, under `HEADINGS`."""
+        for position, asked in sorted(self._plan.asked.items()):
+            for number in asked.classes:
+                _, one = self._done[position, number]
+                yield (
+                    plain(asked.path.name),
+                    self._plan.format.name(number),
+                    f"{one.score:.4g}",
+                    f"{one.baseline_score:.4g}",
+                    str(len(one.boxes())),
+                    f"{_area(one):.1%}",
+                    str(one.evaluations) + ("" if one.complete else " (budget)"),
+                )
 
-def rows(summary: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of a run's table."""
-    for image in summary["images"]:
-        for one in image["explanations"]:
-            yield (
-                Path(image["image"]).name,
-                one["class"],
-                f"{one['score']:.4g}",
-                f"{one['baseline_score']:.4g}",
-                str(len(one["regions"])),
-                f"{one['area']:.1%}",
-                str(one["evaluations"]) + ("" if one["complete"] else " (budget)"),
-            )
 
-
-def _told(name: str, explanation: Explanation) -> dict[str, Any]:
+def _area(explanation: Explanation) -> float:
+    """Return the share of the image that the leaves cover."""
     height, width = explanation.grid
+    return sum(leaf.area for leaf in explanation.leaves) / (height * width)
+
+
+def _document(name: str, explanation: Explanation) -> dict[str, Json]:
     return {
         "score": explanation.score,
         "baseline_score": explanation.baseline_score,
-        "area": sum(leaf.area for leaf in explanation.leaves) / (height * width),
+        "area": _area(explanation),
         "leaves": len(explanation.leaves),
         "regions": [
             {"start": list(box.start), "stop": list(box.stop), "score": box.score}

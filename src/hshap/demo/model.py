@@ -36,7 +36,7 @@ class ConvNet(nn.Module):
 
 
 def load() -> ConvNet:
-    """Load the trained model, in evaluation mode."""
+    """Return the trained network in eval mode."""
     weights = files("hshap.demo").joinpath("weights.safetensors").read_bytes()
     model = ConvNet()
     model.load_state_dict(decode(weights))

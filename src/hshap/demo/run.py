@@ -1,12 +1,12 @@
 """The demo: the paper's synthetic task, explained with the bundled network.
 
-An image is positive if it holds at least one cross. The network only ever saw that label; the demo
-shows where the crosses are.
+An image is positive if it contains at least one cross. The network was trained on that label
+alone; the demo shows where the crosses are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from hshap.partitions.superpixels import Superpixels
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
 
+    from hshap._util.types import Array, Heat
     from hshap.explanation.explanation import Explanation
 
 PARTITIONS = {
@@ -34,13 +37,13 @@ PARTITIONS = {
 SEARCH = DepthFirst(tolerance=0.05)
 
 
-def probability_of_a_cross(outputs: NDArray[Any]) -> NDArray[Any]:
-    """Return the softmax of the second of two logits: the target that the demo explains."""
+def probability_of_a_cross(outputs: Heat) -> Heat:
+    """Return the softmax of the second of two logits, the number that the demo explains."""
     return 1 / (1 + np.exp(outputs[:, 0] - outputs[:, 1]))
 
 
 def run_demo(out: Path) -> Path:
-    """Explain the bundled images, print a table and write pictures; return the overview's path."""
+    """Explain the bundled images, print a table, write pictures; return the overview's path."""
     console = require("rich.console", extra="cli", needed_by="hshap demo").Console()
     require("matplotlib", extra="plot", needed_by="hshap demo")
     require("higra", extra="trees", needed_by="hshap demo")
@@ -67,19 +70,19 @@ def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"out={out} cannot be made a folder ({error.strerror}); pass another"
+        message = f"out={out} cannot be created as a folder ({error.strerror}); pass another"
         raise ArgumentError(message) from error
 
 
-def _explain(name: str, images: NDArray[Any], mean: NDArray[Any]) -> list[Explanation]:
+def _explain(name: str, images: Array, mean: Array) -> list[Explanation]:
     explainer = Explainer(load(), baseline=Fixed(mean), partition=PARTITIONS[name], search=SEARCH)
-    # One by one, so that the seconds of each are its own.
+    # One by one, so that seconds are not shared between images.
     return [explainer.explain(image, target=probability_of_a_cross) for image in images]
 
 
-def _table(found: dict[str, list[Explanation]], truths: NDArray[Any], crosses: NDArray[Any]) -> Any:
+def _table(found: dict[str, list[Explanation]], truths: Array, crosses: Array) -> Table:
     table = require("rich.table", extra="cli", needed_by="hshap demo").Table(
-        title="Where are the crosses? (the network was only told whether there are any)"
+        title="Where are the crosses? (the network was only trained to tell whether there are any)"
     )
     for heading in ("image", "crosses", "partition", "evaluations", "seconds", "F1"):
         table.add_column(heading, justify="left" if heading == "partition" else "right")
@@ -98,14 +101,13 @@ def _table(found: dict[str, list[Explanation]], truths: NDArray[Any], crosses: N
     return table
 
 
-def _overview(
-    images: NDArray[Any], truths: NDArray[Any], found: dict[str, list[Explanation]]
-) -> Any:
+def _overview(images: Array, truths: Array, found: dict[str, list[Explanation]]) -> Figure:
     from matplotlib.figure import Figure  # noqa: PLC0415, an optional dependency
 
     figure = Figure(figsize=(13.5, 1.9 * len(images)), layout="constrained")
     titles = ["image", "truth", *(f"h-Shap, {name}" for name in found)]
-    for number, row in enumerate(figure.subplots(len(images), len(titles))):
+    rows: list[list[Axes]] = figure.subplots(len(images), len(titles)).tolist()
+    for number, row in enumerate(rows):
         picture = np.moveaxis(images[number], 0, -1)
         row[0].imshow(picture)
         row[1].imshow(truths[number], cmap="gray_r")

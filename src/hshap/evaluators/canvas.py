@@ -1,4 +1,4 @@
-"""Canvases: an image, and the stand-ins for its hidden pixels, where the model takes its inputs."""
+"""Canvases: an image and the stand-ins for its hidden pixels, in the memory of the model."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from hshap.explanation.archive import expect, limit, only_damage
 from hshap.explanation.settings import Settings
-from hshap.games.engine import MOST_PLAYERS
+from hshap.games.jobs import MOST_PLAYERS
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import runs
 

@@ -1,8 +1,8 @@
-"""Explanations in the formats that people already use.
+"""Explanations as files and objects of other programs, and as a page for a browser.
 
-Regions go out as COCO and as GeoJSON, maps as PNG and TIFF, tables as pandas, arrays as xarray and
-as what shap's own plots take. Regions are exact: boxes as rectangles, any other form as polygons
-along the edges of its pixels. Coordinates are pixels of the image that was explained, with the
+Regions become COCO or GeoJSON, maps PNG or TIFF, tables pandas, arrays xarray or input of shap's
+own plots; `page` makes an HTML file. Regions are exact: boxes are rectangles, any other form is a
+polygon along the edges of its pixels. Coordinates are pixels of the explained image, with the
 origin at its top left corner. Nothing here calls a model.
 
 >>> from hshap import demo, export
@@ -10,7 +10,7 @@ origin at its top left corner. Nothing here calls a model.
 1
 """
 
-from hshap.export import page as page
+from hshap.export import page
 from hshap.export.arrays import dataarray, shap_values, table
 from hshap.export.documents import coco, geojson, write_json
 from hshap.export.maps import write_png, write_tiff
@@ -19,6 +19,7 @@ __all__ = [
     "coco",
     "dataarray",
     "geojson",
+    "page",
     "shap_values",
     "table",
     "write_json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from hshap.games.tree import parts
 from hshap.partitions.regions import Rolled, blocks
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Array, Grid, Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
 AXES = ("z", "y", "x")
 
 
-def table(explanation: Explanation, *, every: bool = False) -> Any:
-    """Return a pandas table with a row for each leaf, or for `every` region that was seen.
+def table(explanation: Explanation, *, every: bool = False) -> Untyped:
+    """Return a pandas table with a row for each leaf, or for `every` visited region.
 
-    `parent` is the row of the region it is a part of, -1 for the whole image; `attribution` is what
-    falls to it of all that the image adds to the baseline. A block that goes on at the other border
-    has a `stop` beyond the grid; for a free form, start and stop are those of the box around it.
+    `parent` is the row of the region that contains it, -1 for the whole image; `attribution` is its
+    share of the score that the image adds to the baseline. A block that continues at the opposite
+    border has a `stop` beyond the grid; a free form has the start and stop of the box around it.
 
     >>> from hshap.demo import example
     >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")
@@ -43,7 +46,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Any:
     )
     bounds = np.array([_span(part.region, explanation.grid) for part in wanted], dtype=np.int64)
     bounds = bounds.reshape(-1, 2, len(explanation.grid))
-    columns: dict[str, Any] = {
+    columns: dict[str, Array] = {
         "parent": np.array([part.parent for part in wanted], dtype=np.int64),
         "depth": np.array([part.depth for part in wanted], dtype=np.int64),
         "leaf": np.array([part.region in leaves for part in wanted], dtype=bool),
@@ -58,11 +61,11 @@ def table(explanation: Explanation, *, every: bool = False) -> Any:
     return pandas.DataFrame(columns, index=pandas.Index(numbers, name="region"))
 
 
-def dataarray(explanation: Explanation, *, heat: Any = None) -> Any:
-    """Return a map as an xarray array, with the run's figures as attributes.
+def dataarray(explanation: Explanation, *, heat: ArrayLike | None = None) -> Untyped:
+    """Return a map as an xarray array, with the scores and settings of the run as attributes.
 
-    `heat` is the map, by default `coefficients()`. Axes are named z, y and x, the last ones first
-    to be used; coordinates are the centres of pixels, counted from 0.
+    `heat` is the map, by default `coefficients()`. Axes are named (z, y, x), (y, x) or (x);
+    coordinates are the centres of pixels, counted from 0.
 
     >>> from hshap.demo import example
     >>> array = dataarray(example())
@@ -92,11 +95,11 @@ def dataarray(explanation: Explanation, *, heat: Any = None) -> Any:
     )
 
 
-def shap_values(explanation: Explanation, image: Any) -> Any:
+def shap_values(explanation: Explanation, image: ArrayLike) -> Untyped:
     """Return a `shap.Explanation` of one image, for shap's own plots.
 
-    Values are `attribution()`, spread evenly over the channels, which come last and are followed by
-    the one output. With the base value they add up to the score, but for `residual`.
+    The values are `attribution()`, spread evenly over the channels; their shape is
+    `(1, *grid, channels, 1)`. Values, base value and `residual` add up to the score.
 
     >>> from hshap.demo import example
     >>> found = example()
@@ -124,12 +127,12 @@ def shap_values(explanation: Explanation, image: Any) -> Any:
     )
 
 
-def _span(region: Region, grid: tuple[int, ...]) -> Corners:
+def _span(region: Region, grid: Grid) -> Corners:
     if isinstance(region, Rolled):
         stop = tuple(a + n for a, n in zip(region.start, region.shape, strict=True))
         return region.start, stop
     return blocks(region, grid)[0]
 
 
-def _axes(grid: tuple[int, ...]) -> tuple[str, ...]:
+def _axes(grid: Grid) -> tuple[str, ...]:
     return AXES[-len(grid) :] if len(grid) <= 3 else tuple(f"axis_{i}" for i in range(len(grid)))

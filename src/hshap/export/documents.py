@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from hshap._util.types import Grid, Json
     from hshap.explanation.explanation import Explanation
     from hshap.games.tree import Part
     from hshap.partitions.outlines import Ring
     from hshap.partitions.protocol import Region
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
+# The colours of Okabe and Ito, distinct for colour-blind readers.
 COLOURS = (
     (213, 94, 0),
     (0, 114, 178),
@@ -39,12 +40,13 @@ COLOURS = (
 )
 
 
-def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") -> dict[str, Any]:
-    """Return a COCO document: file names as images, what was found in them as annotations.
+def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") -> dict[str, Json]:
+    """Return a COCO document with an image for each file name and an annotation for each leaf.
 
-    An annotation is a leaf, with its coefficient as `score`, or one piece of a leaf that goes on at
-    the other border; `leaf` is its place among the leaves. Segmentations are polygons, or runs of
-    pixels where there are holes, which COCO's polygons cannot have.
+    The `score` of an annotation is the coefficient of its leaf, `leaf` its position among the
+    leaves. A leaf that continues at the opposite border has one annotation for each piece.
+    Segmentations are polygons, or runs of pixels for leaves with holes, which COCO's polygons
+    cannot have.
 
     >>> from hshap.demo import example
     >>> document = coco({"cell.png": example()})
@@ -54,8 +56,8 @@ def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") 
     [([5, 2, 1, 1], 1.0)]
     """
     name = as_name("category", category)
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
+    images: list[Json] = []
+    annotations: list[Json] = []
     for number, (file, explanation) in enumerate(by_file(explanations).items(), start=1):
         grid = picture_grid("coco", explanation)
         images.append({"id": number, "file_name": str(file), "width": grid[1], "height": grid[0]})
@@ -73,12 +75,12 @@ def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") 
 
 def geojson(
     explanation: Explanation, *, name: str = "finding", detections: bool = False
-) -> dict[str, Any]:
-    """Return a GeoJSON document as QuPath reads it, with a feature for each leaf.
+) -> dict[str, Json]:
+    """Return a GeoJSON document for QuPath, with a feature for each leaf.
 
-    Features are annotations of the class `name`, or `detections`, which QuPath handles faster where
-    there are thousands. Their measurements are the leaf's coefficient, its part of `attribution()`,
-    and its number of pixels.
+    Features are annotations of the class `name`. With `detections` they are detections, which
+    QuPath handles faster by the thousands. Their measurements are the leaf's coefficient, its share
+    of `attribution()`, and its number of pixels.
 
     >>> from hshap.demo import example
     >>> (feature,) = geojson(example(), name="cross")["features"]
@@ -108,8 +110,8 @@ def geojson(
     return {"type": "FeatureCollection", "features": features}
 
 
-def write_json(path: str | PathLike[str], document: Mapping[str, Any]) -> Path:
-    """Write a document; a file that is there stays whole until the new one is complete.
+def write_json(path: str | PathLike[str], document: Mapping[str, Json]) -> Path:
+    """Write a document and return the path; an existing file stays until the new one is complete.
 
     >>> from hshap.demo import example
     >>> import tempfile
@@ -121,13 +123,13 @@ def write_json(path: str | PathLike[str], document: Mapping[str, Any]) -> Path:
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
         message = (
-            f"document cannot be written as JSON ({error}); pass what coco() or geojson() returned"
+            f"document cannot be written as JSON ({error}); pass the result of coco() or geojson()"
         )
         raise ArgumentError(message) from error
     return replace(path, lambda file: file.write(text.encode()))
 
 
-def _annotations(explanation: Explanation, grid: tuple[int, int]) -> list[dict[str, Any]]:
+def _annotations(explanation: Explanation, grid: tuple[int, int]) -> list[dict[str, Json]]:
     seen = parts(explanation.games, draws=explanation.draws)
     return [
         {
@@ -144,27 +146,27 @@ def _annotations(explanation: Explanation, grid: tuple[int, int]) -> list[dict[s
     ]
 
 
-def _pieces(region: Region, grid: tuple[int, ...]) -> list[Region]:
-    """Return a block that goes on at the other border as its pieces: a box around all is no use."""
+def _pieces(region: Region, grid: Grid) -> list[Region]:
+    """Return a block that continues at the opposite border as separate boxes."""
     if isinstance(region, Rolled):
         return [Box(start, stop) for start, stop in blocks(region, grid)]
     return [region]
 
 
-def _segmentation(region: Region, grid: tuple[int, int]) -> list[list[int]] | dict[str, Any]:
+def _segmentation(region: Region, grid: tuple[int, int]) -> Json:
     pieces = polygons(region, grid)
     if not any(piece.holes for piece in pieces):
         return [[number for corner in piece.shell for number in corner] for piece in pieces]
     rows, columns = (
         region.index if isinstance(region, Pixels) else np.nonzero(mask((region,), grid))
     )
-    # COCO counts pixels column by column, from a run of what is outside on.
+    # COCO counts pixels column by column; the first run lies outside the region.
     ends = runs(np.sort(columns * grid[0] + rows))
     counts = np.diff([0, *ends.tolist(), grid[0] * grid[1]]).tolist()
     return {"size": list(grid), "counts": counts if counts[-1] else counts[:-1]}
 
 
-def _geometry(region: Region, grid: tuple[int, int]) -> dict[str, Any]:
+def _geometry(region: Region, grid: tuple[int, int]) -> Json:
     pieces = [
         [_closed(ring) for ring in (piece.shell, *piece.holes)] for piece in polygons(region, grid)
     ]

@@ -1,9 +1,9 @@
-"""What the exports are given, checked."""
+"""Checks of the arguments of the exports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -13,48 +13,48 @@ from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from hshap._util.types import Heat
 
 
-def as_explanation(explanation: Any) -> Explanation:
-    """Return an explanation, or say what is needed."""
+def as_explanation(explanation: object) -> Explanation:
+    """Return an explanation, and refuse anything else."""
     if not isinstance(explanation, Explanation):
         message = (
-            f"explanation is {checks.shown(explanation)}; pass what Explainer.explain returned"
+            f"explanation is {checks.shown(explanation)}; pass the result of Explainer.explain"
         )
         raise ArgumentError(message)
     return explanation
 
 
-def by_file(explanations: Any) -> Mapping[str, Explanation]:
-    """Return explanations by the names of their files."""
+def by_file(explanations: object) -> Mapping[str, Explanation]:
+    """Return explanations by the names of their image files."""
     if not isinstance(explanations, Mapping):
         message = (
             f"explanations is {checks.shown(explanations)}; "
             "pass a dictionary of file names and explanations"
         )
         raise ArgumentError(message)
-    return explanations
+    return cast("Mapping[str, Explanation]", explanations)
 
 
-def picture_grid(what: str, explanation: Any) -> tuple[int, int]:
-    """Return height and width of what was explained, or say where else it can go."""
+def picture_grid(function: str, explanation: object) -> tuple[int, int]:
+    """Return height and width of the explained image; for other grids, name other exports."""
     grid = as_explanation(explanation).grid
     if len(grid) != 2:
         message = (
-            f"{what} holds pictures, but the explanation has the grid {grid}; use table() or "
+            f"{function} holds pictures, but the explanation has the grid {grid}; use table() or "
             "dataarray(), which take any number of axes, or explain one plane"
         )
         raise ArgumentError(message)
     return grid[0], grid[1]
 
 
-def as_plane(what: str, values: Any) -> NDArray[Any]:
-    """Return a map with two axes; NaN may be in it, infinity may not."""
+def as_plane(function: str, values: object) -> Heat:
+    """Return a map with two axes; NaN is allowed, infinity is not."""
     plane = to_numpy("values", values)
     if plane.ndim != 2 or not plane.size or plane.dtype.kind not in "fiub":
         message = (
-            f"{what} holds a map with two axes, but values is {checks.shown(plane)} of type "
+            f"{function} holds a map with two axes, but values is {checks.shown(plane)} of type "
             f"{plane.dtype}; pass one plane of numbers, values[None] for a signal or values[i] for "
             "a volume"
         )
@@ -65,8 +65,8 @@ def as_plane(what: str, values: Any) -> NDArray[Any]:
     return plane.astype(np.float64)
 
 
-def as_name(name: str, value: Any) -> str:
-    """Return a name that is not empty."""
+def as_name(name: str, value: object) -> str:
+    """Return text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         message = f"{name} must be a name, got {checks.shown(value)}; pass text that is not empty"
         raise ArgumentError(message)

@@ -1,9 +1,9 @@
-"""Maps as pictures of 8 bits and of floats."""
+"""Maps as PNG with 8 bits, and as TIFF with floats."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from numpy.typing import ArrayLike
 
-def write_png(path: str | PathLike[str], values: Any) -> Path:
-    """Write a map as a grey picture of 8 bits, its largest value as 255.
 
-    The file says what one step of grey is, under `hshap:step`. What is below 0 or not a number
-    becomes 0; `write_tiff` keeps it.
+def write_png(path: str | PathLike[str], values: ArrayLike) -> Path:
+    """Write a map as a grey PNG of 8 bits, its largest value as 255; return the path.
+
+    The file holds the value of one grey level under `hshap:step`. Negative values and NaN become 0;
+    `write_tiff` keeps them.
 
     >>> from hshap.demo import example
     >>> import tempfile
@@ -36,8 +38,8 @@ def write_png(path: str | PathLike[str], values: Any) -> Path:
     return replace(path, lambda file: file.write(png(grey, text)))
 
 
-def write_tiff(path: str | PathLike[str], values: Any) -> Path:
-    """Write a map as a TIFF of 32-bit floats, which keeps its values.
+def write_tiff(path: str | PathLike[str], values: ArrayLike) -> Path:
+    """Write a map as a TIFF of 32-bit floats, with all its values; return the path.
 
     >>> from hshap.demo import example
     >>> import tempfile
@@ -48,6 +50,6 @@ def write_tiff(path: str | PathLike[str], values: Any) -> Path:
     tifffile = require("tifffile", extra="export", needed_by="export.write_tiff")
     plane = as_plane("write_tiff", values).astype(np.float32)
     file = io.BytesIO()
-    # Without compression: every reader knows it.
+    # Uncompressed, which every program can read.
     tifffile.imwrite(file, plane, photometric="minisblack", metadata=None)
     return replace(path, lambda whole: whole.write(file.getbuffer()))

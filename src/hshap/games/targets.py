@@ -1,10 +1,10 @@
-"""Targets: the number of the model's output that is explained. Nothing is applied unasked."""
+"""Targets: the explained value of the model's outputs. No softmax is applied unless asked for."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
 
-ACTIVATIONS = ("raw", "softmax", "sigmoid")
+Activation = Literal["raw", "softmax", "sigmoid"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
 @recipe
@@ -31,7 +32,7 @@ class Output:
     """
 
     index: int
-    activation: Literal["raw", "softmax", "sigmoid"] = "raw"
+    activation: Activation = "raw"
 
     def __post_init__(self) -> None:
         settle(self, index=checks.integer("index", self.index, minimum=0))

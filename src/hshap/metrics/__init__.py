@@ -1,8 +1,8 @@
-"""How good a map is: against the truth, against the model, and how sure that is. NumPy only.
+"""How good a map is: against the truth, against the model, and with which uncertainty.
 
-A map, `heat`, is an array of real numbers on the image's grid: what matters more is larger. The
-truth is a bool mask on that grid, or a list of the objects on it, each a mask or a box
-`(start, stop)`. A score of zero is a score like any other: nothing is left out of a mean.
+A map, `heat`, is an array of real numbers on the image's grid; more relevant pixels have larger
+values. The truth is a bool mask on that grid, or a list of the objects on it, each a mask or a box
+`(start, stop)`. A score of zero counts like any other: no image is left out of a mean.
 
 >>> import numpy as np
 >>> heat, truth = np.array([[0.9, 0.0], [0.2, 0.0]]), np.array([[True, False], [False, False]])

@@ -1,15 +1,15 @@
-"""What a model makes of an image whose highest pixels are taken away, or put back.
+"""The model's score as the highest pixels of a map are removed from the image, or inserted.
 
 `score` takes a batch `(n, *image.shape)` and returns n numbers. Pixels are ordered by the map, the
-highest first; equal ones come in a random order that `seed` fixes. So the pixels at or below zero,
-which the map does not call relevant, come last.
+highest first; pixels of equal value come in a random order that `seed` fixes. Pixels at or below
+zero, which the map calls irrelevant, come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,13 @@ from hshap.metrics.inputs import as_map
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-Score = Callable[["NDArray[Any]"], Any]
+    from hshap._util.types import Array, Heat, Image
+
+Score = Callable[["Array"], "ArrayLike"]
+"""The model: takes a batch of images and returns one number for each."""
+
 LOG_STEPS = 30
 
 
@@ -35,14 +39,14 @@ class Curve(NamedTuple):
     """
 
     counts: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: Heat
 
 
-def ablation_curve(  # noqa: PLR0913, all but two belong to the question
+def ablation_curve(  # noqa: PLR0913, model, image and map, then how they are used
     score: Score,
-    image: Any,
-    heat: Any,
-    baseline: Any,
+    image: ArrayLike,
+    heat: ArrayLike,
+    baseline: ArrayLike,
     counts: Sequence[int] | None = None,
     *,
     batch_size: int = 16,
@@ -50,8 +54,8 @@ def ablation_curve(  # noqa: PLR0913, all but two belong to the question
 ) -> Curve:
     """Return the scores with the highest pixels replaced by the baseline, as in the paper.
 
-    `baseline` is a number or an array that broadcasts to the image. `counts` says how many pixels;
-    by default none, and then from one to all in about 30 steps that are even on a log scale.
+    `baseline` is a number or an array that broadcasts to the image. `counts` are the numbers of
+    replaced pixels, by default 0 and then about 30 numbers from 1 to all, even on a log scale.
 
     >>> image = np.array([[1.0, 2.0, 4.0, 8.0]])
     >>> total = lambda batch: batch.sum((1, 2))
@@ -66,17 +70,17 @@ def ablation_curve(  # noqa: PLR0913, all but two belong to the question
     return Curve(numbers, evaluate(score, images, batch_size))
 
 
-def deletion(  # noqa: PLR0913, all but two belong to the question
+def deletion(  # noqa: PLR0913, model, image and map, then how they are used
     score: Score,
-    image: Any,
-    heat: Any,
-    baseline: Any,
+    image: ArrayLike,
+    heat: ArrayLike,
+    baseline: ArrayLike,
     *,
     steps: int = 50,
     batch_size: int = 16,
     seed: int = 0,
 ) -> Curve:
-    """Return the scores from the image to the baseline, in even steps: a low area is good.
+    """Return the scores from the image to the baseline, in even steps; a small area is good.
 
     >>> image = np.array([[1.0, 2.0, 4.0, 8.0]])
     >>> deletion(lambda batch: batch.sum((1, 2)), image, image[0], baseline=0.0, steps=2)
@@ -86,17 +90,17 @@ def deletion(  # noqa: PLR0913, all but two belong to the question
     return ablation_curve(score, image, heat, baseline, counts, batch_size=batch_size, seed=seed)
 
 
-def insertion(  # noqa: PLR0913, all but two belong to the question
+def insertion(  # noqa: PLR0913, model, image and map, then how they are used
     score: Score,
-    image: Any,
-    heat: Any,
-    baseline: Any,
+    image: ArrayLike,
+    heat: ArrayLike,
+    baseline: ArrayLike,
     *,
     steps: int = 50,
     batch_size: int = 16,
     seed: int = 0,
 ) -> Curve:
-    """Return the scores from the baseline to the image, in even steps: a high area is good.
+    """Return the scores from the baseline to the image, in even steps; a large area is good.
 
     >>> image = np.array([[1.0, 2.0, 4.0, 8.0]])
     >>> insertion(lambda batch: batch.sum((1, 2)), image, image[0], baseline=0.0, steps=2)
@@ -108,19 +112,19 @@ def insertion(  # noqa: PLR0913, all but two belong to the question
 
 
 def area_under(curve: Curve) -> float:
-    """Return the area under a curve divided by its width: the mean score along it.
+    """Return the area under a curve divided by its width, that is the mean score.
 
     >>> area_under(Curve(np.array([0, 2, 4]), np.array([1.0, 0.5, 0.0])))
     0.5
     """
     counts, scores = (np.asarray(axis, np.float64) for axis in curve)
     if not len(counts) or counts[0] >= counts[-1]:
-        message = f"curve has the counts {counts.tolist()}; pass one with two that differ"
+        message = f"curve has the counts {counts.tolist()}; pass one with two different counts"
         raise ArgumentError(message)
     return float(np.trapezoid(scores, counts) / (counts[-1] - counts[0]))
 
 
-def image_and_map(image: Any, heat: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def image_and_map(image: ArrayLike, heat: ArrayLike) -> tuple[Image, Heat]:
     """Return an image `(channels, *grid)` and a map on its grid."""
     pixels, values = as_image("image", image), as_map("heat", heat)
     if values.shape != pixels.shape[1:]:
@@ -132,7 +136,7 @@ def image_and_map(image: Any, heat: Any) -> tuple[NDArray[Any], NDArray[np.float
     return pixels, values
 
 
-def ranks(heat: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
+def ranks(heat: Heat, seed: int) -> NDArray[np.int64]:
     """Return the place of each pixel in the order of the map, 0 for the highest."""
     rng = np.random.default_rng(checks.integer("seed", seed, minimum=0))
     shuffled = rng.permutation(heat.size)
@@ -142,10 +146,10 @@ def ranks(heat: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
     return places.reshape(heat.shape)
 
 
-def evaluate(score: Score, images: Iterable[NDArray[Any]], batch_size: int) -> NDArray[np.float64]:
-    """Return the score of each image; never more than a batch of them is in memory."""
+def evaluate(score: Score, images: Iterable[Array], batch_size: int) -> Heat:
+    """Return the score of each image; at most one batch of them is in memory."""
     size = checks.integer("batch_size", batch_size, minimum=1)
-    stream, answers = iter(images), list[Any]()
+    stream, answers = iter(images), list["Heat"]()
     while batch := list(islice(stream, size)):
         answer = to_numpy("score", score(np.stack(batch)))
         usable = answer.dtype.kind in "fiub" and answer.shape == (len(batch),)
@@ -159,7 +163,7 @@ def evaluate(score: Score, images: Iterable[NDArray[Any]], batch_size: int) -> N
     return np.concatenate(answers)
 
 
-def _like(baseline: Any, image: NDArray[Any]) -> NDArray[Any]:
+def _like(baseline: ArrayLike, image: Image) -> Image:
     values = as_map("baseline", baseline)
     try:
         return np.broadcast_to(values, image.shape).astype(image.dtype)
@@ -176,7 +180,7 @@ def _as_counts(counts: Sequence[int], pixels: int) -> NDArray[np.int64]:
     if not numbers or numbers[-1] > pixels or sorted(set(numbers)) != numbers:
         message = (
             f"counts must rise from 0 or more to at most {pixels}, the pixels of the map, "
-            f"got {checks.shown(counts)}; sort them and leave out what is too large"
+            f"got {checks.shown(counts)}; sort them and leave out larger numbers"
         )
         raise ArgumentError(message)
     return np.array(numbers, np.int64)

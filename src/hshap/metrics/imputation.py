@@ -1,12 +1,12 @@
 """ROAD, remove and debias (Rong et al., 2022): pixels are removed by imputing them.
 
-An imputed pixel shows nothing of its own, and little of where pixels are missing, so the model's
-score falls for what was removed and not for the shape of the hole.
+An imputed pixel carries no information of its own, and hides where pixels are missing. So the
+model's score falls because of the removed content, not because of the shape of the hole.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,15 +19,17 @@ from hshap.metrics.inputs import as_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+
+    from hshap._util.types import Array, Grid, Heat, Mask
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-def road(  # noqa: PLR0913, all but two belong to the question
+def road(  # noqa: PLR0913, model, image and map, then how they are used
     score: Score,
-    image: Any,
-    heat: Any,
+    image: ArrayLike,
+    heat: ArrayLike,
     shares: Sequence[float] = SHARES,
     *,
     noise: float = 0.01,
@@ -36,11 +38,11 @@ def road(  # noqa: PLR0913, all but two belong to the question
 ) -> Curve:
     """Return the scores with the highest shares of the pixels imputed from their neighbours.
 
-    `noise` is the standard deviation, in the image's units, of what is added to imputed pixels; it
-    is the same for every map at one seed. Pass `-heat` to remove the lowest first, and
-    `blurred_random(heat.shape)` for the control: a map that beats chance must fall faster.
+    Noise with the standard deviation `noise`, in the image's units, is added to imputed pixels; at
+    one seed it is the same for every map. Pass `-heat` to remove the lowest pixels first, and
+    `blurred_random(heat.shape)` as a control: the curve of a good map falls faster.
 
-    >>> image = np.full((1, 4, 4), 5.0)  # nothing stands out, so nothing is lost
+    >>> image = np.full((1, 4, 4), 5.0)  # constant, so imputation changes nothing
     >>> road(lambda batch: batch.mean((1, 2, 3)), image, image[0], shares=[0.0, 0.5], noise=0.0)
     Curve(counts=array([0, 8]), scores=array([5., 5.]))
     """
@@ -50,17 +52,15 @@ def road(  # noqa: PLR0913, all but two belong to the question
     places = ranks(values, seed)
     grain = deviation * np.random.default_rng([seed, 1]).standard_normal(pixels.shape)
 
-    def removed(count: int) -> NDArray[Any]:
+    def removed(count: int) -> Array:
         hidden = places < count
         return np.where(hidden, impute(pixels, hidden) + grain, pixels).astype(pixels.dtype)
 
     return Curve(counts, evaluate(score, map(removed, counts.tolist()), batch_size))
 
 
-def blurred_random(
-    grid: Sequence[int], *, sigma: float = 8.0, seed: int = 0
-) -> NDArray[np.float64]:
-    """Return a map from 0 to 1 that knows nothing: noise under a Gaussian blur of `sigma` pixels.
+def blurred_random(grid: Sequence[int], *, sigma: float = 8.0, seed: int = 0) -> Heat:
+    """Return a random map from 0 to 1: noise after a Gaussian blur of `sigma` pixels.
 
     The blur wraps around the edges.
 
@@ -78,12 +78,12 @@ def blurred_random(
     return values / (values.max() or 1.0)
 
 
-def impute(image: Any, removed: Any, *, tolerance: float = 1e-4) -> NDArray[np.float64]:
+def impute(image: ArrayLike, removed: ArrayLike, *, tolerance: float = 1e-4) -> Heat:
     """Return an image in which each removed pixel is the weighted mean of its neighbours.
 
     In two dimensions the four direct neighbours weigh 1/6 each and the diagonal ones 1/12, as in
-    ROAD; at the border the weights of those that exist count. The linear system is not solved to
-    the last digit: it holds at every pixel to within `tolerance` times the largest absolute value.
+    ROAD; at the border, the weights of missing neighbours are left out. The linear system holds at
+    every pixel up to `tolerance` times the largest absolute value.
 
     >>> impute([[0.0, 9.0, 9.0, 3.0]], np.array([False, True, True, False])).round(3)
     array([[0., 1., 2., 3.]])
@@ -94,22 +94,26 @@ def impute(image: Any, removed: Any, *, tolerance: float = 1e-4) -> NDArray[np.f
     return _solve(pixels, kept, float(limit))
 
 
-def _solve(image: NDArray[Any], kept: NDArray[np.bool_], limit: float) -> NDArray[Any]:
-    """Start from the solution at half the resolution: all that is left to find is local."""
+def _solve(image: Heat, kept: Mask, limit: float) -> Heat:
+    """Start from the solution at half the resolution, so that only local errors remain."""
     if kept.all():
         return image
     sums, counts = image * kept, kept.astype(np.float64)
-    for axis, side in enumerate(kept.shape):
-        sums = np.add.reduceat(sums, np.arange(0, side, 2), axis=axis + 1)
-        counts = np.add.reduceat(counts, np.arange(0, side, 2), axis=axis)
+    for axis in range(kept.ndim):
+        sums, counts = _halved(sums, axis + 1), _halved(counts, axis)
     start = _solve(sums / np.maximum(counts, 1.0), counts > 0, limit)
     for axis, side in enumerate(kept.shape, 1):
         start = start.repeat(2, axis=axis).take(range(side), axis=axis)
     return _refine(np.where(kept, image, start), ~kept, limit)
 
 
-def _refine(image: NDArray[Any], removed: NDArray[np.bool_], limit: float) -> NDArray[Any]:
-    """Solve by conjugate gradients, which need as many steps as unknowns at the very most."""
+def _halved(values: Heat, axis: int) -> Heat:
+    """Sum pairs of neighbours along an axis."""
+    return np.add.reduceat(values, list(range(0, values.shape[axis], 2)), axis=axis)
+
+
+def _refine(image: Heat, removed: Mask, limit: float) -> Heat:
+    """Solve by conjugate gradients, which need at most as many steps as unknowns."""
     axes = tuple(range(1, image.ndim))
     weight = _neighbours(np.ones((1, *removed.shape)))
     rest = np.where(removed, _neighbours(image) - weight * image, 0.0)
@@ -126,10 +130,10 @@ def _refine(image: NDArray[Any], removed: NDArray[np.bool_], limit: float) -> ND
     return image
 
 
-def _neighbours(image: NDArray[Any]) -> NDArray[Any]:
+def _neighbours(image: Heat) -> Heat:
     """Return the weighted sum of each pixel's neighbours: (1, 2, 1) on each axis, less the centre.
 
-    On two axes that is 2 for direct neighbours and 1 for diagonal ones, of 12 in all.
+    On two axes, direct neighbours weigh 2 and diagonal ones 1; the sum of all weights is 12.
     """
     total = image
     for axis in range(1, image.ndim):
@@ -141,12 +145,12 @@ def _neighbours(image: NDArray[Any]) -> NDArray[Any]:
     return total - 2.0 ** (image.ndim - 1) * image
 
 
-def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
-    # A channel that is solved has nothing left to divide by.
+def _ratio(part: Heat, whole: Heat) -> Heat:
+    # In a channel that is solved already, both are 0.
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
-def _as_removed(value: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+def _as_removed(value: ArrayLike, grid: Grid) -> Mask:
     removed = to_numpy("removed", value)
     if removed.dtype != np.bool_ or removed.shape != grid or removed.all():
         message = (
@@ -162,5 +166,5 @@ def _as_counts(shares: Sequence[float], pixels: int) -> NDArray[np.int64]:
     if values[0] < 0 or values[-1] >= 1 or not (np.diff(values) > 0).all():
         message = f"shares must rise from 0 to below 1, got {checks.shown(shares)}; sort them"
         raise ArgumentError(message)
-    # At least one pixel must stay for the others to be imputed from.
+    # At least one pixel must stay, to impute the others from.
     return np.minimum(np.rint(values * pixels).astype(np.int64), pixels - 1)

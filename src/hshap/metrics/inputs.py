@@ -1,9 +1,9 @@
-"""What the measures are given: maps, truths and boxes become checked arrays and tuples."""
+"""Checks of arguments: maps, truths and boxes become arrays and tuples."""
 
 from __future__ import annotations
 
 from operator import lt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -12,20 +12,23 @@ from hshap._util.checks import shown
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
-Box = tuple[tuple[float, ...], tuple[float, ...]]
+    from hshap._util.types import Grid, Heat, Mask
+
+Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""First corner, and the one past the last."""
 
 
-def as_map(name: str, value: Any) -> NDArray[np.float64]:
-    """Return finite real numbers as floats of full precision, or say what is wrong with them."""
+def as_map(name: str, value: object) -> Heat:
+    """Return an array of finite real numbers as 64-bit floats."""
     array = to_numpy(name, value)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     return as_floats(name, array).astype(np.float64, copy=False)
 
 
-def as_values(name: str, value: Any) -> NDArray[np.float64]:
+def as_values(name: str, value: object) -> Heat:
     """Return one finite number for each image, at least one."""
     values = as_map(name, value)
     if values.ndim != 1:
@@ -34,23 +37,23 @@ def as_values(name: str, value: Any) -> NDArray[np.float64]:
     return values
 
 
-def as_truth(truth: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return the mask of all that is there: a mask itself, or the union of a list of objects."""
+def as_truth(truth: object, grid: Grid) -> Mask:
+    """Return the mask of all objects: the given mask, or the union of a list of masks and boxes."""
     if not isinstance(truth, (list, tuple)):
         return _as_mask(truth, grid)
     mask = np.zeros(grid, np.bool_)
-    for item in truth:
-        if isinstance(item, (list, tuple)):
-            mask[_as_slices(item, grid)] = True
-        else:
+    for item in cast("Sequence[object]", truth):
+        if not isinstance(item, (list, tuple)):
             mask |= _as_mask(item, grid)
+        else:
+            mask[_as_slices(cast("object", item), grid)] = True
     return mask
 
 
-def as_box(name: str, value: Any) -> Box:
-    """Return the corners of a box, which may be a finding with its score."""
+def as_box(name: str, value: object) -> Box:
+    """Return the corners of a box or of a finding `(start, stop, score)`."""
     try:
-        start, stop = (tuple(float(side) for side in corner) for corner in value[:2])
+        start, stop = (tuple(float(side) for side in corner) for corner in _items(value)[:2])
     except (TypeError, ValueError, LookupError):
         start, stop = (), ()
     if not start or len(start) != len(stop) or not all(map(lt, start, stop)):
@@ -60,6 +63,11 @@ def as_box(name: str, value: Any) -> Box:
         )
         raise ArgumentError(message)
     return start, stop
+
+
+def _items(value: object) -> Sequence[Sequence[float]]:
+    """Return a value as a sequence of corners; the caller handles the errors of using it so."""
+    return cast("Sequence[Sequence[float]]", value)
 
 
 def same_length(one: str, other: str, lengths: tuple[int, int]) -> None:
@@ -72,7 +80,7 @@ def same_length(one: str, other: str, lengths: tuple[int, int]) -> None:
         raise ArgumentError(message)
 
 
-def _as_mask(value: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+def _as_mask(value: object, grid: Grid) -> Mask:
     mask = to_numpy("truth", value)
     if mask.dtype != np.bool_ or mask.shape != grid:
         message = (
@@ -83,7 +91,7 @@ def _as_mask(value: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
     return mask
 
 
-def _as_slices(value: Any, grid: tuple[int, ...]) -> tuple[slice, ...]:
+def _as_slices(value: object, grid: Grid) -> tuple[slice, ...]:
     start, stop = as_box("truth", value)
     inside = len(start) == len(grid) and all(
         first >= 0 and last <= side and first.is_integer() and last.is_integer()

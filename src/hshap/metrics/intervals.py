@@ -1,10 +1,10 @@
-"""How sure a mean or a share is."""
+"""Confidence intervals of a mean or a share."""
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.metrics.inputs import as_values
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 NEARLY_ONE = 0.999999
 
 
 class Interval(NamedTuple):
-    """An estimate and the limits between which it lies at the given level.
+    """An estimate and its confidence limits at the given level.
 
     >>> wilson(successes=9, trials=10).value
     0.9
@@ -28,7 +31,7 @@ class Interval(NamedTuple):
 
 
 def bootstrap_mean(
-    values: Any, *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+    values: ArrayLike, *, draws: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> Interval:
     """Return the mean over images with its percentile interval over resampled sets of images.
 
@@ -46,7 +49,7 @@ def bootstrap_mean(
 
 
 def paired_bootstrap(
-    one: Any, other: Any, *, draws: int = 10_000, seed: int = 0, level: float = 0.95
+    one: ArrayLike, other: ArrayLike, *, draws: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> Interval:
     """Return the mean of `one - other` over the same images with its percentile interval.
 
@@ -64,7 +67,7 @@ def paired_bootstrap(
 
 
 def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
-    """Return a share with Wilson's score interval, which holds for few trials and for 0 and 1 too.
+    """Return a share with Wilson's score interval, valid for few trials and for shares of 0 and 1.
 
     >>> [round(limit, 3) for limit in wilson(successes=9, trials=10)]
     [0.9, 0.596, 0.982]
@@ -80,6 +83,6 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     share = successes / trials
     centre = share + unit / 2
     spread = math.sqrt(unit * (share * (1 - share) + unit / 4))
-    # Rounding must not push a limit past what a share can be, nor past the share itself.
+    # Rounding must not push a limit below 0, above 1, or past the share itself.
     low, high = (centre - spread) / (1 + unit), (centre + spread) / (1 + unit)
     return Interval(share, min(max(low, 0.0), share), max(min(high, 1.0), share))

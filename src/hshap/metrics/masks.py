@@ -1,11 +1,11 @@
 """Measures of the mask `heat > threshold`, and the threshold at which they are best.
 
-Where a share has nothing to divide by, it is 1 if nothing was found and nothing is there, else 0.
+A share with the divisor 0 is 1 if both the mask and the truth are empty, else 0.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -17,18 +17,20 @@ from hshap.metrics.inputs import as_map, as_truth, same_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
 
-    Measure = Callable[[Any, Any, NDArray[np.float64]], Any]
+    from hshap._util.types import Array, Heat
+
+    Measure = Callable[[ArrayLike, object, Heat], ArrayLike]
 
 NOISE = 1e-6  # The paper's threshold, "to account for noise in the explanations".
 
 
 @overload
-def f1(heat: Any, truth: Any, threshold: float = ...) -> float: ...
+def f1(heat: ArrayLike, truth: object, threshold: float = ...) -> float: ...
 @overload
-def f1(heat: Any, truth: Any, threshold: NDArray[Any]) -> NDArray[np.float64]: ...
-def f1(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
+def f1(heat: ArrayLike, truth: object, threshold: Array) -> Heat: ...
+def f1(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> float | Heat:
     """Return the harmonic mean of precision and recall, which for masks is the Dice coefficient.
 
     An array of thresholds gives an array of scores, here and for the other measures.
@@ -41,10 +43,10 @@ def f1(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
 
 
 @overload
-def iou(heat: Any, truth: Any, threshold: float = ...) -> float: ...
+def iou(heat: ArrayLike, truth: object, threshold: float = ...) -> float: ...
 @overload
-def iou(heat: Any, truth: Any, threshold: NDArray[Any]) -> NDArray[np.float64]: ...
-def iou(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
+def iou(heat: ArrayLike, truth: object, threshold: Array) -> Heat: ...
+def iou(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> float | Heat:
     """Return the intersection over the union, or Jaccard index.
 
     >>> iou([0.0, 0.2, 0.4, 0.9], np.array([False, False, True, True]), 0.5)
@@ -55,11 +57,11 @@ def iou(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
 
 
 @overload
-def precision(heat: Any, truth: Any, threshold: float = ...) -> float: ...
+def precision(heat: ArrayLike, truth: object, threshold: float = ...) -> float: ...
 @overload
-def precision(heat: Any, truth: Any, threshold: NDArray[Any]) -> NDArray[np.float64]: ...
-def precision(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
-    """Return the share of what was found that is there.
+def precision(heat: ArrayLike, truth: object, threshold: Array) -> Heat: ...
+def precision(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> float | Heat:
+    """Return the share of the pixels above the threshold that lie on the truth.
 
     >>> precision([0.0, 0.2, 0.4, 0.9], np.array([False, True, False, True]), 0.3)
     0.5
@@ -69,11 +71,11 @@ def precision(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
 
 
 @overload
-def recall(heat: Any, truth: Any, threshold: float = ...) -> float: ...
+def recall(heat: ArrayLike, truth: object, threshold: float = ...) -> float: ...
 @overload
-def recall(heat: Any, truth: Any, threshold: NDArray[Any]) -> NDArray[np.float64]: ...
-def recall(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
-    """Return the share of what is there that was found.
+def recall(heat: ArrayLike, truth: object, threshold: Array) -> Heat: ...
+def recall(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> float | Heat:
+    """Return the share of the truth's pixels that are above the threshold.
 
     >>> recall([0.0, 0.2, 0.4, 0.9], [((1,), (3,))], np.array([0.1, 0.3, 0.5]))
     array([1. , 0.5, 0. ])
@@ -82,11 +84,11 @@ def recall(heat: Any, truth: Any, threshold: Any = NOISE) -> Any:
     return _share(hit, there, found + there)
 
 
-def best_score(heat: Any, truth: Any, measure: Measure = f1) -> float:
-    """Return the best that any threshold can do for one image: an upper bound, not a result.
+def best_score(heat: ArrayLike, truth: object, measure: Measure = f1) -> float:
+    """Return the best score at any threshold for one image: an upper bound, not a result.
 
-    Exact in O(n log n): thresholds are the map's own values and one below them all, so that pixels
-    of equal value enter together.
+    Exact in O(n log n): the thresholds are the map's own values and one below all of them, so
+    pixels of equal value enter together.
 
     >>> best_score([0.1, 0.2, 0.4, 0.9], np.array([False, False, True, True]))
     1.0
@@ -96,12 +98,16 @@ def best_score(heat: Any, truth: Any, measure: Measure = f1) -> float:
 
 
 def best_threshold(
-    heats: Iterable[Any], truths: Iterable[Any], measure: Measure = f1, *, candidates: int = 10_000
+    heats: Iterable[ArrayLike],
+    truths: Iterable[object],
+    measure: Measure = f1,
+    *,
+    candidates: int = 10_000,
 ) -> float:
-    """Return the one threshold with the best mean score over images, of several the lowest.
+    """Return the one threshold with the best mean score over images; the lowest if several tie.
 
-    Exact if the maps have no more distinct values than `candidates`; otherwise the distinct values
-    of each map, and then of all maps, are thinned to so many evenly spaced quantiles.
+    Exact if the maps have at most `candidates` distinct values. Otherwise the distinct values of
+    each map, and then of all maps together, are thinned to that many evenly spaced quantiles.
 
     >>> there = np.array([False, True, True])
     >>> best_threshold([[0.1, 0.5, 0.9], [0.3, 0.4, 0.8]], [there, there])
@@ -119,8 +125,8 @@ def best_threshold(
     return float(thresholds[np.argmax(total)])
 
 
-def _counts(heat: Any, truth: Any, threshold: Any) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Count the pixels that were found and are there, that were found, and that are there."""
+def _counts(heat: ArrayLike, truth: object, threshold: float | Array) -> tuple[Array, Array, int]:
+    """Count the pixels in mask and truth, in the mask, and in the truth."""
     values = as_map("heat", heat)
     mask = as_truth(truth, values.shape)
     limits = to_numpy("threshold", threshold)
@@ -130,20 +136,18 @@ def _counts(heat: Any, truth: Any, threshold: Any) -> tuple[NDArray[Any], NDArra
     return _above(values[mask], limits), _above(values.ravel(), limits), int(mask.sum())
 
 
-def _above(values: NDArray[np.float64], limits: NDArray[Any]) -> NDArray[Any]:
+def _above(values: Heat, limits: Array) -> Array:
     return values.size - np.searchsorted(np.sort(values), limits, side="right")
 
 
-def _share(part: Any, whole: Any, seen: Any) -> Any:
-    """Divide, and where there is nothing to divide by, ask whether anything was seen at all."""
+def _share(part: Array, whole: Array | int, seen: Array) -> float | Heat:
+    """Return `part / whole`; where `whole` is 0, return 1 if `seen` is 0 too, else 0."""
     empty = np.where(np.equal(seen, 0), 1.0, 0.0)
     shares = np.divide(part, whole, out=empty, where=np.not_equal(whole, 0))
     return shares if shares.ndim else shares.item()
 
 
-def _scores(
-    measure: Measure, heat: NDArray[np.float64], truth: Any, thresholds: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _scores(measure: Measure, heat: Heat, truth: object, thresholds: Heat) -> Heat:
     scores = to_numpy("measure", measure(heat, truth, thresholds))
     if scores.shape != thresholds.shape:
         message = (
@@ -154,12 +158,12 @@ def _scores(
     return scores
 
 
-def _from_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _from_below(values: Heat) -> Heat:
     """Put a threshold that every pixel passes before the others."""
     return np.concatenate([np.nextafter(values[:1], -np.inf), values])
 
 
-def _thinned(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def _thinned(values: Heat, most: int) -> Heat:
     if len(values) <= most:
         return values
     return values[np.rint(np.linspace(0, len(values) - 1, most)).astype(np.int64)]

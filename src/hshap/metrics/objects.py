@@ -1,8 +1,8 @@
-"""How many objects were found, and at the price of how many false positives.
+"""How many objects were found, and with how many false positives.
 
-Findings are matched greedily in the order of their scores. Each takes the object not yet found
-that it hits and overlaps most. A finding that hits only objects found before is neither a success
-nor a false positive.
+Findings are matched greedily in the order of their scores. Each takes the object that it hits and
+overlaps most, of those not yet found. A finding that hits only objects found before is neither a
+success nor a false positive.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import lt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -21,31 +21,34 @@ from hshap.metrics.inputs import Box, as_box, as_values, same_length
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
+    from hshap._util.types import Heat
+
+    Findings = Iterable[Iterable[object]]
+    Objects = Iterable[Iterable[object]]
 
 Hit = Callable[[Box, Box], bool]
 
 
 class Froc(NamedTuple):
-    """Sensitivity and false positives per image if only scores from a threshold on count.
+    """Sensitivity and false positives per image, counting only scores from a threshold on.
 
     >>> curve = froc([[((0, 0), (4, 4), 0.9)]], [[((1, 1), (3, 3))]])
     >>> curve.at(false_positives=0.5)
     1.0
     """
 
-    thresholds: NDArray[np.float64]
-    false_positives: NDArray[np.float64]
-    sensitivity: NDArray[np.float64]
+    thresholds: Heat
+    false_positives: Heat
+    sensitivity: Heat
 
     def at(self, false_positives: float) -> float:
-        """Return the best sensitivity at no more than so many false positives per image."""
+        """Return the best sensitivity with at most this many false positives per image."""
         most = checks.number("false_positives", false_positives, minimum=0.0)
         return float(self.sensitivity[self.false_positives <= most].max())
 
 
 class SizeBin(NamedTuple):
-    """How many objects of `low` or more and fewer than `high` pixels there are and were found.
+    """Objects of at least `low` and fewer than `high` pixels: how many exist and were found.
 
     >>> SizeBin(low=0.0, high=10.0, found=3, objects=4).recall
     0.75
@@ -58,7 +61,7 @@ class SizeBin(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """The share that was found, not a number if there are no such objects."""
+        """The share that was found; NaN if there are no such objects."""
         return self.found / self.objects if self.objects else math.nan
 
 
@@ -74,7 +77,7 @@ def centre_inside(finding: Box, target: Box) -> bool:
 
 
 def overlaps(least: float = 0.5) -> Hit:
-    """Return a criterion: the intersection over the union of two boxes is at least so large.
+    """Return a criterion: the intersection over union of two boxes is at least `least`.
 
     >>> overlaps(0.5)(((0, 0), (4, 4)), ((0, 0), (4, 8)))
     True
@@ -84,12 +87,12 @@ def overlaps(least: float = 0.5) -> Hit:
 
 
 def froc(
-    findings_per_image: Iterable[Any], objects_per_image: Iterable[Any], hits: Hit = centre_inside
+    findings_per_image: Findings, objects_per_image: Objects, hits: Hit = centre_inside
 ) -> Froc:
     """Return sensitivity against false positives per image over all thresholds of the score.
 
     For each image, findings are `(start, stop, score)` as from `Explanation.boxes`, and objects
-    `(start, stop)`. The first point stands for no finding at all.
+    `(start, stop)`. The first point of the curve has no finding at all.
 
     >>> findings = [[((0, 0), (4, 4), 0.9), ((8, 8), (9, 9), 0.5)], []]
     >>> froc(findings, [[((1, 1), (3, 3))], [((5, 5), (7, 7))]])
@@ -113,14 +116,14 @@ def froc(
 
 
 def recall_by_size(
-    findings_per_image: Iterable[Any],
-    objects_per_image: Iterable[Any],
+    findings_per_image: Findings,
+    objects_per_image: Objects,
     edges: Sequence[float],
     hits: Hit = centre_inside,
 ) -> list[SizeBin]:
-    """Return how many objects were found in each bin of sizes, by whatever score.
+    """Return how many objects were found in each bin of sizes, at any score.
 
-    Sizes are in pixels of the object's box; `edges` part the bins, so one edge makes two bins.
+    Sizes are in pixels of the object's box. `edges` separate the bins, so one edge makes two bins.
 
     >>> findings = [[((0, 0), (4, 4), 0.9)]]
     >>> recall_by_size(findings, [[((1, 1), (3, 3)), ((5, 5), (9, 9))]], edges=[10])
@@ -161,7 +164,7 @@ def _match(
 
 
 def _images(
-    findings_per_image: Iterable[Any], objects_per_image: Iterable[Any]
+    findings_per_image: Findings, objects_per_image: Objects
 ) -> list[tuple[list[tuple[Box, float]], list[Box]]]:
     findings = [[_as_finding(item) for item in image] for image in findings_per_image]
     objects = [[as_box("objects_per_image", item) for item in image] for image in objects_per_image]
@@ -179,10 +182,10 @@ def _images(
     return list(zip(findings, objects, strict=True))
 
 
-def _as_finding(value: Any) -> tuple[Box, float]:
+def _as_finding(value: object) -> tuple[Box, float]:
     box = as_box("findings_per_image", value)
     try:
-        score = float(value[2])
+        score = float(cast("Sequence[float]", value)[2])
     except (TypeError, ValueError, IndexError):
         score = math.nan
     if not math.isfinite(score):

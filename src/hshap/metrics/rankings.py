@@ -1,8 +1,8 @@
-"""Measures of a map that need no threshold: only the order of its pixels, or its mass, counts."""
+"""Measures of a map without a threshold: they use the order of its pixels, or its mass."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from hshap.errors import ArgumentError
 from hshap.metrics.inputs import as_map, as_truth
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Heat
 
 
-def average_precision(heat: Any, truth: Any) -> float:
+def average_precision(heat: ArrayLike, truth: object) -> float:
     """Return the area under the precision-recall curve as a sum of steps, without interpolation.
 
     Pixels of equal value enter together.
@@ -28,7 +30,7 @@ def average_precision(heat: Any, truth: Any) -> float:
     return float(np.sum(hits / found * there[::-1]) / hits[-1])
 
 
-def roc_auc(heat: Any, truth: Any) -> float:
+def roc_auc(heat: ArrayLike, truth: object) -> float:
     """Return the chance that a pixel of the truth ranks above another one; a tie counts half.
 
     For the AUC over images pass the model's score of each as `heat` and the labels as `truth`.
@@ -43,11 +45,11 @@ def roc_auc(heat: Any, truth: Any) -> float:
     return float(np.sum(there * below) / (there.sum() * others.sum()))
 
 
-def pointing_game(heat: Any, truth: Any) -> float:
+def pointing_game(heat: ArrayLike, truth: object) -> float:
     """Return 1 if the highest pixel lies on the truth, else 0.
 
-    Of several highest pixels, the share that lies on it. A map without positive values points
-    nowhere and scores 0.
+    If several pixels share the highest value, return the share of them on the truth. A map without
+    positive values scores 0.
 
     >>> pointing_game([0.0, 0.5, 0.5], np.array([False, False, True]))
     0.5
@@ -58,7 +60,7 @@ def pointing_game(heat: Any, truth: Any) -> float:
     return float(mask[values == highest].mean()) if highest > 0 else 0.0
 
 
-def energy_pointing_game(heat: Any, truth: Any) -> float:
+def energy_pointing_game(heat: ArrayLike, truth: object) -> float:
     """Return the share of the map's positive mass that lies on the truth; 0 if there is none.
 
     >>> energy_pointing_game([-1.0, 1.0, 3.0], np.array([False, False, True]))
@@ -66,12 +68,12 @@ def energy_pointing_game(heat: Any, truth: Any) -> float:
     """
     positive = np.maximum(as_map("heat", heat), 0.0)
     mask = as_truth(truth, positive.shape)
-    # Scaled first, so that the sum of huge or tiny values stays a number.
+    # Scaled first, so that sums of huge or tiny values neither overflow nor vanish.
     scaled = positive / (positive.max() or 1.0)
     return float(scaled[mask].sum() / (scaled.sum() or 1.0))
 
 
-def _by_value(heat: Any, truth: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _by_value(heat: ArrayLike, truth: object) -> tuple[Heat, Heat]:
     """Count the pixels on the truth and off it for each distinct value, the lowest first."""
     values = as_map("heat", heat)
     mask = as_truth(truth, values.shape)
@@ -80,7 +82,7 @@ def _by_value(heat: Any, truth: Any) -> tuple[NDArray[np.float64], NDArray[np.fl
     return there, counts.astype(np.float64) - there
 
 
-def _refuse_empty(counts: NDArray[np.float64], marked: str, measure: str) -> None:
+def _refuse_empty(counts: Heat, marked: str, measure: str) -> None:
     if not counts.any():
         message = f"truth marks {marked}, so {measure} is not defined; leave this image out"
         raise ArgumentError(message)

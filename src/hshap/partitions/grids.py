@@ -1,4 +1,4 @@
-"""Grids: partitions that split an image into boxes, wherever its edges are."""
+"""Grids: partitions that split an image into boxes and ignore its content."""
 
 from __future__ import annotations
 

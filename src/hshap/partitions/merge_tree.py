@@ -1,4 +1,4 @@
-"""Trees of segments: an image is split along its own edges.
+"""Segments of an image, which of them are neighbours, and the tree of their merges.
 
 Segments are numbered from 0; a merge joins two nodes to a new one, numbered on from the segments.
 Nothing here knows a game or a model.

@@ -1,4 +1,4 @@
-"""Polygons around pixels, traced along their edges: exact to the pixel, with holes.
+"""Polygons around the pixels of a region, exact to the pixel, with holes.
 
 Corners are `(x, y)` with the origin at the top left of the first pixel, so pixel `(row, column)`
 covers `column..column + 1` by `row..row + 1`.

@@ -1,4 +1,4 @@
-"""Superpixels: a partition that follows the edges of the image instead of a grid."""
+"""Superpixels: the partition that splits along a merge tree, its options and its own labels."""
 
 from __future__ import annotations
 

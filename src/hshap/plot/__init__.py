@@ -1,6 +1,6 @@
-"""Pictures of maps, trees and curves. They take arrays, and return matplotlib figures.
+"""Pictures of maps, trees and curves: functions from arrays to matplotlib figures.
 
-Nothing is kept by pyplot: a figure is yours to show, to save with `savefig`, or to forget.
+pyplot keeps no reference to a figure: show it, save it with `savefig`, or drop it.
 
 >>> from hshap import demo, plot
 >>> found = demo.example()

@@ -1,9 +1,9 @@
-"""Charts without a picture: the tree of what was seen, and curves of scores."""
+"""Charts without an image: the tree of regions, and curves of scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,22 +14,23 @@ from hshap.plot.surface import on_axes
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from numpy.typing import NDArray
+    from matplotlib.figure import Figure
 
+    from hshap._util.types import Heat
     from hshap.games.tree import Part
     from hshap.partitions.protocol import Region
 
 MANY = 150
-"""From this many ends of a tree on, lines between them would hide the colours."""
+"""A tree with this many unsplit regions has no lines between them: they would hide the colours."""
 
 
 def tree(
-    seen: Sequence[Part], leaves: Collection[Region], *, title: str = "", ax: Any = None
-) -> Any:
+    seen: Sequence[Part], leaves: Collection[Region], *, title: str = "", ax: object = None
+) -> Figure:
     """Return a figure of a tree: each region stands over its parts, coloured by its coefficient.
 
-    All regions that were not split are equally wide, whatever their size, so that small ones are
-    seen. Leaves have a black frame. Signals, pictures and volumes look alike.
+    All unsplit regions have the same width, whatever their size, so that small ones are visible.
+    Leaves have a black frame. Signals, pictures and volumes are drawn alike.
 
     >>> from hshap.demo import example
     >>> from hshap.games.tree import parts
@@ -66,10 +67,10 @@ def tree(
     return figure
 
 
-def curves(found: Mapping[str, Any], *, title: str = "", ax: Any = None) -> Any:
-    """Return a figure of scores against the number of pixels that were changed, by name.
+def curves(found: Mapping[str, object], *, title: str = "", ax: object = None) -> Figure:
+    """Return a figure of scores against the number of changed pixels, one line for each name.
 
-    Curves are what `metrics.ablation_curve`, `deletion` and `insertion` return.
+    Pass the curves that `metrics.ablation_curve`, `deletion` or `insertion` returned.
 
     >>> from hshap.metrics import Curve
     >>> steep = Curve(np.array([0, 1, 2]), np.array([1.0, 0.2, 0.0]))
@@ -81,7 +82,7 @@ def curves(found: Mapping[str, Any], *, title: str = "", ax: Any = None) -> Any:
     for name, (counts, scores) in points.items():
         axes.plot(counts, scores, marker="." if len(counts) <= 60 else None, label=name)
     if any(_is_uneven(counts) for counts, _ in points.values()):
-        # Even steps on a log scale would pile up at the left of another; 0 has its place, too.
+        # Steps that are even on a log scale crowd at the left of a linear one; symlog shows 0.
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(left=0)
     axes.set(xlabel="pixels changed", ylabel="score")
@@ -91,8 +92,8 @@ def curves(found: Mapping[str, Any], *, title: str = "", ax: Any = None) -> Any:
     return figure
 
 
-def _places(seen: Sequence[Part]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return left ends and widths: one for each region that was not split, sums for the others."""
+def _places(seen: Sequence[Part]) -> tuple[Heat, Heat]:
+    """Return left ends and widths: 1 for an unsplit region, the sum of its parts for any other."""
     place = {part.number: i for i, part in enumerate(seen)}
     width = np.zeros(len(seen))
     for i in reversed(range(len(seen))):
@@ -109,27 +110,29 @@ def _places(seen: Sequence[Part]) -> tuple[NDArray[np.float64], NDArray[np.float
     return left, width
 
 
-def _by_name(found: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _by_name(found: object) -> dict[str, tuple[Heat, Heat]]:
     if not isinstance(found, Mapping) or not found:
         message = f"found is {checks.shown(found)}; pass a dictionary of names and curves"
         raise ArgumentError(message)
-    return {str(name): _points(name, curve) for name, curve in found.items()}
+    named = cast("Mapping[object, object]", found)
+    return {str(name): _points(name, curve) for name, curve in named.items()}
 
 
-def _points(name: Any, curve: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _points(name: object, curve: object) -> tuple[Heat, Heat]:
     try:
-        counts, scores = (np.asarray(axis, dtype=np.float64) for axis in curve)
+        axes = cast("Sequence[object]", curve)
+        counts, scores = (np.asarray(axis, dtype=np.float64) for axis in axes)
     except (TypeError, ValueError):
         counts = scores = np.zeros(0)
     if counts.ndim != 1 or counts.shape != scores.shape or not counts.size:
         message = (
             f"found[{name!r}] is {checks.shown(curve)}, which is no curve; "
-            "pass what metrics.ablation_curve returned"
+            "pass the result of metrics.ablation_curve"
         )
         raise ArgumentError(message)
     return counts, scores
 
 
-def _is_uneven(counts: NDArray[np.float64]) -> bool:
+def _is_uneven(counts: Heat) -> bool:
     steps = np.diff(counts)
     return len(steps) > 1 and bool(steps.max() > 5 * steps.min())

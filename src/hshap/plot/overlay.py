@@ -1,8 +1,8 @@
-"""A map over its image, as lines, a picture or a plane of a volume."""
+"""A map over its image: lines for a signal, a picture, or one plane of a volume."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,26 +12,28 @@ from hshap.errors import ArgumentError
 from hshap.plot.surface import on_axes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
-    Labels = NDArray[np.intp]
+    from hshap._util.types import Array, Grid, Heat, Ints, Mask, Untyped
 
 OPACITY = 0.65
 
 
-def draw(  # noqa: PLR0913, all but two are what is drawn
-    image: Any,
-    heat: NDArray[Any],
+def draw(  # noqa: PLR0913, image and map, the layers over them, and the axes
+    image: object,
+    heat: Array,
     *,
-    visited: Labels | None = None,
-    found: Labels | None = None,
+    visited: Ints | None = None,
+    found: Ints | None = None,
     title: str = "",
-    ax: Any = None,
-) -> Any:
-    """Return a figure of a map over its image, with the outlines of what was visited and found.
+    ax: object = None,
+) -> Figure:
+    """Return a figure of a map over its image, with outlines of visited and of found regions.
 
-    Both number the regions of the grid; 0 is none. A signal is drawn as lines, a picture as itself,
-    a volume through its strongest plane, without outlines. `ax` are the axes to draw on.
+    `visited` and `found` hold the number of a region at each pixel, 0 for none. A signal is drawn
+    as lines, a volume by its strongest plane and without outlines. `ax` are axes to draw on.
 
     >>> draw(None, np.eye(4), title="a diagonal").axes[0].get_title()
     'a diagonal'
@@ -51,8 +53,8 @@ def draw(  # noqa: PLR0913, all but two are what is drawn
     return figure
 
 
-def as_shown(image: Any, grid: tuple[int, ...]) -> NDArray[Any] | None:
-    """Return the image of a map, if there is one."""
+def as_shown(image: object, grid: Grid) -> Array | None:
+    """Return the image of a map as an array; None without one."""
     shown = None if image is None else to_numpy("image", image)
     if shown is not None and shown.shape[1:] != grid:
         message = (
@@ -63,8 +65,8 @@ def as_shown(image: Any, grid: tuple[int, ...]) -> NDArray[Any] | None:
     return shown
 
 
-def draw_signal(axes: Any, image: Any, heat: NDArray[Any], found: NDArray[Any] | None) -> None:
-    """Draw a signal's channels as lines, its map as steps, and what was found as bands."""
+def draw_signal(axes: Axes, image: Array | None, heat: Array, found: Array | None) -> None:
+    """Draw a signal's channels as lines, its map as steps, and the found regions as bands."""
     for channel in () if image is None else image:
         axes.plot(channel, color="0.4", linewidth=0.8)
     if found is not None:
@@ -76,12 +78,12 @@ def draw_signal(axes: Any, image: Any, heat: NDArray[Any], found: NDArray[Any] |
     axes.set_xlim(0, len(heat))
 
 
-def draw_picture(axes: Any, image: Any, plane: NDArray[Any], *, limit: float) -> Any:
-    """Draw a plane of a map over its image, from blue at `-limit` to red; return the former."""
+def draw_picture(axes: Axes, image: Array | None, plane: Array, *, limit: float) -> AxesImage:
+    """Draw a map over its image, from blue at `-limit` to red at `limit`; return the drawn map."""
     if image is not None:
         picture = _displayed(image)
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    # Where the map is 0, the image is seen as it is.
+    # Transparent where the map is 0.
     nothing = (plane == 0) | np.isnan(plane)
     opacity = np.where(nothing, 0.0 if image is not None else 1.0, OPACITY)
     mapped = axes.imshow(
@@ -92,12 +94,12 @@ def draw_picture(axes: Any, image: Any, plane: NDArray[Any], *, limit: float) ->
     return mapped
 
 
-def _label(heat: NDArray[Any]) -> str:
+def _label(heat: Array) -> str:
     return "coefficient" if heat.any() else "coefficient: nothing relevant"
 
 
-def strongest(heat: NDArray[Any]) -> tuple[int, ...]:
-    """Return where a volume is to be cut: the strongest plane of each axis but the last two."""
+def strongest(heat: Array) -> tuple[int, ...]:
+    """Return the index of the strongest plane of a volume on each axis but the last two."""
     place: tuple[int, ...] = ()
     while heat.ndim > 2:
         others = tuple(range(1, heat.ndim))
@@ -106,16 +108,16 @@ def strongest(heat: NDArray[Any]) -> tuple[int, ...]:
     return place
 
 
-def _plane(image: Any, heat: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-    """Return the image where the map is to be shown, and the map there."""
+def _plane(image: Array | None, heat: Array) -> tuple[Array | None, Array]:
+    """Return the plane to draw, of the image and of the map."""
     if image is None:
         return None, as_plane(heat)
     place = strongest(heat)
     return image[(slice(None), *place)], heat[place]
 
 
-def _displayed(image: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a picture as matplotlib takes it: colours last, numbers from 0 to 1."""
+def _displayed(image: Array) -> Heat:
+    """Return a picture for matplotlib: colours last, numbers from 0 to 1."""
     channels = {3: 3, 4: 3}.get(len(image))
     picture = np.moveaxis(image[:channels], 0, -1) if channels else image.mean(axis=0)
     low, high = float(picture.min()), float(picture.max())
@@ -124,8 +126,8 @@ def _displayed(image: NDArray[Any]) -> NDArray[np.float64]:
     return picture.astype(np.float64)
 
 
-def outline(axes: Any, labels: NDArray[Any] | None, **style: Any) -> None:
-    """Draw the lines between pixels of different regions, as one object however many there are."""
+def outline(axes: Axes, labels: Array | None, *, color: str, linewidth: float) -> None:
+    """Draw the lines between pixels of different regions, all in one matplotlib object."""
     if labels is None:
         return
     from matplotlib.collections import LineCollection  # noqa: PLC0415, an optional dependency
@@ -135,25 +137,25 @@ def outline(axes: Any, labels: NDArray[Any] | None, **style: Any) -> None:
     down = _runs((framed[1:-1, :-1] != framed[1:-1, 1:]).T)
     lines = [[(a, row), (b, row)] for row, a, b in across]
     lines += [[(column, a), (column, b)] for column, a, b in down]
-    # Pixels have their centres at whole numbers, and so their borders halfway between.
-    segments: Any = np.reshape(lines, (-1, 2, 2)) - 0.5
-    axes.add_collection(LineCollection(segments, **style))
+    # Pixels have their centres at whole numbers, so their borders lie halfway between.
+    segments: Untyped = np.reshape(lines, (-1, 2, 2)) - 0.5
+    axes.add_collection(LineCollection(segments, color=color, linewidth=linewidth))
 
 
-def _runs(lines: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _runs(lines: Mask) -> Ints:
     """Return (line, first, one past the last) of every run of True."""
     edges = np.diff(np.pad(lines, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     starts, stops = np.argwhere(edges > 0), np.argwhere(edges < 0)
     return np.column_stack([starts, stops[:, 1]])
 
 
-def height_over_width(shape: tuple[int, ...]) -> float:
-    """Return the shape of a picture, but for extremes, which would leave no room for the rest."""
+def height_over_width(shape: Grid) -> float:
+    """Return the aspect ratio of a picture, limited so that titles and bars keep their room."""
     height, width = shape[-2:]
     return min(max(height / width, 0.3), 3.0)
 
 
-def _figure_size(shape: tuple[int, ...]) -> tuple[float, float]:
+def _figure_size(shape: Grid) -> tuple[float, float]:
     if len(shape) == 1:
         return (8.0, 3.0)
     ratio = height_over_width(shape)

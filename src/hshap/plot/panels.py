@@ -1,9 +1,9 @@
-"""Several maps side by side: the levels of a tree, or what different methods say."""
+"""Several maps side by side: the levels of a tree, or the maps of different methods."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -24,19 +24,22 @@ from hshap.plot.surface import on_figure, root
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+    from hshap._util.types import Array, Grid, Mask
 
 LARGEST_SIDE = 1024
-"""A panel has fewer pixels than this; larger maps are shrunk, and keep their strongest pixels."""
+"""Longest side of a panel in pixels; larger maps are shrunk and keep their strongest pixels."""
 
 SHAPE = 0.4
-"""The height over the width that a figure of several panels should have."""
+"""Preferred height over width of a figure with several panels."""
 
 
 def levels(
-    image: Any, maps: Mapping[str, NDArray[Any]], *, title: str = "", figure: Any = None
-) -> Any:
-    """Return a figure of maps in one unit, side by side with one colour bar, by name.
+    image: object, maps: Mapping[str, Array], *, title: str = "", figure: object = None
+) -> Figure:
+    """Return a figure of maps of one unit, side by side with one colour bar, by name.
 
     >>> levels(None, {"level 1": np.eye(4), "level 2": np.eye(4) / 2}).axes[1].get_title()
     'level 2'
@@ -52,17 +55,17 @@ def levels(
 
 
 def compare(
-    maps: Mapping[str, Any],
-    image: Any = None,
+    maps: Mapping[str, object],
+    image: object = None,
     *,
-    truth: Any = None,
+    truth: object = None,
     title: str = "",
-    figure: Any = None,
-) -> Any:
-    """Return a figure of what several methods say of one image, by name.
+    figure: object = None,
+) -> Figure:
+    """Return a figure of the maps of several methods for one image, by name.
 
-    Each map is coloured by its own largest value, since methods have units of their own. The image
-    comes first if it is given; `truth` is a mask whose outline is drawn on all.
+    Each map is scaled by its own largest value, since methods have different units. The image, if
+    it is given, comes first. `truth` is a mask; its outline is drawn on all panels.
 
     >>> figure = compare({"h-Shap": np.eye(8), "other": np.ones((8, 8))}, np.zeros((1, 8, 8)))
     >>> [axes.get_title() for axes in figure.axes]
@@ -79,15 +82,15 @@ def compare(
     return root(whole)
 
 
-def _panels(  # noqa: PLR0913, both figures give all of these
-    what: str,
-    image: Any,
-    heats: Mapping[str, NDArray[Any]],
+def _panels(  # noqa: PLR0913, both kinds of figures need all of these
+    needed_by: str,
+    image: object,
+    heats: Mapping[str, Array],
     limits: Sequence[float],
-    figure: Any,
+    figure: object,
     *,
-    truth: NDArray[np.bool_] | None = None,
-) -> tuple[Any, list[Any]]:
+    truth: Mask | None = None,
+) -> tuple[FigureBase, list[Axes]]:
     first = next(iter(heats.values()))
     pixels = as_shown(image, first.shape)
     planes = list(heats.values())
@@ -99,8 +102,8 @@ def _panels(  # noqa: PLR0913, both figures give all of these
     if pixels is not None:
         pixels = pixels[(slice(None), *place)]
     rows, columns = _layout(len(planes), planes[0].shape)
-    whole = on_figure(figure, _figure_size(rows, columns, planes[0].shape), what)
-    axes = whole.subplots(rows, columns, squeeze=False).ravel().tolist()
+    whole = on_figure(figure, _figure_size(rows, columns, planes[0].shape), needed_by)
+    axes: list[Axes] = whole.subplots(rows, columns, squeeze=False).ravel().tolist()
     for one, name, heat, limit in zip(axes, heats, planes, limits, strict=False):
         if heat.ndim == 1:
             draw_signal(one, pixels, heat, truth)
@@ -113,20 +116,20 @@ def _panels(  # noqa: PLR0913, both figures give all of these
 
 
 def _small_picture(
-    axes: Any, pixels: Any, heat: NDArray[Any], truth: NDArray[np.bool_] | None, limit: float
+    axes: Axes, pixels: Array | None, heat: Array, truth: Mask | None, limit: float
 ) -> None:
     step = -(-max(heat.shape) // LARGEST_SIDE)
     small = None if pixels is None else pixels[:, ::step, ::step]
     draw_picture(axes, small, largest_in_blocks(np.nan_to_num(heat), step), limit=limit)
     if truth is not None:
-        # Black on white is seen on any colour, by anybody.
+        # Black on white is visible on any colour, also to colour-blind readers.
         there = largest_in_blocks(truth.astype(int), step)
         outline(axes, there, color="white", linewidth=2.0)
         outline(axes, there, color="black", linewidth=1.0)
 
 
-def _layout(count: int, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return rows and columns that come near to a good shape and leave few places empty."""
+def _layout(count: int, shape: Grid) -> tuple[int, int]:
+    """Return rows and columns: near the preferred shape, with few empty places."""
     if len(shape) == 1:
         return count, 1
 
@@ -139,22 +142,23 @@ def _layout(count: int, shape: tuple[int, ...]) -> tuple[int, int]:
     return -(-count // columns), columns
 
 
-def _figure_size(rows: int, columns: int, shape: tuple[int, ...]) -> tuple[float, float]:
+def _figure_size(rows: int, columns: int, shape: Grid) -> tuple[float, float]:
     if len(shape) == 1:
         return (8.0, min(0.6 + 1.6 * rows, 14.0))
     wide = min(10.0, 5.0 * columns)
     return (wide, min(0.6 + rows * (0.4 + wide / columns * height_over_width(shape)), 14.0))
 
 
-def _largest(heat: NDArray[Any]) -> float:
+def _largest(heat: Array) -> float:
     return float(np.nan_to_num(np.abs(heat)).max()) or 1.0
 
 
-def _checked(maps: Any) -> dict[str, NDArray[Any]]:
+def _checked(maps: object) -> dict[str, Array]:
     if not isinstance(maps, Mapping) or not maps:
         message = f"maps is {checks.shown(maps)}; pass a dictionary of names and maps"
         raise ArgumentError(message)
-    heats = {str(name): to_numpy(f"maps[{name!r}]", heat) for name, heat in maps.items()}
+    named = cast("Mapping[object, object]", maps)
+    heats = {str(name): to_numpy(f"maps[{name!r}]", heat) for name, heat in named.items()}
     grid = next(iter(heats.values())).shape
     for name, heat in heats.items():
         if heat.shape != grid or not heat.size or not heat.ndim or heat.dtype.kind not in "fiub":
@@ -166,7 +170,7 @@ def _checked(maps: Any) -> dict[str, NDArray[Any]]:
     return heats
 
 
-def _mask(truth: Any, grid: tuple[int, ...]) -> NDArray[np.bool_]:
+def _mask(truth: object, grid: Grid) -> Mask:
     there = to_numpy("truth", truth).astype(bool)
     if there.shape != grid:
         message = f"truth has shape {there.shape}; pass a mask of shape {grid}, as the maps have"

@@ -46,19 +46,19 @@ def painted(image: Array, stand_in: Array, kept: Sequence[Region]) -> Array:
 def shapley_by_permutations(values: Sequence[float]) -> Heat:
     """Return each player's marginal contribution, averaged over every order of arrival."""
     players = len(values).bit_length() - 1
-    totals = np.zeros(players)
+    totals = [0.0] * players
     orders = list(permutations(range(players)))
     for order in orders:
         coalition = 0
         for player in order:
             totals[player] += values[coalition | 1 << player] - values[coalition]
             coalition |= 1 << player
-    return np.divide(totals, len(orders))
+    return np.array([total / len(orders) for total in totals])
 
 
 def any_marked(batch: Array) -> Heat:
     """Score 1 if any pixel of the first channel is above 2: the OR rule of the paper."""
-    return (batch[:, 0] > 2.0).reshape(len(batch), -1).any(axis=1).astype(np.float64)
+    return np.array([float((image[0] > 2.0).any()) for image in batch])
 
 
 def weighted_mean(batch: Array) -> Heat:

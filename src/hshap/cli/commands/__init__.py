@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each."""
+"""The commands, one file each: a command checks its options and calls the modules around it."""

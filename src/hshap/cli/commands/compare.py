@@ -1,30 +1,31 @@
-"""`hshap compare`: what two explanations of one image agree on."""
+"""`hshap compare`: the agreement of two explanations of one image."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.commands.files import flat, load, source
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.explanations import load_picture, source
 from hshap.cli.output import plain, print_json, single
 from hshap.cli.progress import table
 from hshap.errors import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from matplotlib.figure import Figure
 
+    from hshap._util.types import Array, Heat, Json
     from hshap.explanation.explanation import Explanation
 
-COLOURS = ("#4477aa", "#ccbb44", "#ee6677")  # told apart by colour-blind eyes too
+COLOURS = ("#4477aa", "#ccbb44", "#ee6677")  # distinct for colour-blind readers too
 
 
 def compare(  # noqa: PLR0913, one for each option
-    a: Annotated[Path, typer.Argument(metavar="A.npz", help="An explanation.")],
+    a: Annotated[Path, typer.Argument(metavar="A.npz", help="One explanation.")],
     b: Annotated[Path, typer.Argument(metavar="B.npz", help="Another of the same image.")],
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="The picture of both.")] = Path(
@@ -34,9 +35,9 @@ def compare(  # noqa: PLR0913, one for each option
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Tell what two explanations agree on, and draw both."""
+    """Measure how far two explanations agree, and draw both."""
     del debug
-    one, other = flat(load(a), a), flat(load(b), b)
+    one, other = load_picture(a), load_picture(b)
     if one.grid != other.grid:
         message = (
             f"{a} explains {one.grid[0]} x {one.grid[1]} pixels, but {b} explains "
@@ -49,11 +50,11 @@ def compare(  # noqa: PLR0913, one for each option
             path, dpi=120, format="png"
         )
     if json:
-        sides = {"a": _told(one, a), "b": _told(other, b)}
+        sides = {"a": _document(one, a), "b": _document(other, b)}
         print_json({**sides, "agreement": agreed, "picture": str(out)})
         return
     rows = [
-        (name.replace("_", " "), str(_told(one, a)[name]), str(_told(other, b)[name]))
+        (name.replace("_", " "), str(_document(one, a)[name]), str(_document(other, b)[name]))
         for name in ("class", "score", "leaves", "area", "evaluations")
     ]
     table(("", "A", "B"), [("file", a.name, b.name), *rows])
@@ -62,10 +63,10 @@ def compare(  # noqa: PLR0913, one for each option
 
 
 def agreement(one: Explanation, other: Explanation) -> dict[str, float | int | None]:
-    """Return what two explanations of one grid agree on.
+    """Return measures of the agreement of two explanations of one grid.
 
-    `iou` is of the areas found: 1 where they are the same, also if both are empty.
-    `rank_correlation` is Spearman's, of the maps of coefficients; None where one is flat.
+    `iou` is that of the two areas found; it is 1 if both are empty. `rank_correlation` is
+    Spearman's for the maps of coefficients; it is None if one map is constant.
     """
     mine, theirs = set(one.leaves), set(other.leaves)
     found = [explanation.saliency() > 0 for explanation in (one, other)]
@@ -80,8 +81,8 @@ def agreement(one: Explanation, other: Explanation) -> dict[str, float | int | N
     }
 
 
-def rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """Return Spearman's rank correlation of two maps, equal values sharing their mean rank.
+def rank_correlation(one: Array, other: Array) -> float | None:
+    """Return Spearman's rank correlation of two maps; equal values share their mean rank.
 
     >>> rank_correlation(np.array([1, 2, 2]), np.array([0, 5, 5]))
     1.0
@@ -92,12 +93,12 @@ def rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float | None:
     return round(float((centred[0] * centred[1]).sum()) / norm, 12) if norm else None
 
 
-def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+def _ranks(values: Array) -> Heat:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
-def _told(explanation: Explanation, path: Path) -> dict[str, Any]:
+def _document(explanation: Explanation, path: Path) -> dict[str, Json]:
     return {
         "file": str(path),
         "class": source(explanation, "class", str(explanation.target)),
@@ -109,10 +110,10 @@ def _told(explanation: Explanation, path: Path) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> str:
-    return "undefined: one map is flat" if value is None else f"{value:.4g}"
+    return "undefined: one map is constant" if value is None else f"{value:.4g}"
 
 
-def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Any:
+def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Figure:
     require("matplotlib", extra="plot", needed_by="hshap compare")
     from matplotlib.colors import ListedColormap  # noqa: PLC0415, an optional dependency
     from matplotlib.figure import Figure  # noqa: PLC0415

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.choices import PARTITIONS
+from hshap.cli.inputs.choices import smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
@@ -20,18 +19,19 @@ from hshap.cli.progress import table
 from hshap.evaluators.batched import LARGEST_BATCH
 from hshap.evaluators.runners import runner
 from hshap.games import theory
-from hshap.partitions.grids import AUTO
-from hshap.partitions.superpixels import MIN_AREA
+
+if TYPE_CHECKING:
+    from hshap._util.types import Json
 
 REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Evaluations for one image and class: on average, and at most.
+    """Evaluations for one image and class.
 
-    `expected` is for findings that lie anywhere alike (theorem 1 of the paper), `most` for those
-    that lie as far apart as they can, `bound` is the paper's.
+    `expected` is the mean if the findings lie anywhere with equal chance (theorem 1 of the paper).
+    `most` is the number if they lie as far apart as possible, `bound` the bound of the paper.
     """
 
     levels: int
@@ -41,8 +41,15 @@ class Cost:
     bound: int
 
 
+class Timing(NamedTuple):
+    """Measured seconds for one evaluation, in batches of this size."""
+
+    seconds: float
+    batch_size: int
+
+
 def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: int) -> Cost:
-    """Return what an explanation costs if `findings` leaves of the partition matter.
+    """Return the cost of an explanation in which `findings` leaves of the partition are relevant.
 
     >>> predicted((64, 64), "quadtree", 8, 1).most
     44
@@ -60,7 +67,7 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     most = 2 + new * sum(min(max(few, 1) if level else 1, gamma**level) for level in range(levels))
     most = most if few else 2 + new
     visited = theory.expected_visited(leaves, gamma, few / leaves)
-    # Every node that is visited plays a game but for the leaves, of which all that matter are.
+    # Every visited node plays a game, except the leaves; all relevant leaves are visited.
     expected = 2 + new * (visited - few)
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
 
@@ -68,17 +75,17 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
 def cost(  # noqa: PLR0913, one for each option
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Model to time; evaluations alone without it."),
+        typer.Option("--model", "-m", help="Model to time; without it, evaluations alone."),
     ] = None,
     *,
     size: opt.Size = None,
     partition: opt.Partition = "bisection",
     min_size: opt.MinSize = None,
     findings: Annotated[
-        int, typer.Option("--findings", "-k", min=0, help="Leaves that will matter, as a guess.")
+        int, typer.Option("--findings", "-k", min=0, help="Expected number of relevant leaves.")
     ] = 10,
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 1,
-    targets: Annotated[int, typer.Option(min=1, help="Number of classes for each.")] = 1,
+    targets: Annotated[int, typer.Option(min=1, help="Number of classes for each image.")] = 1,
     json: opt.Json = False,
     trust: opt.Trust = False,
     config: opt.Config = None,
@@ -90,66 +97,28 @@ def cost(  # noqa: PLR0913, one for each option
 ) -> None:
     """Predict evaluations and time before a long run."""
     del debug
-    grid = sides("--size", size)
-    each = batch = None
+    grid, timing = sides("--size", size), None
     if model is not None:
-        loaded, wanted = opt.loaded_model(
-            model,
-            trust=trust,
-            device=device,
-            config=config,
-            size=size,
-            channels=channels,
-            layout=layout,
-        )
+        given = opt.given_shape(size, channels, layout)
+        loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
         grid = list(wanted.size) if wanted.size else grid
         if grid is not None:
-            each, batch = seconds_each(loaded, (wanted.count, *grid), batch_size or LARGEST_BATCH)
+            timing = measured(loaded, (wanted.count, *grid), batch_size or LARGEST_BATCH)
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
-    least = _least(partition, min_size)
-    one = predicted((grid[0], grid[1]), partition, least, findings)
-    times = images * targets
-    told: dict[str, Any] = {
-        "size": grid,
-        "partition": partition,
-        "min_size": least,
-        "findings": findings,
-        "levels": one.levels,
-        "leaves": one.leaves,
-        "images": images,
-        "targets": targets,
-        "evaluations": {
-            "expected": round(one.expected * times),
-            "most": one.most * times,
-            "bound_of_the_paper": one.bound * times,
-        },
-        "seconds_per_evaluation": each,
-        "batch_size": batch,
-        "seconds": each
-        and {"expected": each * one.expected * times, "most": each * one.most * times},
-    }
+    side = smallest_side(partition, min_size)
+    one = predicted((grid[0], grid[1]), partition, side, findings)
+    asked = {"size": grid, "partition": partition, "min_size": side, "findings": findings}
     if json:
-        print_json(told)
-        return
-    words = {
-        "expected": f"expected, {findings} findings anywhere",
-        "most": "at most, findings far apart",
-        "bound_of_the_paper": "the paper's bound",
-    }
-    rows = [
-        (words[key], str(number), _time(each and each * number))
-        for key, number in told["evaluations"].items()
-    ]
-    what = f"{images} x {targets} explanations of {grid[0]} x {grid[1]}, {partition} to {least}"
-    table(("evaluations and time", "evaluations", "time"), rows, title=what)
-    if each is not None:
-        typer.echo(f"measured: {each * 1e3:.3g} ms for each evaluation, in batches of {batch}")
+        print_json({**asked, **_document(one, images, targets, timing)})
+    else:
+        title = f"{images} x {targets} explanations of {grid[0]} x {grid[1]}, {partition} to {side}"
+        _print(title, one, images * targets, findings, timing)
 
 
-def seconds_each(loaded: Loaded, shape: tuple[int, ...], batch: int) -> tuple[float, int]:
-    """Return the time of an evaluation, measured in full batches, and how large these are."""
+def measured(loaded: Loaded, shape: tuple[int, ...], batch: int) -> Timing:
+    """Return the time of an evaluation in full batches: the median of a few."""
     noise = np.random.default_rng(0).random(shape, dtype=np.float32)
     probe(loaded, noise)
     run = runner(loaded.model, autocast=None, channels_last=False)
@@ -166,34 +135,56 @@ def seconds_each(loaded: Loaded, shape: tuple[int, ...], batch: int) -> tuple[fl
     except Exception as error:
         message = f"{loaded.name} failed on a batch of {count} ({brief(error)}); pass --batch-size"
         raise Refusal(Code.MODEL, message) from error
-    return float(np.median(taken[1:])) / count, count
+    return Timing(float(np.median(taken[1:])) / count, count)
 
 
-def _least(partition: str, min_size: str | None) -> int:
-    if partition not in PARTITIONS:
-        message = f"--partition {partition} is not known; pass one of {', '.join(PARTITIONS)}"
-        raise Refusal(Code.USAGE, message)
-    if min_size is None and partition == "superpixels":
-        return math.isqrt(MIN_AREA)
-    if min_size in (None, AUTO):
-        return 1  # it may go down to single pixels
-    if not (min_size.isdecimal() and int(min_size)):
-        message = f"--min-size {min_size} is not a number of pixels; pass 1 or more, or auto"
-        raise Refusal(Code.USAGE, message)
-    return int(min_size)
+def _document(one: Cost, images: int, targets: int, timing: Timing | None) -> dict[str, Json]:
+    times = images * targets
+    each = timing and timing.seconds
+    return {
+        "levels": one.levels,
+        "leaves": one.leaves,
+        "images": images,
+        "targets": targets,
+        "evaluations": {
+            "expected": round(one.expected * times),
+            "most": one.most * times,
+            "bound_of_the_paper": one.bound * times,
+        },
+        "seconds_per_evaluation": each,
+        "batch_size": timing and timing.batch_size,
+        "seconds": each
+        and {"expected": each * one.expected * times, "most": each * one.most * times},
+    }
+
+
+def _print(title: str, one: Cost, times: int, findings: int, timing: Timing | None) -> None:
+    evaluations = {
+        f"expected, {findings} findings anywhere": round(one.expected * times),
+        "at most, findings far apart": one.most * times,
+        "bound of the paper": one.bound * times,
+    }
+    rows = [
+        (name, str(number), "-" if timing is None else _time(timing.seconds * number))
+        for name, number in evaluations.items()
+    ]
+    table(("evaluations and time", "evaluations", "time"), rows, title=title)
+    if timing is not None:
+        typer.echo(
+            f"measured: {timing.seconds * 1e3:.3g} ms for each evaluation, "
+            f"in batches of {timing.batch_size}"
+        )
 
 
 def _halvings(length: int, least: int) -> int:
-    """Count how often a length is halved until it is small enough; the larger half counts."""
+    """Count how often a length is halved, rounded up, until it is at most `least`."""
     count = 0
     while length > least:
         length, count = -(-length // 2), count + 1
     return count
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
+def _time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""`hshap doctor`: what is installed, which device, and whether the numbers are right."""
+"""`hshap doctor`: the installed packages, the devices, and a self-test of the numbers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import typer
@@ -18,13 +17,17 @@ from hshap.cli import options as opt
 from hshap.cli.faults import Code, brief
 from hshap.cli.output import print_json
 from hshap.cli.progress import table
+from hshap.demo import brightest
 from hshap.errors import require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
+from hshap.testing.brute_force import shapley_by_permutations
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Sequence
+
+    from hshap._util.types import Heat
 
 PACKAGES: dict[str, str | None] = {
     "numpy": None,
@@ -41,25 +44,40 @@ PACKAGES: dict[str, str | None] = {
     "xarray": None,
     "shap": None,
 }
+"""Packages, and the extra of hshap that installs each."""
+
 MOST_PLAYERS = 6
-CLOSE = 1e-12
+LARGEST_DIFFERENCE = 1e-12
+
+
+class Check(NamedTuple):
+    """One check of the self-test; `difference` is the largest error, or the failure in words."""
+
+    name: str
+    passed: bool
+    difference: str
 
 
 def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Tell what is installed and where models run, and test the numbers against brute force."""
+    """Show the installed packages and devices, and test the numbers against brute force."""
     del debug
+    raise typer.Exit(report(self_test(), json=json))
+
+
+def report(checks: Sequence[Check], *, json: bool) -> Code:
+    """Print packages, devices and the results of a self-test; return the exit code."""
     packages = {name: _version(name) for name in PACKAGES}
-    devices, checks = _devices(), self_test()
-    healthy = all(check["passed"] for check in checks)
+    devices = _devices()
+    healthy = all(check.passed for check in checks)
     if json:
-        about = {"hshap": __version__, "python": platform.python_version()}
         print_json(
             {
-                **about,
+                "hshap": __version__,
+                "python": platform.python_version(),
                 "platform": platform.platform(),
                 "packages": packages,
                 "devices": devices,
-                "self_test": checks,
+                "self_test": [check._asdict() for check in checks],
                 "healthy": healthy,
             }
         )
@@ -73,61 +91,42 @@ def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
         table(("library", "runs on"), [(k, ", ".join(v)) for k, v in devices.items()])
         table(
             ("self-test", "result", "largest difference"),
-            [(c["name"], "passed" if c["passed"] else "FAILED", c["difference"]) for c in checks],
+            [(c.name, "passed" if c.passed else "FAILED", c.difference) for c in checks],
         )
-    raise typer.Exit(Code.FINE if healthy else Code.UNEXPECTED)
+    return Code.FINE if healthy else Code.UNEXPECTED
 
 
-def self_test() -> list[dict[str, Any]]:
-    """Compare the Shapley values with brute force, and find a pixel that is known.
+def self_test(formula: Callable[[Heat], Heat] = shapley) -> list[Check]:
+    """Compare Shapley values by `formula` with brute force, and find a pixel at a known place.
 
-    >>> [check["passed"] for check in self_test()]
+    >>> [check.passed for check in self_test()]
     [True, True]
     """
     rng = np.random.default_rng(0)
-    games = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
+    games: list[Heat] = [rng.normal(size=2**players) for players in range(1, MOST_PLAYERS + 1)]
     try:
-        off = max(float(np.abs(shapley(game) - by_orders(game)).max()) for game in games)
-        said = f"{off:.1g}"
-    except Exception as error:  # noqa: BLE001, a doctor tells what is wrong and goes on
-        off, said = np.inf, brief(error)
-    named = f"Shapley values of 1 to {MOST_PLAYERS} players against all orders"
-    return [
-        {"name": named, "passed": bool(off < CLOSE), "difference": said},
-        _pixel_test(),
-    ]
+        off = max(
+            float(np.abs(formula(game) - shapley_by_permutations(game.tolist())).max())
+            for game in games
+        )
+        difference = f"{off:.1g}"
+    except Exception as error:  # noqa: BLE001, a failed check is reported, and the next one runs
+        off, difference = np.inf, brief(error)
+    name = f"Shapley values of 1 to {MOST_PLAYERS} players against all orders"
+    return [Check(name, bool(off < LARGEST_DIFFERENCE), difference), _pixel_check()]
 
 
-def by_orders(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return Shapley values as the mean gain of each player over all orders of arrival.
-
-    >>> by_orders(np.array([0.0, 1.0, 1.0, 1.0]))
-    array([0.5, 0.5])
-    """
-    players = len(values).bit_length() - 1
-    totals, orders = np.zeros(players), list(permutations(range(players)))
-    for order in orders:
-        there = 0
-        for player in order:
-            totals[player] += values[there | 1 << player] - values[there]
-            there |= 1 << player
-    return totals / len(orders)
-
-
-def _pixel_test() -> dict[str, Any]:
+def _pixel_check() -> Check:
     image = np.zeros((1, 16, 16))
     image[0, 5, 11] = 1.0
-    name = "explaining an image with one pixel that matters"
+    name = "explaining an image with one relevant pixel"
     try:
-        found = Explainer(
-            lambda batch: batch.max(axis=(1, 2, 3)),
-            baseline=Constant(0.0),
-            partition=Dyadic(min_size=1),
-        ).explain(image, target=0)
-    except Exception as error:  # noqa: BLE001, a doctor tells what is wrong and goes on
-        return {"name": name, "passed": False, "difference": brief(error)}
+        explainer = Explainer(brightest, baseline=Constant(0.0), partition=Dyadic(min_size=1))
+        found = explainer.explain(image, target=0)
+    except Exception as error:  # noqa: BLE001, a failed check is reported
+        return Check(name, passed=False, difference=brief(error))
     off = float(np.abs(found.saliency() - image[0]).max())
-    return {"name": name, "passed": off == 0, "difference": f"{off:.1g}"}
+    return Check(name, passed=off == 0, difference=f"{off:.1g}")
 
 
 def _version(package: str) -> str | None:
@@ -149,7 +148,7 @@ def _devices() -> dict[str, list[str]]:
             continue
         try:
             found[name] = ask()
-        except Exception as error:  # noqa: BLE001, a broken library is what a doctor is for
+        except Exception as error:  # noqa: BLE001, a broken library is a result of this command
             found[name] = [f"broken: {brief(error)}"]
     return found or {"numpy": ["cpu"]}
 

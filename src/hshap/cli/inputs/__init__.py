@@ -1,1 +1,1 @@
-"""Inputs of the commands: images, models, saved explanations, and the words of options."""
+"""Readers of the inputs of commands: images, models, saved explanations, words of options."""

@@ -1,27 +1,28 @@
-"""What the words of options stand for: baselines, partitions, searches and targets."""
+"""The meaning of options: baselines, partitions, searches and targets by their names."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hshap._util.recipes import recipe
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
 from hshap.games.search import BreadthFirst, DepthFirst
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
-from hshap.partitions.superpixels import Superpixels
+from hshap.partitions.superpixels import MIN_AREA, Superpixels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from hshap._util.types import Array
     from hshap.baselines.protocol import Baseline
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
@@ -38,9 +39,9 @@ SIGMA = 10.0
 
 @recipe
 class Share:
-    """`DepthFirst` with a tolerance that is a share of what the image adds to the baseline.
+    """`DepthFirst` whose tolerance is a share of the score that the image adds to the baseline.
 
-    It equals `DepthFirst` at that tolerance, and `settled` says so in the result.
+    The result equals that of `DepthFirst` at this tolerance, and `settled` writes it so.
 
     >>> Share(0.05).share
     0.05
@@ -50,10 +51,10 @@ class Share:
     max_evaluations: int | None = None
 
     def __call__(self, root: Region, draws: int = 1) -> Steps:
-        """Ask for the root's game, and then for what `DepthFirst` asks for."""
+        """Ask for the root's game, and then for the same games as `DepthFirst`."""
         games = yield [root]
         steps = self.search(games[0])(root, draws)
-        next(steps)  # the root's game, which is there
+        next(steps)  # asks for the root's game, which is known
         while True:
             try:
                 asked = steps.send(games)
@@ -62,21 +63,21 @@ class Share:
             games = yield asked
 
     def search(self, first: Game) -> DepthFirst:
-        """Return the search that this one is, once the image's own game is played."""
+        """Return the equal `DepthFirst`, given the game of the whole image."""
         tolerance = self.share * max(first.total, 0.0)
         return DepthFirst(tolerance=tolerance, max_evaluations=self.max_evaluations)
 
 
-def settled(explanation: Explanation, search: Search, source: dict[str, Any]) -> Explanation:
-    """Return an explanation that can be read again, and says what it explains."""
-    settings = explanation.settings.updated(source=source)
+def settled(explanation: Explanation, search: Search, source: Mapping[str, str]) -> Explanation:
+    """Return an explanation whose settings hold its source and a search that can be repeated."""
+    settings = explanation.settings.updated(source=dict(source))
     if isinstance(search, Share):
         settings = settings.updated(search=search.search(explanation.games[0]))
     return replace(explanation, settings=settings)
 
 
 def search_of(tolerance: str | None, percentile: float | None, budget: int | None) -> Search:
-    """Return the search that options ask for.
+    """Return the search that options describe.
 
     >>> search_of("0.5", None, 100).tolerance
     0.5
@@ -100,37 +101,57 @@ def search_of(tolerance: str | None, percentile: float | None, budget: int | Non
 
 
 def partition_of(name: str, min_size: str | None) -> Partition:
-    """Return the partition that options ask for.
+    """Return the partition that options describe.
 
-    For superpixels, leaves have up to the square of `min_size` pixels.
+    For superpixels, regions of up to the square of `min_size` pixels are not split.
 
     >>> partition_of("superpixels", "5").min_area
     25
     """
-    if name not in PARTITIONS:
-        message = f"--partition {name} is not known; pass one of {', '.join(PARTITIONS)}"
+    size = _checked_size(name, min_size)
+    if name == "superpixels":
+        if size is None:
+            return Superpixels()
+        return Superpixels(min_area=AUTO if size == AUTO else size**2)
+    return Dyadic(size or AUTO) if name == "quadtree" else Bisection(size or AUTO)
+
+
+def smallest_side(name: str, min_size: str | None) -> int:
+    """Return the side of the smallest regions of a partition, in pixels.
+
+    >>> smallest_side("quadtree", "8"), smallest_side("bisection", None)
+    (8, 1)
+    """
+    size = _checked_size(name, min_size)
+    if size is None and name == "superpixels":
+        return math.isqrt(MIN_AREA)
+    return 1 if size in (None, AUTO) else int(size)  # auto may reach single pixels
+
+
+def _checked_size(partition: str, min_size: str | None) -> int | Literal["auto"] | None:
+    """Check --partition and --min-size; return the latter, None if it was not given."""
+    if partition not in PARTITIONS:
+        message = f"--partition {partition} is not known; pass one of {', '.join(PARTITIONS)}"
         raise Refusal(Code.USAGE, message)
-    if min_size not in (None, AUTO) and not (min_size.isdecimal() and int(min_size)):
+    if min_size is None or min_size == AUTO:
+        return None if min_size is None else AUTO
+    if not (min_size.isdecimal() and int(min_size)):
         message = f"--min-size {min_size} is not a number of pixels; pass 1 or more, or auto"
         raise Refusal(Code.USAGE, message)
-    if name == "superpixels":
-        if min_size is None:
-            return Superpixels()
-        return Superpixels(min_area=AUTO if min_size == AUTO else int(min_size) ** 2)
-    size = AUTO if min_size in (None, AUTO) else int(min_size)
-    return Dyadic(size) if name == "quadtree" else Bisection(size)
+    return int(min_size)
 
 
 def baseline_of(text: str, reader: Reader) -> Baseline:
-    """Return what hidden pixels show: mean:FOLDER, blur[:sigma], constant[:value] or a file."""
+    """Return the baseline for mean:FOLDER, blur[:sigma], constant[:value] or a file."""
     kind, _, rest = text.partition(":")
     if kind == "mean" and rest:
         files = find([Path(rest)])
         return Mean(reader.format.scale(read(file, reader).pixels) for file in files)
-    if kind == "blur":
-        return Blur(sigma=_numbers(text, rest)[0] if rest else SIGMA)
-    if kind == "constant":
-        return _constant(_numbers(text, rest) if rest else None, reader.format)
+    if kind in ("blur", "constant"):
+        values = numbers(f"--baseline {kind}:", rest or None, example=f"--baseline {kind}:0.5")
+        if kind == "constant":
+            return _constant(values, reader.format)
+        return Blur(sigma=values[0] if values else SIGMA)
     path = Path(text)
     if path.suffix == ".npy" and path.is_file():
         return Fixed(reader.format.scale(_array(path, reader.format)))
@@ -144,7 +165,7 @@ def baseline_of(text: str, reader: Reader) -> Baseline:
 
 
 def _constant(values: list[float] | None, wanted: Format) -> Constant:
-    """Return a colour, by default the one that the model's scaling takes for the mean."""
+    """Return one colour: the given one, the mean of the model's scaling, or middle grey."""
     if values is None:
         centred = any(wanted.mean)
         grey = np.full((wanted.count, 1, 1), 0.5)
@@ -158,16 +179,7 @@ def _constant(values: list[float] | None, wanted: Format) -> Constant:
     return Constant(scaled.tolist() if len(scaled) > 1 else float(scaled[0]))
 
 
-def _numbers(text: str, rest: str) -> list[float]:
-    try:
-        found = [float(part) for part in rest.split(",")]
-    except ValueError:
-        message = f"--baseline {text}: {rest} is not a number; pass for example blur:10"
-        raise Refusal(Code.USAGE, message) from None
-    return found
-
-
-def _array(path: Path, wanted: Format) -> NDArray[Any]:
+def _array(path: Path, wanted: Format) -> Array:
     try:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -182,8 +194,8 @@ def _array(path: Path, wanted: Format) -> NDArray[Any]:
     return found
 
 
-def classes_of(names: Sequence[str], outputs: NDArray[Any], wanted: Format) -> tuple[int, ...]:
-    """Return the classes that targets name, for a model with these outputs on the image.
+def classes_of(names: Sequence[str], outputs: Array, wanted: Format) -> tuple[int, ...]:
+    """Return the classes of --target by number; `outputs` are the model's for the image.
 
     >>> from hshap.cli.inputs.formats import Format
     >>> classes_of(["top", "cat"], np.array([0.1, 0.9]), Format(classes=("cat", "dog")))
@@ -199,7 +211,7 @@ def classes_of(names: Sequence[str], outputs: NDArray[Any], wanted: Format) -> t
     return tuple(dict.fromkeys(found))
 
 
-def _class(name: str, outputs: NDArray[Any], known: Sequence[str]) -> int:
+def _class(name: str, outputs: Array, known: Sequence[str]) -> int:
     if name in known:
         return known.index(name)
     if name == TOP:
@@ -207,8 +219,8 @@ def _class(name: str, outputs: NDArray[Any], known: Sequence[str]) -> int:
     if name.isdecimal() and int(name) < len(outputs):
         return int(name)
     if name.isdecimal():
-        what = f"pass 0 to {len(outputs) - 1}" if len(outputs) > 1 else "pass 0"
-        message = f"--target {name} is out of range: the model has {len(outputs)} outputs; {what}"
+        fix = f"pass 0 to {len(outputs) - 1}" if len(outputs) > 1 else "pass 0"
+        message = f"--target {name} is out of range: the model has {len(outputs)} outputs; {fix}"
         raise Refusal(Code.USAGE, message)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""

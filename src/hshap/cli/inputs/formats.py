@@ -1,33 +1,36 @@
-"""What a model wants of an image: given by options, or by a small TOML next to the model."""
+"""The format of a model's inputs and outputs: from options, or from a TOML next to the model."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
+from hshap.games.targets import ACTIVATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array, Untyped
+    from hshap.games.targets import Activation
+
 CHANNELS = {"rgb": 3, "bgr": 3, "grey": 1}
 LAYOUTS = ("nchw", "nhwc")
-OUTPUTS = ("raw", "softmax", "sigmoid")
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a model wants of an image, and what its outputs are.
+    """How a model takes images, and how its outputs are explained.
 
-    Pixels come as 0 (black) to 1 (white); `range` says what the two become, then `mean` is
-    subtracted and the rest divided by `std`, one number or one for each channel.
+    Pixels come as 0 (black) to 1 (white) and are mapped to `range`. Then `mean` is subtracted and
+    the rest divided by `std`: one number, or one for each channel.
 
     >>> Format(range=(0.0, 255.0)).scale(np.ones((3, 1, 1)))[0, 0, 0].item()
     255.0
@@ -41,22 +44,22 @@ class Format:
     std: tuple[float, ...] = (1.0,)
     white: float | None = None
     classes: tuple[str, ...] = ()
-    output: str = "raw"
+    output: Activation = "raw"
 
     @property
     def count(self) -> int:
         """The number of channels."""
         return CHANNELS[self.channels or "rgb"]
 
-    def scale(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """Return what the model sees of an image `(channels, height, width)` of 0 to 1, in RGB."""
+    def scale(self, pixels: Array) -> NDArray[np.float32]:
+        """Return the model's input for an RGB or grey image `(channels, height, width)`."""
         low, high = self.range
         ordered = pixels[::-1] if self.channels == "bgr" else pixels
         mean, std = (np.reshape(np.array(v), (-1, 1, 1)) for v in (self.mean, self.std))
         return ((low + ordered * (high - low) - mean) / std).astype(np.float32)
 
     def name(self, index: int) -> str:
-        """Return a class's name, or its number where it has none.
+        """Return the name of a class, or its number if it has none.
 
         >>> Format(classes=("cat", "dog")).name(1), Format().name(1)
         ('dog', '1')
@@ -64,17 +67,16 @@ class Format:
         return self.classes[index] if index < len(self.classes) else str(index)
 
 
-def read_format(path: Path | None, given: Mapping[str, Any]) -> Format:
-    """Return the format that a TOML file and options ask for; options win.
+def read_format(path: Path | None, given: Mapping[str, object]) -> Format:
+    """Return the format that a TOML file and options describe; options win.
 
     >>> read_format(None, {"size": [8, 9], "mean": None}).size
     (8, 9)
     """
     wanted = {} if path is None else _checked(_toml(path), f"{path}: ")
     wanted |= _checked({k: v for k, v in given.items() if v is not None}, "--")
-    found = replace(Format(), **wanted)
-    for name in ("mean", "std"):
-        length = len(getattr(found, name))
+    found = Format(**wanted)
+    for name, length in (("mean", len(found.mean)), ("std", len(found.std))):
         if length not in (1, found.count):
             message = (
                 f"{name} has {length} numbers for {found.count} channels "
@@ -84,16 +86,16 @@ def read_format(path: Path | None, given: Mapping[str, Any]) -> Format:
     return found
 
 
-def numbers(option: str, text: str | None) -> list[float] | None:
-    """Return the numbers of an option such as 0.5,0.5,0.5.
+def numbers(option: str, text: str | None, *, example: str) -> list[float] | None:
+    """Return the numbers of an option; None if it was not given.
 
-    >>> numbers("--mean", "0.5,1")
+    >>> numbers("--mean", "0.5,1", example="0.5,0.4,0.4")
     [0.5, 1.0]
     """
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
-        message = f"{option} {text} is not a list of numbers; pass them as {option} 0.5,0.4,0.4"
+        message = f"{option} {text} is not a list of numbers; pass for example {example}"
         raise Refusal(Code.USAGE, message) from None
 
 
@@ -123,90 +125,107 @@ def names(text: str | None, folder: Path) -> list[str] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(Code.INPUT, f"{file} cannot be read as class names ({error})") from error
     if "," not in text and file.suffix:
-        raise Refusal(Code.INPUT, f"{file} is not there; pass a file of class names, or a,b,c")
+        raise Refusal(Code.INPUT, f"{file} does not exist; pass a file of class names, or a,b,c")
     return [part.strip() for part in text.split(",")]
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> Mapping[str, object]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror}); pass another --config"
         raise Refusal(Code.INPUT, message) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refusal(Code.INPUT, f"{path} is not TOML ({error}); mend it") from error
+        raise Refusal(Code.INPUT, f"{path} is not TOML ({error}); correct it") from error
 
 
-def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked(values: Mapping[str, object], where: str) -> dict[str, Untyped]:
+    """Return the checked fields of a `Format`."""
     known = [field.name for field in fields(Format)]
-    out: dict[str, Any] = {}
+    out: dict[str, Untyped] = {}
     for name, value in values.items():
         if name not in known:
             message = f"{where}{name} is not known; known are {', '.join(known)}"
             raise Refusal(Code.USAGE, message)
-        made = _VALUES[name](value)
+        made = _READERS[name](value)
         if made is None:
-            message = f"{where}{name} is {value!r}; {_WANTED[name]}"
+            message = f"{where}{name} is {value!r}; {_ADVICE[name]}"
             raise Refusal(Code.USAGE, message)
         out[name] = made
     return out
 
 
-def _floats(value: Any, *, lengths: tuple[int, ...]) -> tuple[float, ...] | None:
-    items = value if isinstance(value, list) else [value]
+def _items(value: object) -> Sequence[object] | None:
+    """Return the items of a list; None for any other value."""
+    return cast("Sequence[object]", value) if isinstance(value, list) else None
+
+
+def _floats(value: object, lengths: Collection[int]) -> tuple[float, ...] | None:
+    found = _items(value)
+    items = [value] if found is None else found
     plain = [item for item in items if isinstance(item, (int, float)) and math.isfinite(item)]
     return tuple(map(float, plain)) if len(plain) == len(items) and len(items) in lengths else None
 
 
-def _positive(value: Any, *, lengths: tuple[int, ...]) -> tuple[float, ...] | None:
-    found = _floats(value, lengths=lengths)
+def _mean(value: object) -> tuple[float, ...] | None:
+    return _floats(value, (1, 3))
+
+
+def _std(value: object) -> tuple[float, ...] | None:
+    found = _floats(value, (1, 3))
     return found if found and min(found) > 0 else None
 
 
-def _size(value: Any) -> tuple[int, ...] | None:
-    items = value if isinstance(value, list) else [value, value]
+def _size(value: object) -> tuple[int, ...] | None:
+    items = _items(value) or [value, value]
     whole = [item for item in items if isinstance(item, int) and item > 0]
     return tuple(whole) if len(whole) == len(items) == 2 else None
 
 
-def _range(value: Any) -> tuple[float, ...] | None:
-    found = _floats(value, lengths=(2,))
+def _range(value: object) -> tuple[float, ...] | None:
+    found = _floats(value, (2,))
     return found if found and found[0] != found[1] else None
 
 
-def _white(value: Any) -> float | None:
-    found = _positive(value, lengths=(1,))
-    return found[0] if found else None
+def _white(value: object) -> float | None:
+    found = _floats(value, (1,))
+    return found[0] if found and found[0] > 0 else None
 
 
-def _names(value: Any) -> tuple[str, ...] | None:
-    ok = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-    return tuple(value) if ok and value and len(set(value)) == len(value) else None
+def _names(value: object) -> tuple[str, ...] | None:
+    items = _items(value) or ()
+    named = [item for item in items if isinstance(item, str) and item]
+    return tuple(named) if named and len(set(named)) == len(items) else None
 
 
-def _among(known: Any) -> Any:
-    return lambda value: value if isinstance(value, str) and value in known else None
+def _one_of(known: Collection[str]) -> Callable[[object], str | None]:
+    def read(value: object) -> str | None:
+        return value if isinstance(value, str) and value in known else None
+
+    return read
 
 
-_VALUES: dict[str, Any] = {
+_READERS: dict[str, Callable[[object], object]] = {
     "size": _size,
-    "channels": _among(CHANNELS),
-    "layout": _among(LAYOUTS),
+    "channels": _one_of(CHANNELS),
+    "layout": _one_of(LAYOUTS),
     "range": _range,
-    "mean": lambda value: _floats(value, lengths=(1, 3)),
-    "std": lambda value: _positive(value, lengths=(1, 3)),
+    "mean": _mean,
+    "std": _std,
     "white": _white,
     "classes": _names,
-    "output": _among(OUTPUTS),
+    "output": _one_of(ACTIVATIONS),
 }
-_WANTED = {
+"""Each returns the checked value of a field, or None."""
+
+_ADVICE = {
     "size": "pass height and width in pixels, such as 480x640 or [480, 640]",
     "channels": f"pass one of {', '.join(CHANNELS)}",
     "layout": f"pass one of {', '.join(LAYOUTS)}",
-    "range": "pass what black and white become, two different numbers",
+    "range": "pass two different numbers, the values of black and white",
     "mean": "pass one number, or one for each channel",
     "std": "pass one number above 0, or one for each channel",
     "white": "pass the value of a white pixel, above 0",
     "classes": "pass different names, one for each output",
-    "output": f"pass one of {', '.join(OUTPUTS)}",
+    "output": f"pass one of {', '.join(ACTIVATIONS)}",
 }

@@ -1,11 +1,11 @@
-"""Images from files, with pillow: checked before they are unpacked, never changed unasked."""
+"""Images from files, read by pillow: checked before they are unpacked, resized only on request."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from numpy.typing import NDArray
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
+    from hshap._util.types import Untyped
     from hshap.cli.inputs.formats import Format
 
 SUFFIXES = (
@@ -29,7 +32,7 @@ DEEP = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I;16N": 65535.0}
 
 @dataclass(frozen=True)
 class Reader:
-    """How images are read: their format, and what is allowed."""
+    """How images are read: the format of the model, and the limits."""
 
     format: Format
     resize: bool = False
@@ -39,7 +42,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of 0 (black) to 1 (white), `(channels, height, width)`, grey or RGB."""
+    """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white)."""
 
     path: Path
     pixels: NDArray[np.float32]
@@ -47,12 +50,12 @@ class Picture:
     note: str = ""
 
     def bytes(self) -> NDArray[np.uint8]:
-        """Return the image in 8 bits, to be shown."""
+        """Return the image in 8 bits, for display."""
         return np.rint(np.clip(self.pixels, 0, 1) * 255).astype(np.uint8)
 
 
 def find(paths: Iterable[Path]) -> list[Path]:
-    """Return the image files that are given, and those in folders that are, in order of name."""
+    """Return the given files, and the images in given folders sorted by name."""
     found: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -70,12 +73,10 @@ def find(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def read(path: Path, reader: Reader, *, what: str = "the model takes") -> Picture:
-    """Read an image, or say why it cannot be."""
-    require("PIL", extra="cli", needed_by="reading images")
-    from PIL import Image  # noqa: PLC0415, an optional dependency
-
-    with _own_limit(Image), _opened(Image, path) as image:
+def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
+    """Read an image; a refusal names the file, the reason and the fix."""
+    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
+    with _own_limit(pillow), _opened(pillow, path) as image:
         height, width = image.height, image.width
         if height * width > reader.max_pixels:
             message = (
@@ -93,16 +94,16 @@ def read(path: Path, reader: Reader, *, what: str = "the model takes") -> Pictur
             raise Refusal(Code.INPUT, message)
         with _whole(path):
             image.load()
-        plain, white = _plain(image, path, reader.format)
+        plain, white = _plain(pillow, image, path, reader.format)
         size, resized_from = reader.format.size, None
         if size is not None and size != (height, width):
             if not reader.resize:
                 message = (
-                    f"{path} is {height} x {width} (height x width), but {what} "
+                    f"{path} is {height} x {width} (height x width), but {needed_by} "
                     f"{size[0]} x {size[1]}; pass --resize to take it at that size"
                 )
                 raise Refusal(Code.MODEL, message)
-            plain = plain.resize(size[::-1], Image.Resampling.BILINEAR)
+            plain = plain.resize((size[1], size[0]), pillow.Resampling.BILINEAR)
             resized_from = (height, width)
     note = "16-bit colour was read at 8 bits" if cut else ""
     pixels = _pixels(plain, white, path)
@@ -120,20 +121,20 @@ def _listed(path: Path) -> list[Path]:
 
 
 @contextmanager
-def _own_limit(module: Any) -> Generator[None, None, None]:
-    """Let our own limit decide, which the user can move, instead of pillow's."""
-    before, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, None
+def _own_limit(pillow: Untyped) -> Generator[None, None, None]:
+    """Switch off the limit of pillow: --max-pixels decides instead."""
+    before, pillow.MAX_IMAGE_PIXELS = pillow.MAX_IMAGE_PIXELS, None
     try:
         yield
     finally:
-        module.MAX_IMAGE_PIXELS = before
+        pillow.MAX_IMAGE_PIXELS = before
 
 
 @contextmanager
-def _opened(module: Any, path: Path) -> Generator[Any, None, None]:
+def _opened(pillow: Untyped, path: Path) -> Generator[ImageFile, None, None]:
     try:
-        image = module.open(path)
-    except module.UnidentifiedImageError as error:
+        image: ImageFile = pillow.open(path)
+    except pillow.UnidentifiedImageError as error:
         message = f"{path} is not an image that can be read; pass {', '.join(SUFFIXES)}"
         raise Refusal(Code.INPUT, message) from error
     except OSError as error:
@@ -146,9 +147,9 @@ def _opened(module: Any, path: Path) -> Generator[Any, None, None]:
         yield image
 
 
-def _seek(image: Any, path: Path, frame: int | None) -> None:
+def _seek(image: Image, path: Path, frame: int | None) -> None:
     with _whole(path):
-        # Cameras add previews to their pictures as further frames; those are never meant.
+        # Cameras store previews of a picture as further frames.
         frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
     if frames > 1 and frame is None:
         message = f"{path} has {frames} frames; pass --frame 0 to {frames - 1} to take one"
@@ -163,7 +164,7 @@ def _seek(image: Any, path: Path, frame: int | None) -> None:
 
 @contextmanager
 def _whole(path: Path) -> Generator[None, None, None]:
-    """Say that an image is damaged where pillow cannot read on."""
+    """Turn any error of pillow into a refusal: the image is damaged."""
     try:
         yield
     except Exception as error:
@@ -171,13 +172,13 @@ def _whole(path: Path) -> Generator[None, None, None]:
         raise Refusal(Code.INPUT, message) from error
 
 
-def _is_cut(image: Any) -> bool:
-    """Tell whether pillow drops half of each value: it has no mode for 16-bit colour."""
+def _is_cut(image: ImageFile) -> bool:
+    """Tell whether pillow reads 16-bit colour at 8 bits: it has no mode for it."""
     return image.mode in ("RGB", "RGBA", "LA") and any(";16" in str(tile) for tile in image.tile)
 
 
-def _plain(image: Any, path: Path, wanted: Format) -> tuple[Any, float]:
-    """Return an image of one kind of pixel, and the value of white in it."""
+def _plain(pillow: Untyped, image: Image, path: Path, wanted: Format) -> tuple[Image, float]:
+    """Return an image in mode F, L or RGB, and its value of white."""
     white = wanted.white
     if image.mode in DEEP or image.mode in ("I", "F"):
         usual = DEEP.get(image.mode, 65535.0 if image.format == "PNG" else None)
@@ -187,19 +188,18 @@ def _plain(image: Any, path: Path, wanted: Format) -> tuple[Any, float]:
                 "without a known white; pass --white with the value of a white pixel"
             )
             raise Refusal(Code.INPUT, message)
+        # By way of an array: pillow cannot convert every mode of whole numbers to floats.
         values = np.asarray(image).astype(np.float32)
-        from PIL import Image  # noqa: PLC0415, an optional dependency
-
-        return Image.fromarray(values), float(white or usual or 1.0)
+        return pillow.fromarray(values), float(white or usual or 1.0)
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        if image.getextrema()[3][0] < 255:
+        if np.asarray(image)[..., 3].min() < 255:
             message = f"{path} has transparent pixels; lay it on a background first"
             raise Refusal(Code.INPUT, message)
     return image.convert("L" if wanted.channels == "grey" else "RGB"), white or 255.0
 
 
-def _pixels(image: Any, white: float, path: Path) -> NDArray[np.float32]:
+def _pixels(image: Image, white: float, path: Path) -> NDArray[np.float32]:
     values = np.asarray(image, dtype=np.float32) / np.float32(white)
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
         message = (

@@ -1,4 +1,4 @@
-"""Models from files and modules. A pickle runs whatever it likes, so it must be trusted first."""
+"""Models from files and modules. Loading a pickle can run any code, so it needs --trust."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.layouts import Rearranged, own_shape
@@ -21,9 +21,7 @@ from hshap.evaluators.runners import runner
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from hshap._util.types import Array, Heat, Model, Untyped
     from hshap.cli.inputs.formats import Format
 
 IN_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)(?P<call>\(\))?")
@@ -32,9 +30,9 @@ KINDS = "an ONNX file, module:attribute, TorchScript (.pt) or an exported progra
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, and what it says of its own input `(batch, ...)`: None where anything will do."""
+    """A model, and the shape of its input `(batch, ...)` if it is known; None for any length."""
 
-    model: Any
+    model: Model
     name: str
     device: str = "cpu"
     shape: tuple[int | None, ...] | None = None
@@ -42,7 +40,7 @@ class Loaded:
 
 
 def config_of(name: str) -> Path | None:
-    """Return the TOML next to a model, if there is one.
+    """Return the TOML next to a model; None without one.
 
     >>> config_of("no-such-folder/model.onnx")
     """
@@ -51,14 +49,14 @@ def config_of(name: str) -> Path | None:
 
 
 def load(name: str, *, trust: bool, device: str) -> Loaded:
-    """Load a model by its file or module, or say why it cannot be."""
+    """Load a model by its file or module; a refusal gives the reason and the fix."""
     path = Path(name)
     match = IN_MODULE.fullmatch(name)
     if match and not path.exists():
         return _on_device(Loaded(_from_module(match), name), device)
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not there"
-        raise Refusal(Code.MODEL, f"--model {name} {what}; pass {KINDS}")
+        reason = "is a folder" if path.is_dir() else "does not exist"
+        raise Refusal(Code.MODEL, f"--model {name} {reason}; pass {KINDS}")
     if path.suffix.lower() == ".onnx":
         return _onnx(path, device)
     if path.suffix.lower() == ".safetensors":
@@ -70,17 +68,17 @@ def load(name: str, *, trust: bool, device: str) -> Loaded:
         return _on_device(_script(path), device)
     if not trust:
         message = (
-            f"{path} is a pickle, or something unknown: loading it can run any code; "
-            f"pass --trust if you trust whoever made it, or {KINDS}"
+            f"{path} is a pickle, or of unknown type: loading it can run any code; "
+            f"pass --trust if you trust its author, or {KINDS}"
         )
         raise Refusal(Code.MODEL, message)
     return _on_device(Loaded(_pickled(path), name), device)
 
 
 def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
-    """Return the model as one of images `(channels, height, width)`, and the format it wants.
+    """Return the model as a callable on `(n, channels, height, width)`, and its full format.
 
-    What the model says of its own input is taken where nobody asked for anything else.
+    Size and channels that no option gave come from the shape of the model's own input.
     """
     last = wanted.layout == "nhwc"
     shape = loaded.shape
@@ -116,8 +114,8 @@ def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
     return loaded, wanted
 
 
-def probe(loaded: Loaded, pixels: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the model's outputs for one image, or say why there are none."""
+def probe(loaded: Loaded, pixels: Array) -> Heat:
+    """Return the model's outputs for one image; a model that fails is refused."""
     try:
         run = runner(loaded.model, autocast=None, channels_last=False)
         room = run.inputs(1, pixels.shape, pixels.dtype)
@@ -133,13 +131,13 @@ def probe(loaded: Loaded, pixels: NDArray[Any]) -> NDArray[np.float64]:
         raise Refusal(Code.MODEL, message) from error
 
 
-def _from_module(match: re.Match[str]) -> Any:
+def _from_module(match: re.Match[str]) -> Model:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     name, attribute = match["module"], match["name"]
     try:
-        found: Any = importlib.import_module(name)
+        found: Untyped = importlib.import_module(name)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -161,44 +159,44 @@ def _from_module(match: re.Match[str]) -> Any:
 
 def _onnx(path: Path, device: str) -> Loaded:
     onnx = require("onnxruntime", extra="onnx", needed_by=f"the model {path}")
-    there = onnx.get_available_providers()
+    available = onnx.get_available_providers()
     gpu = "CUDAExecutionProvider"
     if device == "auto":
-        device = "cuda" if gpu in there else "cpu"
-    if device != "cpu" and (not device.startswith("cuda") or gpu not in there):
+        device = "cuda" if gpu in available else "cpu"
+    if device != "cpu" and (not device.startswith("cuda") or gpu not in available):
         message = (
-            f"--device {device} is not one that onnxruntime has here ({', '.join(there)}); "
+            f"--device {device} is not one that onnxruntime has here ({', '.join(available)}); "
             "pass --device cpu"
         )
         raise Refusal(Code.USAGE, message)
     number = {"device_id": int(device.partition(":")[2] or 0)}
-    providers: list[Any] = [] if device == "cpu" else [(gpu, number)]
+    providers: list[Untyped] = [] if device == "cpu" else [(gpu, number)]
     try:
         session = onnx.InferenceSession(str(path), providers=[*providers, "CPUExecutionProvider"])
-        runner(session, autocast=None, channels_last=False)  # says what cannot be used
+        runner(session, autocast=None, channels_last=False)  # refuses sessions that cannot be used
     except HshapError as error:
         raise Refusal(Code.MODEL, f"{path}: {error}") from error
     except Exception as error:
         message = f"{path} is not an ONNX model that can be loaded ({brief(error)})"
         raise Refusal(Code.MODEL, message) from error
-    shape = session.get_inputs()[0].shape if session.get_inputs() else []
+    shape: list[object] = session.get_inputs()[0].shape if session.get_inputs() else []
     sides = tuple(side if isinstance(side, int) else None for side in shape)
     return Loaded(session, str(path), device, sides or None)
 
 
-def _is_session(model: Any) -> bool:
+def _is_session(model: Model) -> bool:
     onnx = sys.modules.get("onnxruntime")
     return onnx is not None and isinstance(model, onnx.InferenceSession)
 
 
 def _is_script(path: Path) -> bool:
-    """Tell TorchScript, which is data for torch's own interpreter, from a pickle."""
+    """Tell TorchScript, which torch interprets without pickle, from a pickle."""
     inside = [name.partition("/")[2] for name in _entries(path)]
     return "constants.pkl" in inside and any(name.startswith("code/") for name in inside)
 
 
 def _entries(path: Path) -> list[str]:
-    """Return the names in a zip file; none if it is something else."""
+    """Return the names in a zip file; none for any other file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
@@ -210,7 +208,7 @@ def _script(path: Path) -> Loaded:
     torch = require("torch", extra="torch", needed_by=f"the model {path}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that torch no longer grows TorchScript
+            warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
             return Loaded(torch.jit.load(path, map_location="cpu"), str(path))
     except Exception as error:
         message = f"{path} is not TorchScript that can be loaded ({brief(error)})"
@@ -224,7 +222,7 @@ def _exported(path: Path, *, trust: bool) -> Loaded:
     if native and not trust:
         message = (
             f"{path} holds compiled code ({native[0]}), which can do anything; pass --trust "
-            "if you trust whoever made it"
+            "if you trust its author"
         )
         raise Refusal(Code.MODEL, message)
     try:
@@ -239,7 +237,7 @@ def _exported(path: Path, *, trust: bool) -> Loaded:
 
 @contextmanager
 def _without_pickle(*, active: bool) -> Generator[None, None, None]:
-    """Keep torch from falling back on pickle, as it does for exported programs."""
+    """Forbid torch to unpickle, its fallback for exported programs."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     if active:
@@ -253,7 +251,7 @@ def _without_pickle(*, active: bool) -> Generator[None, None, None]:
             os.environ[name] = before
 
 
-def _pickled(path: Path) -> Any:
+def _pickled(path: Path) -> Model:
     torch = require("torch", extra="torch", needed_by=f"the model {path}")
     try:
         found = torch.load(path, map_location="cpu", weights_only=False)
@@ -270,7 +268,7 @@ def _pickled(path: Path) -> Any:
 
 
 def _on_device(loaded: Loaded, device: str) -> Loaded:
-    """Bring a torch module to a device, and out of training."""
+    """Move a torch module to a device, in eval mode."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(loaded.model, torch.nn.Module):
         if device not in ("auto", "cpu"):
@@ -284,8 +282,12 @@ def _on_device(loaded: Loaded, device: str) -> Loaded:
     except Exception as error:
         message = f"--device {device} cannot be used ({brief(error)}); pass --device cpu"
         raise Refusal(Code.USAGE, message) from error
-    graph = isinstance(model, torch.fx.GraphModule)  # these have no modes
-    note = "" if graph or not getattr(model, "training", False) else "training mode was left"
+    graph = isinstance(model, torch.fx.GraphModule)  # has no eval mode
+    note = (
+        ""
+        if graph or not getattr(model, "training", False)
+        else "switched from training to eval mode"
+    )
     return replace(loaded, model=model if graph else model.eval(), device=device, note=note)
 
 

@@ -1,4 +1,4 @@
-"""Patches compared with a full forward pass: a trace may differ from its module. Needs torch."""
+"""The self-check: scores from patches against those of a full forward pass. Needs torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When patches are worth their setup: a policy, and the ledger of seconds that it decides by."""
+"""The cost policy: limits on the time for setup, and the seconds that a run has spent so far."""
 
 from __future__ import annotations
 

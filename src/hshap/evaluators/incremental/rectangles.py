@@ -1,4 +1,4 @@
-"""The rectangle in which an input differs from an anchor. Few sizes occur, so batches are large."""
+"""The rectangle in which an input differs from its anchor, rounded up to few sizes."""
 
 from __future__ import annotations
 

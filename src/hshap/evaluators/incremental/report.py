@@ -1,4 +1,4 @@
-"""A table of a network's layers: how each runs, and the share of its work that a patch leaves."""
+"""A table of a network's layers: how each runs, and the share of its work that a patch needs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,21 @@
-"""A page to explore explanations: one HTML file, which needs no server and no network.
+"""A page to explore explanations: one HTML file that needs no server and no network.
 
-The page holds the images, the trees and every game that was played, and reads them again as its
-sliders move: what it shows is what `Explanation.at` gives. Nothing here calls a model.
+The page holds the images and every game that was played. Its sliders change the limits of the
+findings, exactly as `Explanation.at` does. Nothing here calls a model.
+
+>>> import numpy as np
+>>> from hshap import demo, export
+>>> image = np.zeros((1, 8, 8))
+>>> view = export.page.View("dot.png", image, {"bright": demo.example()})
+>>> "dot.png" in export.page.page([view], title="One bright pixel")
+True
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -27,17 +34,17 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from hshap._util.types import Array, Mask
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """One image of a page, with an explanation for each class, and the truth if it is known.
 
-    `image` is `(channels, height, width)` or `(height, width)`, bytes or numbers: three or four
-    channels are shown in colour, any other number by its mean. Bytes and numbers from 0 to 1 are
-    shown as they are, others from their least to their largest. `truth` is True where the thing is
-    that should be found.
+    `image` is `(channels, height, width)` or `(height, width)`, bytes or numbers. Three or four
+    channels are shown in colour, any other number by their mean. Bytes and numbers from 0 to 1 are
+    shown unchanged, others from their minimum (black) to their maximum (white). `truth` is True on
+    the objects that should be found.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -53,9 +60,9 @@ class View:
     """
 
     name: str
-    image: NDArray[Any]
+    image: Array
     explanations: Mapping[str, Explanation]
-    truth: NDArray[np.bool_] | None = None
+    truth: Mask | None = None
 
     def __post_init__(self) -> None:
         _check_text("name", self.name, "the image's file name")
@@ -76,7 +83,7 @@ class View:
 
 
 def page(views: Sequence[View], *, title: str = "hshap") -> str:
-    """Return one HTML document that shows the views, with all they need inside.
+    """Return one HTML document that shows the views and contains all that it needs.
 
     Several views open as a gallery.
 
@@ -91,12 +98,12 @@ def page(views: Sequence[View], *, title: str = "hshap") -> str:
     >>> page([View("eye.png", image, {"bright": found})]).splitlines()[0]
     '<!doctype html>'
     """
-    _check_text("title", title, "what the page is about")
+    _check_text("title", title, "the subject of the page")
     return assemble([_drawn(view) for view in _checked(views)], title)
 
 
 def write_page(path: str | PathLike[str], views: Sequence[View], *, title: str = "hshap") -> Path:
-    """Write the page to a file, and return its path; a file that is there stays whole until then.
+    """Write the page and return its path; an existing file stays until the new one is complete.
 
     >>> import hshap, tempfile
     >>> from pathlib import Path
@@ -120,38 +127,40 @@ def _drawn(view: View) -> Drawn:
     return Drawn(table, runs, png(to_bytes(view.image)))
 
 
-def _checked(views: Any) -> list[View]:
+def _checked(views: object) -> list[View]:
     if isinstance(views, View) or not isinstance(views, Sequence):
         message = f"views is {checks.shown(views)}; pass a list of views, such as [View(...)]"
         raise ArgumentError(message)
     if not views:
         message = "views is empty; pass at least one View"
         raise ArgumentError(message)
-    for position, view in enumerate(views):
+    found: list[View] = []
+    for position, view in enumerate(cast("Sequence[object]", views)):
         if not isinstance(view, View):
             message = f"views[{position}] is {checks.shown(view)}; pass a View"
             raise ArgumentError(message)
-    return list(views)
+        found.append(view)
+    return found
 
 
-def _check_text(name: str, value: Any, what: str) -> None:
+def _check_text(name: str, value: object, meaning: str) -> None:
     if not isinstance(value, str):
-        message = f"{name} is {checks.shown(value)}; pass {what} as text"
+        message = f"{name} is {checks.shown(value)}; pass {meaning} as text"
         raise ArgumentError(message)
 
 
-def _check_explanations(explanations: Any) -> None:
+def _check_explanations(explanations: object) -> None:
     if not isinstance(explanations, Mapping) or not explanations:
         message = (
             f"explanations is {checks.shown(explanations)}; pass a dictionary from class names to "
             'explanations, such as {"cross": explanation}'
         )
         raise ArgumentError(message)
-    for name, explanation in explanations.items():
+    for name, explanation in cast("Mapping[object, object]", explanations).items():
         _check_text("explanations has a class name that", name, "it")
         if not isinstance(explanation, Explanation):
             message = (
                 f"explanations[{name!r}] is {checks.shown(explanation)}; pass an Explanation, "
-                "such as explainer.explain gives"
+                "the result of explainer.explain"
             )
             raise ArgumentError(message)

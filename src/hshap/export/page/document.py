@@ -1,4 +1,4 @@
-"""The document: assets and data in one text, with nothing in the data that could become markup."""
+"""The HTML document: assets and data in one text; nothing in the data can become markup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import html
 import json
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hshap._util.version import __version__
 from hshap.games.search.automatic_size import ENOUGH
@@ -16,26 +16,31 @@ from hshap.games.search.automatic_size import ENOUGH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hshap._util.types import Json
     from hshap.export.page.tables import Drawn
 
 SCRIPTS = (
     "dom.js",
-    "reading.js",
+    "findings.js",
     "colours.js",
     "picture.js",
     "stage.js",
-    "panel.js",
+    "sidebar.js",
     "gallery.js",
     "exports.js",
-    "app.js",
+    "state.js",
+    "words.js",
+    "actions.js",
+    "controls.js",
+    "scripting.js",
 )
-"""One scope, in this order."""
+"""They share one scope, in this order."""
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-"""What the page may do: run its own script, and nothing that reaches out."""
+"""The page may run its own script and style; it may load nothing from elsewhere."""
 
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -50,19 +55,19 @@ def assemble(views: Sequence[Drawn], title: str) -> str:
     blocks += [_block(f"image-{i}", view.image) for i, view in enumerate(views)]
     fields = {
         "policy": POLICY.format(script=_digest(script), style=_digest(style)),
-        # A name of a file may hold half a character, which no encoding can write.
+        # A file name may hold a lone surrogate, which UTF-8 cannot encode.
         "title": html.escape(title.encode("utf-8", "replace").decode()),
         "style": style,
         "script": script,
         "data": as_json(data),
         "blocks": "\n".join(blocks),
     }
-    # In one pass: what a field holds is never looked at again.
+    # In one pass: braces inside a field are never replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
 
 
-def as_json(data: Any) -> str:
-    r"""Return JSON that can stand inside a script element, whatever its strings hold.
+def as_json(data: Json) -> str:
+    r"""Return JSON that is safe inside a script element, whatever its strings are.
 
     >>> as_json({"name": "</script>"})
     '{"name":"\\u003c/script\\u003e"}'

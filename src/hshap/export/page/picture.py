@@ -1,8 +1,8 @@
-"""The image as a browser shows it: eight bits for each channel."""
+"""The image for the browser: eight bits for each channel."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from hshap.errors import ArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hshap._util.types import Array, Grid
 
-def check_picture(image: NDArray[Any], grid: tuple[int, ...], name: str) -> None:
-    """Refuse an image that is no picture of the grid that was explained."""
+
+def check_picture(image: Array, grid: Grid, name: str) -> None:
+    """Refuse an image that is not two-dimensional, or not of the explained grid."""
     if len(grid) != 2:
         message = (
             f"explanations[{name!r}] has the grid {grid}, but a page shows pictures; "
@@ -34,8 +36,8 @@ def check_picture(image: NDArray[Any], grid: tuple[int, ...], name: str) -> None
         raise ArgumentError(message)
 
 
-def to_bytes(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return `(height, width)` or `(height, width, 3)` bytes to look at.
+def to_bytes(image: Array) -> NDArray[np.uint8]:
+    """Return the image for display: bytes `(height, width)` or `(height, width, 3)`.
 
     >>> to_bytes(np.array([[[0.0, 0.5, 1.0]]]))
     array([[  0, 128, 255]], dtype=uint8)
@@ -55,6 +57,6 @@ def to_bytes(image: NDArray[Any]) -> NDArray[np.uint8]:
     low, high = float(plane.min()), float(plane.max())
     if low >= 0 and high <= 1:
         low, high = 0.0, 1.0
-    # Half the type's own steps are lost otherwise where a plane is float16.
+    # In float16, the product would lose half of the grey levels.
     scaled = (plane.astype(np.float32) - np.float32(low)) * np.float32(255 / ((high - low) or 1.0))
     return (np.clip(scaled, 0, 255) + np.float32(0.5)).astype(np.uint8)

@@ -1,14 +1,14 @@
-"""What the page knows of an image: its trees as numbers, and which pixels belong to which.
+"""The data of one image on the page: its trees as numbers, and the region of each pixel.
 
-Cells are what no tree of the image divides any more, nor the truth: every region of every class is
-a set of them. So one map of cells serves all classes, and the page needs no other geometry.
+A cell is a set of pixels that no region of any class divides, nor the truth. So every region is a
+set of cells: one map of cells serves all classes, and the page needs no other geometry.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Heat, Json, Mask
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
     from hshap.games.game import Game
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 MOST_PLAYERS = 6
-"""Games of more players are told by what their parts add alone, not by every value."""
+"""A game of more players is shown by the score of each part alone, not by every value."""
 
 
 class Drawn(NamedTuple):
-    """A view as the page takes it: a table of plain values, runs of cells, and a PNG file."""
+    """A view as data of the page: a table of plain values, runs of cells, and a PNG file."""
 
-    table: dict[str, Any]
+    table: dict[str, Json]
     runs: bytes
     image: bytes
 
 
 def tabulate(
-    name: str, explanations: Mapping[str, Explanation], truth: NDArray[np.bool_] | None
-) -> tuple[dict[str, Any], bytes]:
-    """Return what the page is told of a view, and its cells as compressed runs.
+    name: str, explanations: Mapping[str, Explanation], truth: Mask | None
+) -> tuple[dict[str, Json], bytes]:
+    """Return the table of a view, and its cells as compressed runs.
 
-    Runs go along the lines, each within one: all their lengths, then all their cells, as 32-bit
-    numbers.
+    A run lies within one line of the image. The bytes hold the lengths of all runs, then the cells
+    of all runs, as 32-bit numbers.
     """
     trees = [_Tree(explanation) for explanation in explanations.values()]
     maps = [tree.pieces() for tree in trees]
@@ -55,7 +56,7 @@ def tabulate(
         maps.append(truth.astype(np.int64))
     cells, lengths, rows = _cells(maps)
     height, width = maps[0].shape
-    table = {
+    table: dict[str, Json] = {
         "name": name,
         "height": height,
         "width": width,
@@ -81,10 +82,10 @@ class _Tree:
         for game in explanation.games:
             for region in (game.region, *game.children):
                 self.numbers.setdefault(region, len(self.numbers))
-        for leaf in explanation.leaves:  # what another search may have made of the games
+        for leaf in explanation.leaves:  # a search of the user may return regions of its own
             self.numbers.setdefault(leaf, len(self.numbers))
         split = {game.region for game in explanation.games if game.children != (game.region,)}
-        # Pieces of a block that runs over the border do not touch each other.
+        # A block that continues at the opposite border has pieces that do not touch.
         self._ends = [
             (number, region, piece)
             for region, number in self.numbers.items()
@@ -94,14 +95,14 @@ class _Tree:
         self.owner = np.array([number for number, _, _ in self._ends])
 
     def pieces(self) -> Ints:
-        """Return a map of the pieces of what was never split."""
+        """Return a map of the pieces of unsplit regions."""
         out = np.zeros(self.explanation.grid, dtype=np.int64)
         for piece, (_, region, bounds) in enumerate(self._ends):
             out[region.index if bounds is None else tuple(map(slice, *bounds))] = piece
         return out
 
-    def table(self) -> dict[str, Any]:
-        """Return the games, and what a reader must know to read them again."""
+    def table(self) -> dict[str, Json]:
+        """Return the games, and the settings that the sliders need."""
         made, regions = self.explanation, list(self.numbers)
         is_grid = all(map(_is_block, regions))
         return {
@@ -116,14 +117,14 @@ class _Tree:
             "measure": "side" if is_grid else "area",
             "finest": _finest(made.settings, is_grid=is_grid),
             "sizes": [region.area for region in regions],
-            # The longest side decides; a free form is measured by its area.
+            # Blocks are measured by their longest side, free forms by their area.
             "sides": [_longest(region) for region in regions],
             "games": [self._game(game) for game in made.games],
             "leaves": [self.numbers[leaf] for leaf in made.leaves],
             "unfinished": [self.numbers[leaf] for leaf in made.unfinished],
         }
 
-    def _game(self, game: Game) -> dict[str, Any]:
+    def _game(self, game: Game) -> dict[str, Json]:
         return {
             "region": self.numbers[game.region],
             "parts": [self.numbers[part] for part in game.children],
@@ -144,7 +145,7 @@ def _longest(region: Region) -> int:
 
 
 def _cells(maps: Sequence[Ints]) -> tuple[Ints, Ints, Ints]:
-    """Return the cells of runs, the lengths of these, and what each cell is in each map."""
+    """Return the cell of each run, its length, and the value of each cell in each map."""
     height, width = maps[0].shape
     starts = np.zeros((height, width), dtype=bool)
     starts[:, 0] = True
@@ -158,7 +159,7 @@ def _cells(maps: Sequence[Ints]) -> tuple[Ints, Ints, Ints]:
 
 
 def _boxes(cells: Ints, lengths: Ints, width: int) -> Ints:
-    """Return top, left, bottom and right of every cell, the latter two one past the last."""
+    """Return top, left, bottom and right of every cell; bottom and right are one past the last."""
     ends = np.cumsum(lengths)
     lines, columns = np.divmod(ends - lengths, width)
     edges = np.stack([lines, columns, -1 - lines, -columns - lengths], axis=1)
@@ -175,8 +176,8 @@ def _neighbours(cells: Ints, lengths: Ints, height: int, width: int) -> Ints:
     return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
 
 
-def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Any] | None:
-    """Return the rule to read by, or none if the page cannot follow the search."""
+def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Json] | None:
+    """Return the rule that the sliders follow; None for a search of another make."""
     if made is None:
         return None
     by = "tolerance" if isinstance(made, DepthFirst) else "percentile"
@@ -185,15 +186,15 @@ def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Any] | None:
 
 
 def _finest(settings: Settings, *, is_grid: bool) -> int:
-    """Return the smallest size at which a run can be read."""
+    """Return the smallest size for the slider: the one of the run."""
     size = settings.min_size if is_grid else settings.min_area
     return max(size) if isinstance(size, tuple) else size or 1
 
 
-def _numbers(array: NDArray[Any]) -> list[float | None]:
+def _numbers(array: Heat) -> list[float | None]:
     return [_plain(value) for value in array.tolist()]
 
 
 def _plain(value: float) -> float | None:
-    """Return a number as JSON knows it: what is not finite is not known."""
+    """Return a number for JSON; None if it is not finite."""
     return value if math.isfinite(value) else None

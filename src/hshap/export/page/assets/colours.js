@@ -1,4 +1,4 @@
-/* Colour maps that keep their order in grey and for colour-blind eyes. */
+/* Colour maps that keep their order in grey and for colour-blind readers. */
 
 const MAPS = {
   viridis: "440154 482878 3e4989 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
@@ -20,11 +20,11 @@ function colourAt(name, strength) {
   return stops[before].map((a, i) => Math.round(a + (stops[before + 1][i] - a) * (place - before)));
 }
 
-/** A colour as the pixels of an ImageData hold it, seen as 32-bit numbers. */
+/** A colour as one 32-bit number, as the pixels of an ImageData store it. */
 const packed = (red, green, blue, alpha = 255) =>
   ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 
-/* Outlines: light inside and dark outside, so that they are seen on any ground. */
+/* Outlines: light inside and dark outside, visible on any background. */
 const LIGHT = packed(255, 255, 255);
 const DARK = packed(0, 0, 0, 170);
 const TRUTH = packed(86, 180, 233);

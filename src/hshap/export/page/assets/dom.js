@@ -1,8 +1,8 @@
-/* Elements. Text is always set as text: nothing in a name can become markup. */
+/* Elements. Text is always set as text, so nothing in a name can become markup. */
 
 const byId = (id) => document.getElementById(id);
 
-/** Make an element; properties are set, `aria` and other dashed names become attributes. */
+/** Make an element; names with a dash, `role` and `for` become attributes, others properties. */
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {

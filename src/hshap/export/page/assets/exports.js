@@ -1,4 +1,4 @@
-/* What is taken away: the picture as it is seen, and the boxes as JSON. */
+/* Files to save: the picture as it is shown, and the boxes as JSON. */
 
 function download(blob, name) {
   const link = make("a", { href: URL.createObjectURL(blob), download: name });
@@ -6,7 +6,7 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** A name that any file system takes. */
+/** A name that is valid on any file system. */
 const fileName = (name, ending) =>
   (name.replace(/\.[a-z0-9]{1,5}$/i, "").replace(/[^\w.-]+/g, "_").slice(0, 80) || "hshap") + ending;
 
@@ -33,7 +33,7 @@ function asPicture(panels, names) {
 }
 
 /** Boxes and leaves of the classes that are shown; corners are [row, column]. */
-function asBoxes(view, trees, readings, asked) {
+function asBoxes(view, trees, results, asked) {
   const corners = ([top, left, bottom, right]) => ({ start: [top, left], stop: [bottom, right] });
   return {
     format: "hshap boxes",
@@ -43,8 +43,8 @@ function asBoxes(view, trees, readings, asked) {
       name: tree.name,
       reading: limitsFor(tree, asked),
       measure: tree.measure,
-      boxes: readings[i].findings.map(({ box, score, area }) => ({ ...corners(box), score, area })),
-      leaves: readings[i].leaves.map((leaf) => ({
+      boxes: results[i].findings.map(({ box, score, area }) => ({ ...corners(box), score, area })),
+      leaves: results[i].leaves.map((leaf) => ({
         ...corners(around(view, cellsOf(tree, leaf))),
         coefficient: tree.weight[leaf],
         area: tree.sizes[leaf],

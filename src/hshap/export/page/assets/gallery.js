@@ -1,17 +1,17 @@
-/* The gallery: a card for each image, sorted and filtered by what is found at this reading. */
+/* The gallery: a card for each image, sorted and filtered by its findings at the current limits. */
 
 const THUMB = 220;
 const ORDERS = {
   order: ["as given", (card) => card.number],
   name: ["name", null],
-  share: ["share that is found", (card) => -card.most("share")],
+  share: ["area of findings", (card) => -card.most("share")],
   findings: ["number of findings", (card) => -card.most("count")],
-  largest: ["largest coefficient", (card) => -card.most("largest")],
+  largest: ["highest confidence", (card) => -card.most("largest")],
   score: ["score of the model", (card) => -card.most("score")],
   overlap: ["overlap with the truth, worst first", (card) => card.most("overlap")],
 };
 
-/** Build the cards; `open(number)` is told which image to show. */
+/** Build the cards; a click calls `open(number)`. */
 function makeGallery(views, trees, open) {
   const names = [...new Set(views.flatMap((view) => view.classes.map((one) => one.name)))];
   const hasTruth = views.some((view) => view.truth !== null);
@@ -62,8 +62,8 @@ function makeGallery(views, trees, open) {
     element.dataset.number = String(number);
     button.addEventListener("click", () => open(number));
     seen.observe(element);
-    const card = { number, element, canvas, text, thumb: null, readings: [] };
-    card.most = (what) => Math.max(-1, ...card.readings.map((one) => one[what] ?? -1));
+    const card = { number, element, canvas, text, thumb: null, results: [] };
+    card.most = (key) => Math.max(-1, ...card.results.map((one) => one[key] ?? -1));
     return card;
   });
   byId("cards").append(...cards.map((card) => card.element));
@@ -71,13 +71,13 @@ function makeGallery(views, trees, open) {
   function update(asked) {
     for (const card of cards) {
       const view = views[card.number];
-      card.readings = chosen(view).map((klass) => {
-        const reading = read(view, trees[card.number][klass], asked);
-        return { ...reading, count: reading.findings.length, score: view.classes[klass].score, klass };
+      card.results = chosen(view).map((klass) => {
+        const result = resultAt(view, trees[card.number][klass], asked);
+        return { ...result, count: result.findings.length, score: view.classes[klass].score, klass };
       });
       const parts = [`${count(card.most("count"), "finding")} on ${share(card.most("share"))}`];
-      if (view.truth !== null && card.readings.length) parts.push(`overlap ${card.most("overlap").toFixed(2)}`);
-      card.text.textContent = card.readings.length ? parts.join(", ") : "not explained for this class";
+      if (view.truth !== null && card.results.length) parts.push(`overlap ${card.most("overlap").toFixed(2)}`);
+      card.text.textContent = card.results.length ? parts.join(", ") : "not explained for this class";
       card.canvas.setAttribute("aria-label", `${view.name}: ${card.text.textContent}`);
       if (card.thumb) drawCard(card, view);
     }
@@ -90,10 +90,10 @@ function makeGallery(views, trees, open) {
     const kind = byId("filter").value;
     const keeps = (card) => {
       const view = views[card.number];
-      const isFound = card.readings.some((one) => one.count > 0);
-      return view.name.toLowerCase().includes(words) && card.readings.length > 0 &&
+      const isFound = card.results.some((one) => one.count > 0);
+      return view.name.toLowerCase().includes(words) && card.results.length > 0 &&
         (kind === "all" || (kind === "found" && isFound) || (kind === "empty" && !isFound) ||
-          (kind === "unfinished" && card.readings.some((one) => view.classes[one.klass].unfinished.length)));
+          (kind === "unfinished" && card.results.some((one) => view.classes[one.klass].unfinished.length)));
     };
     const byName = (a, b) => views[a.number].name.localeCompare(views[b.number].name, undefined, { numeric: true });
     const sorted = [...cards].sort(rank === null ? byName : (a, b) => rank(a) - rank(b) || a.number - b.number);
@@ -107,7 +107,7 @@ function makeGallery(views, trees, open) {
   return { update, arrange };
 }
 
-/** A small picture with the boxes of what is found. */
+/** A small picture with the boxes of the findings. */
 function drawCard(card, view) {
   const context = card.canvas.getContext("2d");
   const { width, height } = card.canvas;
@@ -116,7 +116,7 @@ function drawCard(card, view) {
   context.clearRect(0, 0, width, height);
   context.imageSmoothingEnabled = view.width * scale < 2 * view.width;
   context.drawImage(card.thumb, left, top, view.width * scale, view.height * scale);
-  for (const { findings } of card.readings) {
+  for (const { findings } of card.results) {
     strokeBoxes(context, findings, { x: -left / scale, y: -top / scale, scale }, 2);
   }
 }

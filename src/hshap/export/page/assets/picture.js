@@ -1,4 +1,4 @@
-/* Pictures: the image in several sizes, the map of cells, and how both come onto a canvas. */
+/* Pictures: the image in several sizes, the map of cells, and drawing both on a canvas. */
 
 const MOST_MIP_PIXELS = 64e6;
 
@@ -11,7 +11,7 @@ function bytesOf(id) {
   return bytes;
 }
 
-/** Which cell each pixel belongs to, line by line. */
+/** The cell of each pixel, line by line. */
 async function loadCells(number, view) {
   const packedRuns = new Blob([bytesOf(`runs-${number}`)]).stream();
   const plain = packedRuns.pipeThrough(new DecompressionStream("deflate"));
@@ -27,11 +27,11 @@ async function loadCells(number, view) {
   return cells;
 }
 
-/** The image of a view, decoded once: an <img> may be decoded again each time it is drawn. */
+/** The image of a view, decoded once; browsers may decode an <img> at every drawing. */
 const loadImage = (number) =>
   createImageBitmap(new Blob([bytesOf(`image-${number}`)], { type: "image/png" }));
 
-/** The image, and on demand its halves, quarters and so on: far views draw few pixels. */
+/** The image at full size, and on demand at a half, a quarter and so on, to draw fewer pixels. */
 function makePyramid(image) {
   const levels = [image];
   return (scale) => {
@@ -48,7 +48,7 @@ function makePyramid(image) {
   };
 }
 
-/** Draw the part of an image that is seen, pixels as squares once they are larger than one. */
+/** Draw the visible part of an image; enlarged pixels are squares. */
 function drawImage(context, pyramid, view, camera) {
   const { width, height } = context.canvas;
   context.clearRect(0, 0, width, height);
@@ -69,8 +69,8 @@ function drawImage(context, pyramid, view, camera) {
   );
 }
 
-/** What a camera sees of the cells: the cell below every pixel of the screen, `none` where there is
-    no image, and the pixels within `thick` of another cell. Sliders change neither. */
+/** The cell under every pixel of the screen, `none` outside the image, and the pixels within
+    `thick` of another cell. Sliders change neither. */
 function seeCells(cells, view, camera, width, height, thick) {
   const none = view.areas.length;
   const under = new Int32Array(width * height).fill(none);
@@ -108,7 +108,7 @@ function seeCells(cells, view, camera, width, height, thick) {
 /** Fill by cell, then outlines where groups of cells meet.
 
     A layer of outlines has `groups` by cell, -1 for none, and colours `inside` and `outside`. Cells
-    and groups have one more entry, for what lies off the image. */
+    and groups have one more entry, for pixels outside the image. */
 function paintCells(target, { under, edges, width, height, thick }, fill, layers) {
   const out = new Uint32Array(target.data.buffer);
   for (let i = 0; i < under.length; i++) out[i] = fill[under[i]];

@@ -1,9 +1,9 @@
-/* The stage: panels side by side that show one image, one for each class, moved together. */
+/* The stage: panels of one image, one for each class, that move together. */
 
 const MOST_SCALE = 64;
 const CLICK_REACH = 4;
 
-/** A panel of one class: the image below, what was found above it. */
+/** A panel of one class: a canvas for the image, and one over it for the findings. */
 function makePanel(name) {
   const image = make("canvas", { className: "layer" });
   const overlay = make("canvas", { className: "layer" });
@@ -12,7 +12,7 @@ function makePanel(name) {
     "div",
     {
       className: "screen", tabIndex: 0, role: "application",
-      "aria-label": `${name}: arrows move, plus and minus zoom, Enter descends, Escape goes up, ` +
+      "aria-label": `${name}: arrows move, plus and minus zoom, Enter looks into an area, Escape goes back, ` +
         "n and p step through findings",
     },
     image, overlay,
@@ -20,9 +20,9 @@ function makePanel(name) {
   return { element: make("figure", { className: "panel" }, caption, screen), image, overlay, screen, caption };
 }
 
-/** Paint what is found in one class, and what is looked at, over the image. */
+/** Paint the findings of one class, and the region under the pointer, over the image. */
 function paintOverlay(panel, scene, camera) {
-  const { view, tree, reading, look, focus, hover, seen } = scene;
+  const { view, tree, result, look, focus, hover, seen } = scene;
   const context = panel.overlay.getContext("2d");
   const none = view.areas.length;
   const target = context.createImageData(seen.width, seen.height);
@@ -31,7 +31,7 @@ function paintOverlay(panel, scene, camera) {
   const alpha = Math.round(look.opacity * 255);
   const top = focus === null ? look.largest : Math.max(...tree.gameOf[focus].phi.map(Math.abs));
   for (let cell = 0; cell < none; cell++) {
-    const region = parts === null ? reading.leafOf[cell] : parts[cell];
+    const region = parts === null ? result.leafOf[cell] : parts[cell];
     if (region === -1) fill[cell] = parts === null ? 0 : packed(0, 0, 0, 150);
     else if (look.layers.heat && tree.weight[region] > 0) {
       fill[cell] = packed(...colourAt(look.map, tree.weight[region] / (top || 1)), alpha);
@@ -41,7 +41,7 @@ function paintOverlay(panel, scene, camera) {
   const outline = (groups, inside, outside = 0, dashed = false) =>
     layers.push({ groups: Int32Array.from([...groups, -1]), inside, outside, dashed });
   if (look.layers.visited) outline(tree.cells, VISITED);
-  if (look.layers.leaves) outline(reading.leafOf, LIGHT, DARK);
+  if (look.layers.leaves) outline(result.leafOf, LIGHT, DARK);
   if (look.layers.truth && view.truth) outline(view.truth.map((one) => one - 1), TRUTH, DARK, true);
   if (parts !== null) outline(parts, PART, DARK);
   if (hover !== null) {
@@ -51,7 +51,7 @@ function paintOverlay(panel, scene, camera) {
   const { thick } = seen;
   paintCells(target, seen, fill, layers);
   context.putImageData(target, 0, 0);
-  if (look.layers.boxes && focus === null) strokeBoxes(context, reading.findings, camera, thick);
+  if (look.layers.boxes && focus === null) strokeBoxes(context, result.findings, camera, thick);
   if (parts !== null) writeParts(context, view, tree, focus, camera, thick);
 }
 
@@ -65,7 +65,7 @@ function cellsOf(tree, region) {
   return found;
 }
 
-/** Boxes around findings, never too small to be seen. */
+/** Boxes around findings, never too small to be visible. */
 function strokeBoxes(context, findings, { x, y, scale }, thick) {
   for (const [width, style] of [[4 * thick, "rgba(0, 0, 0, 0.55)"], [2 * thick, BOX]]) {
     context.lineWidth = width;
@@ -84,7 +84,7 @@ function strokeBoxes(context, findings, { x, y, scale }, thick) {
   }
 }
 
-/** The coefficient of each part of a region, in its middle. */
+/** The confidence of each area of a region, in its middle. */
 function writeParts(context, view, tree, focus, { x, y, scale }, thick) {
   context.font = `600 ${12 * thick}px system-ui, sans-serif`;
   context.textAlign = "center";
@@ -107,7 +107,7 @@ function makeCamera() {
   let [wide, high, view] = [1, 1, null];
   const fitting = () => Math.min(wide / view.width, high / view.height);
   const keep = () => {
-    // At least a corner of the image stays in sight.
+    // At least a corner of the image stays visible.
     camera.x = Math.min(Math.max(camera.x, -0.8 * wide / camera.scale), view.width - 0.2 * wide / camera.scale);
     camera.y = Math.min(Math.max(camera.y, -0.8 * high / camera.scale), view.height - 0.2 * high / camera.scale);
   };
@@ -151,7 +151,7 @@ function makeCamera() {
   };
 }
 
-/** Let pointers and keys move the camera; `on` is told of all else. */
+/** Move the camera by pointers and keys; `on` handles clicks, hovering and other keys. */
 function listen(screen, shot, on) {
   const pointers = new Map();
   let [travelled, gap] = [0, 0];

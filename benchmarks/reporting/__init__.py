@@ -1,0 +1,1 @@
+"""Tables, numbers and figures in the pages, made from the committed results."""

@@ -1,0 +1,134 @@
+"""The speed table, against the authors' package and peers: `benchmarks/run speed`, half an hour.
+
+Every measurement has a process of its own with two threads. Measurements for goals are taken three
+times, in turns, and tables show medians; measurements that take minutes, and those of growth and
+agreement, are taken once. Nothing else should run meanwhile: each measurement records the share of
+the CPUs that other processes took.
+
+The authors' package would take ten minutes for one explanation of ten findings at 1200 x 1600. Its
+time there is therefore the sum of its own bookkeeping, measured in full, and of its games: their
+number times the measured time of one game's 16 inputs, scaled down by the ratio that a full run
+with one finding shows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.folders import cache
+from benchmarks.core.provenance import provenance, versions
+from benchmarks.core.reference import install_reference
+from benchmarks.models.names import SHORT, ZOO
+from benchmarks.speed import plots, speed_goals, speed_page
+from benchmarks.speed.process import run_alone
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "speed.json"
+TIMES = 3
+SIDES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+GIB = 2**30
+
+Task = dict[str, Any]
+
+
+def tasks() -> list[tuple[str, Task, int]]:
+    """Return all measurements: the name, the task, and how often it is run."""
+    photo, large = {"size": "photo"}, {"size": "large"}
+    found: list[tuple[str, Task, int]] = [
+        ("forward", {"measure": "photographs.forward_pass", **photo}, TIMES),
+        ("tree", {"measure": "photographs.superpixel_tree", **photo}, TIMES),
+        ("game", {"measure": "photographs.reference_game", **photo}, TIMES),
+        (
+            "game, channels last",
+            {"measure": "photographs.reference_game", **photo, "channels_last": True},
+            TIMES,
+        ),
+    ]
+    for markers in (1, 10):
+        given = {**photo, "markers": markers}
+        name = f"k = {markers}"
+        found += [
+            (
+                f"reference's own, {name}",
+                {"measure": "photographs.reference_own_time", **given},
+                TIMES,
+            ),
+            (f"ours, {name}", {"measure": "photographs.ours", **given}, TIMES),
+            (
+                f"ours, channels last, {name}",
+                {"measure": "photographs.ours", **given, "channels_last": True},
+                TIMES,
+            ),
+        ]
+    quadtree = {"measure": "photographs.ours", **photo, "markers": 1, "partition": "Dyadic"}
+    dense = {"measure": "photographs.ours", **photo, "markers": 1, "incremental": False}
+    found += [
+        (
+            "reference, k = 1",
+            {"measure": "photographs.reference_in_full", **photo, "markers": 1},
+            1,
+        ),
+        ("ours, quadtree, k = 1", quadtree, 1),
+        ("ours, not incremental, k = 1", dense, 1),
+        (
+            "ours, 4096",
+            {"measure": "photographs.ours", **large, "markers": 10, "max_memory": 5 * GIB},
+            1,
+        ),
+        ("crosses", {"measure": "crosses.one_by_one"}, TIMES),
+        ("together", {"measure": "crosses.in_one_call"}, TIMES),
+    ]
+    found += [
+        (f"agreement, {name}", {"measure": "incremental.agreement", "name": name}, 1)
+        for name in ZOO
+    ]
+    found += [
+        (f"options, {name}", {"measure": "incremental.options", "name": name}, 1)
+        for name in ("ConvNet", "ResNet-18")
+    ]
+    found += [
+        (f"short, {name}", {"measure": "short_runs.ratios", "name": name}, 1) for name in SHORT
+    ]
+    found += [
+        (f"findings, {n}", {"measure": "growth.by_findings", "side": n}, 1) for n in (64, 256, 1024)
+    ]
+    found += [(f"side, {n}", {"measure": "growth.by_side", "side": n}, 1) for n in SIDES]
+    found += [(n, {"measure": f"growth.{n}"}, 1) for n in ("by_size", "by_classes", "by_images")]
+    return found
+
+
+def run(*, fresh: bool = False) -> None:
+    """Take the measurements that are missing, judge the goals, and write the page and the plots."""
+    install_reference()
+    kept = cache("speed.json")
+    done = json.loads(kept.read_text()) if kept.exists() and not fresh else {}
+    wanted = tasks()
+    for turn in range(TIMES):
+        for name, task, times in wanted:
+            taken = done.setdefault(name, [])
+            if turn < times and len(taken) <= turn:
+                large = task.get("size") == "large"
+                taken.append(run_alone(task, return_freed_memory=large))
+                kept.write_text(json.dumps(done))
+                print(f"{name}: {_short(taken[-1])}", file=sys.stderr, flush=True)
+    content = {**provenance(), "versions": versions(), "measured": done}
+    content["goals"] = [asdict(goal) for goal in speed_goals.judged(done)]
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    (FOLDER / "speed.md").write_text(speed_page.markdown(content))
+    plots.draw(done, FOLDER / "speed.png")
+    print(speed_page.markdown(content))
+
+
+def _short(found: dict[str, Any]) -> str:
+    keys = ("failed", "seconds", "evaluations", "peak_gb", "ratio", "share", "difference")
+    return ", ".join(
+        f"{k} {found[k]:.3g}" if k != "failed" else found[k] for k in keys if k in found
+    )
+
+
+if __name__ == "__main__":
+    run()
