@@ -14,6 +14,7 @@ from hshap import (
     Fixed,
     ModelError,
     ModelFailedError,
+    PairsFailedError,
 )
 from hshap.errors import ArgumentError
 
@@ -302,8 +303,10 @@ def test_a_score_that_is_not_finite_names_image_and_coalition():
     second = IMAGE.copy()
     second[0, 0, 0] = 7
     explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(4))
-    with pytest.raises(ModelError, match=r"image 1 with \(Box\(start=\(0, 0\), stop=\(4, 4\)\)"):
+    told = r"image 1 with \(Box\(start=\(0, 0\), stop=\(4, 4\)\)"
+    with pytest.raises(PairsFailedError, match=told) as caught:
         list(explainer.explain_many([(IMAGE, 0), (second, 0)]))
+    assert isinstance(caught.value.errors[1], ModelError)
 
 
 def test_other_classes_may_be_infinite():

@@ -32,14 +32,14 @@ def smooth(batch):
     return np.tanh(flat).max(1) + 0.3 * np.sin(7 * flat).mean(1)
 
 
-def explain(image, partition=None, search=None, model=smooth, baseline=None):
+def explain(image, partition=None, search=None, model=smooth, baseline=None, *, layout=None):
     explainer = Explainer(
         model,
         baseline=baseline or Constant(0.0),
         partition=partition or Dyadic(1),
         search=search or DepthFirst(),
     )
-    return explainer.explain(image, target=0)
+    return explainer.explain(image, target=0, layout=layout)
 
 
 def test_saliency_sums_to_one_and_is_even_over_relevant_pixels(rng):
@@ -115,8 +115,9 @@ def test_residual_holds_what_was_dropped():
 )
 def test_a_coarser_reading_of_bisection_equals_a_new_run(seed, grid, size, tolerance, keep):
     image = np.random.default_rng(seed).random((1, *grid))
-    fine = explain(image, Bisection(1), DepthFirst(0.0, keep_whole=keep))
-    new = explain(image, Bisection(size), DepthFirst(tolerance, keep_whole=keep))
+    layout = "C" + "ZYX"[-len(grid) :]  # a thin volume would look like a batch
+    fine = explain(image, Bisection(1), DepthFirst(0.0, keep_whole=keep), layout=layout)
+    new = explain(image, Bisection(size), DepthFirst(tolerance, keep_whole=keep), layout=layout)
     read = fine.at(min_size=size, tolerance=tolerance)
     assert set(read.leaves) == set(new.leaves)
     assert read.evaluations == new.evaluations

@@ -16,6 +16,7 @@ from hshap.errors import (
     MissingExtraError,
     ModelError,
     ModelFailedError,
+    PairsFailedError,
     UnknownOptionError,
 )
 from hshap.evaluators.bags import Bags
@@ -72,6 +73,7 @@ __all__ = [
     "ModelError",
     "ModelFailedError",
     "Output",
+    "PairsFailedError",
     "Partition",
     "Pixels",
     "Progress",

@@ -5,6 +5,7 @@ HshapError
 ├── UnknownOptionError (TypeError)   a recipe has no such option; names the ones it has
 ├── ModelError (RuntimeError)        the model's answer cannot be used; says for which input
 │   └── ModelFailedError             the model raised an exception, which is the cause of this one
+├── PairsFailedError (RuntimeError)  some images of a run failed; has the exception of each
 ├── FormatError (ValueError)         a file is not an explanation this version can read
 └── MissingExtraError (ImportError)  an optional dependency is absent; names the pip command
 """
@@ -15,7 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
+
+MOST_POSITIONS = 10
+"""Positions that a message lists."""
 
 
 class HshapError(Exception):
@@ -80,6 +85,49 @@ class ModelFailedError(ModelError):
     Traceback (most recent call last):
     hshap.errors.ModelFailedError: the model failed on a batch of 16 inputs of shape (1, 4, 4), ...
     """
+
+
+class PairsFailedError(HshapError, RuntimeError):
+    """Some pairs of `explain_many` failed; all others were explained before this is raised.
+
+    `errors` has the exception of each, by the position of its pair.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> pairs = [(np.ones((1, 4, 4)), 0), (np.full((1, 4, 4), np.nan), 0)]
+    >>> try:
+    ...     for explanation in explainer.explain_many(pairs):
+    ...         print(explanation.position)
+    ... except hshap.PairsFailedError as error:
+    ...     print(list(error.errors))
+    0
+    [1]
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        super().__init__(errors)
+        self.errors = dict(sorted(errors.items()))
+
+    @property
+    def first(self) -> Exception:
+        """The exception of the first of the pairs."""
+        return next(iter(self.errors.values()))
+
+    def __str__(self) -> str:
+        """Return the positions, and the first of the messages, in one line."""
+        positions = list(map(str, self.errors))
+        if len(positions) > MOST_POSITIONS:
+            positions[MOST_POSITIONS:] = ["..."]
+        said = " ".join(str(self.first).split()) or type(self.first).__name__
+        return (
+            f"pairs: {len(self.errors)} failed, at position {', '.join(positions)}; the results of "
+            f"the others came before this error; the first failed with: {said}"
+        )
 
 
 class FormatError(HshapError, ValueError):

@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, overload
 
 from hshap._util import checks
-from hshap._util.arrays import as_image, to_numpy
 from hshap._util.recipes import recipe
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.canvas import Backdrop, Canvas
+from hshap.evaluators.easel import Easel
 from hshap.evaluators.protocol import Evaluator
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
+from hshap.games.pairs import iterated, read, unpacked
 from hshap.games.search import DepthFirst, SearchResult
 from hshap.games.targets import Target, as_targets, class_index, describe_target, is_several
 from hshap.partitions.grids import Shifted
-from hshap.partitions.protocol import ComparesWithBaseline, Partition, as_region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Image, Model
+    from hshap._util.types import Model
     from hshap.baselines.protocol import Baseline
-    from hshap.evaluators.protocol import Session
+    from hshap.games.engine import OnError
+    from hshap.games.pairs import Pair
     from hshap.games.search import Search
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Partition
 
     OnProgress = Callable[[Progress], None]
-    Pair = tuple[ArrayLike, Target | Sequence[Target]]
-
-T = TypeVar("T")
 
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
@@ -52,7 +47,8 @@ class Explainer:
     """Find the regions of an image that drive a model's score.
 
     `model` is a torch module, an ONNX session, any callable `(n, *image.shape) -> (n, classes)`, or
-    an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`.
+    an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`, and the
+    model always gets them so.
 
     >>> import hshap
     >>> import numpy as np
@@ -89,12 +85,22 @@ class Explainer:
 
     @overload
     def explain(
-        self, image: ArrayLike, target: Target, *, progress: OnProgress | None = None
+        self,
+        image: ArrayLike,
+        target: Target,
+        *,
+        layout: str | None = None,
+        progress: OnProgress | None = None,
     ) -> Explanation: ...
 
     @overload
     def explain(
-        self, image: ArrayLike, target: Sequence[Target], *, progress: OnProgress | None = None
+        self,
+        image: ArrayLike,
+        target: Sequence[Target],
+        *,
+        layout: str | None = None,
+        progress: OnProgress | None = None,
     ) -> list[Explanation]: ...
 
     def explain(
@@ -102,15 +108,20 @@ class Explainer:
         image: ArrayLike,
         target: Target | Sequence[Target],
         *,
+        layout: str | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation | list[Explanation]:
         """Explain one image.
 
         `target` is the class to explain, or a callable from the model's outputs `(n, classes)` to
         one number each. A list of them gives a list of explanations, which share evaluations.
+
+        `layout` names the axes of the image, such as "HWC", "TCHW" or "CZYX": C are the channels, a
+        letter of T, Z, D, Y, H, X and W is any other axis. The channels are moved to the front, for
+        the model, the baseline, the partition and all maps. Without `layout`, the channels come
+        first, and an image that looks otherwise is refused with an `ArgumentError`.
         """
-        several = as_targets(target)
-        jobs = self._run([(image, several)], progress)
+        jobs = self._run([(image, as_targets(target))], layout, progress, None)
         found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
         return found if is_several(target) else found[0]
 
@@ -118,26 +129,57 @@ class Explainer:
         self,
         pairs: Iterable[Pair],
         *,
+        layout: str | None = None,
+        on_error: OnError | None = None,
         progress: OnProgress | None = None,
     ) -> Iterator[Explanation]:
         """Explain `(image, target)` pairs in shared batches, and yield results as they finish.
 
         `explanation.position` is the number of its pair. Pairs are read as they are needed. Times
         and `max_seconds` are wall-clock: they include other images and the caller's own work.
+        `layout` is as in `explain`.
+
+        A pair that fails does not stop the others. After the last result, a `PairsFailedError`
+        names every position that failed. With `on_error`, nothing is raised: it is called with the
+        position and the exception as soon as a pair fails, and stops the run if it raises.
         """
-        # Copies, because a caller may yield the same array filled with one image after another.
-        return (explanation for _, explanation in self._run(_copied(pairs), progress))
+        errors: dict[int, Exception] = {}
+        for _, found in self._run(pairs, layout, progress, on_error or errors.__setitem__):
+            yield found
+        if errors:
+            failed = PairsFailedError(errors)
+            raise failed from failed.first
 
     def _run(
-        self, pairs: Iterable[Pair], progress: OnProgress | None
+        self,
+        pairs: Iterable[Pair],
+        layout: str | None,
+        progress: OnProgress | None,
+        on_error: OnError | None,
     ) -> Iterator[tuple[Job, Explanation]]:
-        session, settings = self.evaluator.open_session(), _settings(self)
-        easel = _Easel(self, session)
-        groups = (self._jobs(easel, *numbered) for numbered in enumerate(pairs))
-        for job in run(groups, session, progress):
+        session = self.evaluator.open_session()
+        settings = _settings(self, layout)
+        easel = Easel(self.baseline, session.put, layout)
+        groups = self._groups(iterated("pairs", pairs), easel, on_error)
+        for job in run(groups, session, progress, on_error):
             yield job, _explanation(job, settings)
 
-    def _jobs(self, easel: _Easel, position: int, pair: Pair) -> list[Job]:
+    def _groups(
+        self, pairs: Iterator[Pair], easel: Easel, on_error: OnError | None
+    ) -> Iterator[list[Job]]:
+        """Yield the jobs of each pair; without `on_error`, the first that fails is raised."""
+        for position, pair in enumerate(read(pairs, on_error)):
+            try:
+                # A copy, because a caller may yield one array filled with one image after another.
+                made = self._jobs(easel, position, unpacked(pair, position, copy=bool(on_error)))
+            except Exception as error:
+                if on_error is None:
+                    raise
+                on_error(position, error)
+            else:
+                yield made
+
+    def _jobs(self, easel: Easel, position: int, pair: Pair) -> list[Job]:
         image, target = pair
         pixels, targets = easel.pixels(image), as_targets(target)
         canvas = easel.canvas(pixels, easel.root(self.partition, pixels), position)
@@ -152,6 +194,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     *,
     shifts: Iterable[int | Sequence[int]] | None = None,
     partitions: Iterable[Partition] | None = None,
+    layout: str | None = None,
     progress: OnProgress | None = None,
 ) -> Spin:
     """Explain an image over several partitions; the maps of the result are their means.
@@ -159,7 +202,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     Pass one of two. `shifts` moves the explainer's partition: a shift is one number of pixels for
     all spatial axes, or one for each. `partitions` replaces it, for example by `Superpixels` of
     several seeds. Every entry counts once in the mean. Coalitions that several members share are
-    evaluated once.
+    evaluated once. `layout` is as in `Explainer.explain`.
 
     >>> import hshap
     >>> import numpy as np
@@ -178,12 +221,12 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         )
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
-    easel = _Easel(explainer, session)
+    easel = Easel(explainer.baseline, session.put, layout)
     pixels = easel.pixels(image)
     roots = [easel.root(made, pixels) for made in members_of]
     table = ScoreTable(easel.canvas(pixels, roots[0], 0), as_targets(target))
     jobs = [Job(table, 0, explainer.search, root) for root in roots]
-    settings = _settings(explainer)
+    settings = _settings(explainer, layout)
     for _ in run([jobs], session, progress):
         pass  # results are read below, in the order of the shifts
     members = [
@@ -206,10 +249,10 @@ def _members(
         )
         raise ArgumentError(message)
     if partitions is None:
-        found: list[Partition] = [Shifted(own, shift) for shift in _iterated("shifts", shifts)]
+        found: list[Partition] = [Shifted(own, shift) for shift in iterated("shifts", shifts)]
         name, example = "shifts", "[(0, 0), (0, 5), (5, 0), (5, 5)]"
     else:
-        found = list(_iterated("partitions", partitions))
+        found = list(iterated("partitions", partitions))
         name, example = "partitions", "[Superpixels(seed=0), Superpixels(seed=1)]"
     if not found:
         message = f"{name} is empty; pass at least one, for example {example}"
@@ -219,32 +262,6 @@ def _members(
             message = f"partitions holds {checks.shown(partition)}; pass ones such as {example}"
             raise ArgumentError(message)
     return found
-
-
-class _Easel:
-    """Makes the canvases of one run."""
-
-    def __init__(self, explainer: Explainer, session: Session) -> None:
-        self._put, self._baseline = session.put, explainer.baseline
-        self._backdrop = Backdrop(explainer.baseline, session.put)
-
-    def pixels(self, image: ArrayLike) -> Image:
-        """Return a read-only view of the image, for partitions, baselines and samplers."""
-        pixels = as_image("image", image).view()
-        pixels.flags.writeable = False
-        return pixels
-
-    def root(self, partition: Partition, pixels: Image) -> Region:
-        """Return the root region of an image."""
-        if isinstance(partition, ComparesWithBaseline):
-            hidden = np.asarray(self._baseline(pixels)(())).mean(axis=0)
-            return as_region(partition.compare(pixels, hidden))
-        return as_region(partition(pixels))
-
-    def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
-        """Return the canvas of an image."""
-        stand_ins = self._backdrop.behind(pixels)
-        return Canvas(pixels, stand_ins, root, put=self._put, position=position)
 
 
 def _explanation(job: Job, settings: Settings) -> Explanation:
@@ -265,31 +282,12 @@ def _explanation(job: Job, settings: Settings) -> Explanation:
     )
 
 
-def _settings(explainer: Explainer) -> Settings:
-    return Settings.of(
+def _settings(explainer: Explainer, layout: str | None) -> Settings:
+    made = Settings.of(
         type=type(explainer).__name__,
         model=explainer.evaluator,
         baseline=explainer.baseline,
         partition=explainer.partition,
         search=explainer.search,
     )
-
-
-def _copied(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    for position, pair in enumerate(_iterated("pairs", pairs)):
-        try:
-            image, target = pair
-        except (TypeError, ValueError):
-            message = (
-                f"pairs: entry {position} is {checks.shown(pair)}; pass (image, target) tuples"
-            )
-            raise ArgumentError(message) from None
-        yield to_numpy("image", image).copy(), target
-
-
-def _iterated(name: str, value: Iterable[T] | None) -> Iterator[T]:
-    try:
-        return iter(value)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    except TypeError:
-        message = f"{name} is {checks.shown(value)}; pass a list, or anything to iterate over"
-        raise ArgumentError(message) from None
+    return made if layout is None else made.updated(layout=layout)

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from hshap._util import checks
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Image, Tensor
+    from hshap._util.types import Array, Image, Shape, Tensor
 
-CHANNEL_COUNTS = (1, 3, 4)
-SMALLEST_SIDE = 16
+SPATIAL = "TZDYHXW"
+"""Letters for the axes of a layout besides C, the channels."""
+
+MOST_COLOURS = 4
+"""An axis of up to this length looks like the channels of a picture."""
+
+SMALLEST_SIDE = 8
+"""Axes of at least this length look like the sides of a picture."""
+
+MANY_CHANNELS = 16
+"""Signals of so many channels are expected to be at least twice as long."""
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
@@ -75,8 +85,78 @@ def as_image(name: str, value: object) -> Image:
             f"for a single channel pass {name}[None]"
         )
         raise ArgumentError(message)
-    _refuse_channels_last(name, array)
     return array
+
+
+def read_image(name: str, value: object, layout: str | None) -> Image:
+    """Return an image `(channels, *grid)` from an array whose axes are in any order.
+
+    `layout` has one letter for each axis. Without it the channels come first, and an array that
+    looks otherwise, such as a batch or a video, is refused.
+    """
+    if layout is not None:
+        return _channels_first(name, as_floats(name, value), layout)
+    array = as_image(name, value)
+    likely = _likely(name, array.shape)
+    if likely is not None:
+        looks, fix = likely
+        channels, *grid = array.shape
+        count = "1 channel" if channels == 1 else f"{channels} channels"
+        message = (
+            f"{name} has shape {array.shape}, that is {count} of {' x '.join(map(str, grid))} "
+            f"pixels, but looks like {looks}; {fix}"
+        )
+        raise ArgumentError(message)
+    return array
+
+
+def _likely(name: str, shape: Shape) -> tuple[str, str] | None:
+    """Return the likely meaning of a shape and the fix; None if channels first is plausible."""
+    first, last = shape[0], shape[-1]
+    if len(shape) == 2:
+        if first < MANY_CHANNELS or last >= 2 * first:
+            return None
+        return (
+            "a grey image without channels, or a signal with channels last",
+            f"pass {name}[None], or say the order of the axes: layout='YX', 'TC' or 'CT'",
+        )
+    if last <= MOST_COLOURS and min(shape[-3:-1]) >= SMALLEST_SIDE:
+        orders = "'HWC' or 'CHW'" if len(shape) == 3 else "'THWC', 'ZYXC' or 'CZYX'"
+        moved = f"pass it channels first: numpy.moveaxis({name}, -1, 0)"
+        return "channels last", f"{moved}, or say the order of the axes: layout={orders}"
+    if len(shape) > 3 and shape[1] <= MOST_COLOURS and min(shape[-2:]) >= SMALLEST_SIDE:
+        orders = "'TCHW' for a video, 'CZYX' for a thin volume"
+        fix = f"pass one image: {name}[0], or say the order of the axes: layout={orders}"
+        return "a batch of images, or a video with time first", fix
+    return None
+
+
+def check_layout(layout: object) -> None:
+    """Refuse a layout that does not name the axes of one image; None is fine."""
+    if layout is None:
+        return
+    letters = layout if isinstance(layout, str) else ""
+    is_known = not set(letters) - {"C", *SPATIAL} and len(set(letters)) == len(letters)
+    if not is_known or not set(letters) - {"C"}:
+        message = (
+            f"layout must name each axis of one image once, C for channels and "
+            f"{', '.join(SPATIAL)} for others, got {checks.shown(layout)}; pass one such as "
+            "'HWC', 'CZYX' or 'TCHW'"
+        )
+        raise ArgumentError(message)
+
+
+def _channels_first(name: str, array: Image, layout: str) -> Image:
+    """Return an array with its channels moved to the front; other axes keep their order."""
+    if len(layout) != array.ndim:
+        message = (
+            f"layout={layout!r} has {len(layout)} axes, but {name} has shape {array.shape}; "
+            "pass one letter for each axis"
+        )
+        raise ArgumentError(message)
+    if "C" not in layout:
+        return array[None]
+    return np.ascontiguousarray(np.moveaxis(array, layout.index("C"), 0))
 
 
 def as_pixels(name: str, value: object) -> Array:
@@ -108,14 +188,3 @@ def as_images(name: str, value: object) -> Image:
         raise ArgumentError(message)
     as_image(f"{name}[0]", array[0])
     return as_floats(name, array)
-
-
-def _refuse_channels_last(name: str, array: Array) -> None:
-    """Refuse `(height, width, 3)`, which would be read as `height` channels."""
-    shape = array.shape
-    if len(shape) == 3 and shape[-1] in CHANNEL_COUNTS and min(shape[:2]) >= SMALLEST_SIDE:
-        message = (
-            f"{name} has shape {shape}, which looks like channels last; "
-            f"pass it channels first: numpy.moveaxis({name}, -1, 0)"
-        )
-        raise ArgumentError(message)

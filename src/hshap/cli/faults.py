@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from hshap.errors import FormatError, HshapError, MissingExtraError, ModelError, ModelFailedError
+from hshap.errors import (
+    FormatError,
+    HshapError,
+    MissingExtraError,
+    ModelError,
+    ModelFailedError,
+    PairsFailedError,
+)
 
 
 class Code(IntEnum):
@@ -41,6 +48,8 @@ def code_of(error: BaseException) -> Code:
     >>> code_of(ValueError("?")).name
     'UNEXPECTED'
     """
+    if isinstance(error, PairsFailedError):
+        return code_of(error.first)
     if isinstance(error, Refusal):
         return error.code
     if isinstance(error, MissingExtraError):
@@ -58,6 +67,8 @@ def one_line(error: BaseException) -> str:
     >>> one_line(KeyError("a"))
     "unexpected KeyError: 'a'; run again with --debug for the traceback"
     """
+    if isinstance(error, PairsFailedError):
+        return one_line(error.first)
     text = _first_line(error)
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         return "memory ran out; pass a smaller --batch-size, fewer images or smaller ones"

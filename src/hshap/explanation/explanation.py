@@ -238,13 +238,23 @@ class Explanation(EarlierNames):
         return Plotting(self)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one compressed file, without pickle."""
+        """Write everything to one compressed file, without pickle.
+
+        The file appears when it is complete. An existing one keeps its permissions, and a link is
+        followed. A folder, pipe or device, and an explanation whose regions overlap or miss pixels,
+        are refused with an `ArgumentError`.
+        """
         storage.write(path, self)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Explanation:
-        """Read a file that `save` wrote. Regions compare equal to the saved ones."""
-        return cls(**storage.read(path))
+    def load(cls, path: str | PathLike[str], *, max_bytes: int = storage.MAX_BYTES) -> Explanation:
+        """Read a file that `save` wrote. Regions compare equal to the saved ones.
+
+        The file need not be trusted: nothing in it is run, and all of it is checked. A file that is
+        not an explanation, is damaged, or takes more than `max_bytes` of memory (1 GiB; one map of
+        its grid counts, too) is refused with a `FormatError`. A missing file is an `OSError`.
+        """
+        return cls(**storage.read(path, max_bytes))
 
     def __repr__(self) -> str:
         return f"<Explanation: {as_text(self)}>"

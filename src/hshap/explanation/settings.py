@@ -68,7 +68,7 @@ class Settings(Mapping[str, "Json"]):
     def min_size(self) -> int | tuple[int, ...] | None:
         """Side below which the grid was not split; None if it was not given."""
         given = self._innermost.get("min_size")
-        if isinstance(given, (list, tuple)):
+        if isinstance(given, (list, tuple)) and all(isinstance(side, int) for side in given):
             return tuple(cast("Sequence[int]", given))
         return given if isinstance(given, int) else None
 
@@ -96,8 +96,10 @@ class Settings(Mapping[str, "Json"]):
 
     def at_size(self, min_size: int | tuple[int, ...], axes: int) -> Settings:
         """Return the description of a reading at a larger `min_size`."""
-        if self.min_size is not None:
-            before = checks.per_axis("min_size", self.min_size, axes)
+        own = self.min_size
+        # A partition of the user's may mean something else by sides that do not fit the grid.
+        if isinstance(own, int) or (own is not None and len(own) == axes):
+            before = checks.per_axis("min_size", own, axes)
             after = checks.per_axis("min_size", min_size, axes)
             if any(new < old for new, old in zip(after, before, strict=True)):
                 shown = self._innermost["min_size"]

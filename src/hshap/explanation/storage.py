@@ -1,5 +1,6 @@
 """Explanations in one file: compressed arrays and a JSON header, never pickle.
 
+A file may come from anywhere: `archive` reads it with limits and `validity` checks all of it.
 Version 2 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
 Boxes are stored by their corners, rolled blocks too; any other region as its runs of pixels.
 """
@@ -8,17 +9,24 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap._util import checks
 from hshap._util.atomic import replace
-from hshap.errors import FormatError
+from hshap.errors import ArgumentError, FormatError
+from hshap.explanation.archive import (
+    Archive,
+    DamagedError,
+    TooLargeError,
+    expect,
+    file_bytes,
+    only_damage,
+)
 from hshap.explanation.settings import Settings
+from hshap.explanation.validity import BOX, PIXELS, ROLLED, check
 from hshap.games.game import Game
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
@@ -33,21 +41,28 @@ if TYPE_CHECKING:
 
 FORMAT = "hshap explanation"
 VERSION = 2
-BOX, ROLLED, PIXELS = range(3)
-# Exceptions of NumPy and zipfile for files that are damaged or of another kind.
-UNREADABLE = (
-    OSError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+MAX_BYTES = 2**30
+"""Default limit of the memory that a loaded explanation and one of its maps may take."""
+
+MAX_HEADER = 2**24
+"""A header of this many bytes could take twenty times as many as Python objects."""
+
 PLAIN = ("target", "evaluations", "seconds", "draws", "position")
+ARRAYS = {
+    "game_region": ("int64", 1),
+    "game_children": ("int64", 1),
+    "game_players": ("int64", 1),
+    "game_values": ("float64", 1),
+    "game_coefficients": ("float64", 1),
+    "game_errors": ("float64", 1),
+    "leaves": ("int64", 1),
+    "unfinished": ("int64", 1),
+    "region_kind": ("uint8", 1),
+    "region_corners": ("int64", 3),
+    "region_sizes": ("int64", 1),
+    "region_runs": ("int64", 1),
+}
+"""Type and number of axes of each array."""
 
 
 def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
@@ -70,6 +85,21 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
         "unfinished": numbers(explanation.unfinished),
     }
     arrays |= _pack(list(regions), explanation.grid)
+    header = _header(explanation)
+    try:
+        check(json.loads(header), arrays, most=2**62)
+    except DamagedError as error:
+        # Better now than when the file is read, and the run is gone.
+        message = (
+            f"the explanation cannot be saved ({error}); try its partition and its search with "
+            "hshap.testing, which names the rule that they break"
+        )
+        raise ArgumentError(message) from error
+    arrays["header"] = np.frombuffer(header, dtype=np.uint8)
+    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def _header(explanation: Explanation) -> bytes:
     header: dict[str, Json] = {
         "format": FORMAT,
         "version": VERSION,
@@ -78,48 +108,59 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["class_index"] = explanation.class_index
     header["settings"] = explanation.settings.document
-    header["adaptive"] = games[0].region.adaptive
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    header["adaptive"] = explanation.games[0].region.adaptive
+    return json.dumps(header).encode()
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields of the explanation in a file."""
+def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Return the fields of the explanation in a file, all checked."""
+    most = checks.integer("max_bytes", max_bytes, minimum=1)
+    name = os.fspath(path)
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(arrays["header"].tobytes())
-        kind, version = header["format"], header["version"]
-    except UNREADABLE as error:
-        # A missing or unreadable file: the message of the operating system is clear.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+        return _read(path, most)
+    except TooLargeError as error:
+        message = f"{name} is too large: {error}; pass a larger max_bytes if you trust the file"
+        raise FormatError(message) from error
+    except DamagedError as error:
+        message = f"{name} is damaged ({error}); save the explanation again"
+        raise FormatError(message) from error
+
+
+def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
+    try:
+        archive = Archive(file_bytes(path, most), most)
+        text = archive.read("header", "uint8", 1, most=MAX_HEADER).tobytes()
+        with only_damage():
+            header: dict[str, Any] = json.loads(text)
+            kind, version = header["format"], header["version"]
+    except TooLargeError:
+        raise
+    except DamagedError as error:
         message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
     if kind != FORMAT or version != VERSION:
         message = (
-            f"{os.fspath(path)} is a {kind!r} of version {version}, but this hshap reads "
-            f"version {VERSION}; read it with the hshap that wrote it, or a newer one"
+            f"{os.fspath(path)} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
+            f"this hshap reads version {VERSION}; read it with the hshap that wrote it, or a newer "
+            "one"
         )
         raise FormatError(message)
-    try:
+    expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
+    arrays = {name: archive.read(name, *shape) for name, shape in ARRAYS.items()}
+    check(header, arrays, most=most)
+    with only_damage():
         return _fields(header, arrays)
-    except (KeyError, IndexError, ValueError, TypeError, StopIteration) as error:
-        message = f"{os.fspath(path)} is damaged ({error}); save the explanation again"
-        raise FormatError(message) from error
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
-    regions = _unpack(arrays, grid, adaptive=header["adaptive"])
-    by_number = regions.__getitem__
+    by_number = _unpack(arrays, grid, adaptive=header["adaptive"]).__getitem__
     players = arrays["game_players"]
-    children = _cut(arrays["game_children"], players)
     games = tuple(
         Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
         for number, parts, values, phi, errors in zip(
-            arrays["game_region"],
-            children,
+            arrays["game_region"].tolist(),
+            _cut(arrays["game_children"], players),
             _cut(arrays["game_values"], 2**players),
             _cut(arrays["game_coefficients"], players),
             _cut(arrays["game_errors"], players),
@@ -195,7 +236,4 @@ def _joined(parts: list[Array]) -> NDArray[np.float64]:
 
 def _cut(array: Array, lengths: Array) -> list[Array]:
     ends = [0, *np.cumsum(lengths).tolist()]
-    if ends[-1] != len(array):
-        message = f"{len(array)} entries where {ends[-1]} are announced"
-        raise ValueError(message)
     return [array[a:b] for a, b in pairwise(ends)]

@@ -53,34 +53,30 @@ def run(
     groups: Iterable[Sequence[Job]],
     session: Session,
     progress: Callable[[Progress], None] | None = None,
+    on_error: OnError | None = None,
 ) -> Iterator[Job]:
-    """Yield jobs as they finish. The jobs of a group share an image, and so its scores."""
-    queue, tell = _Queue(session), progress or _ignore
+    """Yield jobs as they finish. The jobs of a group share an image, and so its scores.
+
+    Without `on_error`, the first exception ends the run. With it, the image that caused one is
+    given up, `on_error` gets its position and the exception, and the others go on.
+    """
+    queue, tell = _Queue(session, on_error), progress or _ignore
     upcoming, more = iter(groups), True
-    in_flight: dict[ScoreTable, int] = {}
     evaluations = finished = 0
     while True:
         if queue.ready:
-            job = queue.ready.popleft()
-            job.advance()
-            if job.result is None:
-                queue.ask(job)
-                continue
-            finished += 1
-            in_flight[job.table] -= 1
-            if not in_flight[job.table]:
-                del in_flight[job.table]
-            tell(Progress(evaluations, finished, len(in_flight)))
-            yield job
-        elif more and len(in_flight) < IMAGES_IN_FLIGHT and queue.has_room():
+            job = queue.advance()
+            if job is not None:
+                finished += 1
+                tell(Progress(evaluations, finished, len(queue.in_flight)))
+                yield job
+        elif more and len(queue.in_flight) < IMAGES_IN_FLIGHT and queue.has_room():
             group = next(upcoming, ())
             more = bool(group)
-            for job in group:
-                in_flight[job.table] = len(group)
-                queue.ask(job)
-        elif in_flight:
+            queue.start(group)
+        elif queue.in_flight:
             evaluations += queue.score_batch()
-            tell(Progress(evaluations, finished, len(in_flight)))
+            tell(Progress(evaluations, finished, len(queue.in_flight)))
         else:
             return
 
@@ -94,13 +90,17 @@ Kind: TypeAlias = "tuple[Shape, object]"
 
 Pending: TypeAlias = "tuple[Row, Score]"
 
+OnError: TypeAlias = "Callable[[int, Exception], None]"
+"""Takes the position of an image that failed, and the exception."""
+
 
 class _Queue:
     """Rows that wait for a batch, by shape and type, and jobs whose scores are all there."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, on_error: OnError | None) -> None:
         self.ready: deque[Job] = deque()
-        self._session = session
+        self.in_flight: dict[Canvas, int] = {}  # the number of jobs that each image still has
+        self._session, self._on_error = session, on_error
         self._rows: defaultdict[Kind, deque[Pending]] = defaultdict(deque)
         self._batches = 0
         self._served: defaultdict[Kind, int] = defaultdict(int)
@@ -110,7 +110,31 @@ class _Queue:
         rows = self._next()
         return not rows or len(rows) < self._capacity(rows)
 
-    def ask(self, job: Job) -> None:
+    def start(self, group: Sequence[Job]) -> None:
+        """Queue the first coalitions of all jobs of an image."""
+        for job in group:
+            self.in_flight[job.canvas] = len(group)
+            self._ask(job)
+
+    def advance(self) -> Job | None:
+        """Let the search of a job that is ready continue, and return the job if it has ended."""
+        job = self.ready.popleft()
+        try:
+            job.advance()
+            if job.result is None:
+                self._ask(job)
+                return None
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            self._give_up(job.canvas, error, self._on_error)
+            return None
+        self.in_flight[job.canvas] -= 1
+        if not self.in_flight[job.canvas]:
+            del self.in_flight[job.canvas]
+        return job
+
+    def _ask(self, job: Job) -> None:
         """Queue the coalitions of a job that no other job has asked for."""
         for request in job.asked:
             request.scores = [self._score(job.table, kept) for kept in request.coalitions]
@@ -138,16 +162,45 @@ class _Queue:
         self._batches += 1
         self._served[_kind(rows[0][0].canvas)] = self._batches
         batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
+        self._score_rows(batch)
+        return len(batch)
+
+    def _score_rows(self, batch: Sequence[Pending]) -> None:
+        try:
+            values = self._values(batch)
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            by_image: dict[Canvas, list[Pending]] = {}
+            for row, score in batch:
+                by_image.setdefault(row.canvas, []).append((row, score))
+            if len(by_image) == 1:
+                self._give_up(batch[0][0].canvas, error, self._on_error)
+                return
+            # The others of the batch are not to blame: each image by itself shows which one is.
+            for rows in by_image.values():
+                self._score_rows(rows)
+            return
+        for (row, score), value in zip(batch, values, strict=True):
+            self._record(row, score, value)
+
+    def _values(self, batch: Sequence[Pending]) -> list[Heat]:
+        """Return the values `(targets,)` of each row."""
         outputs = self._session.score([row for row, _ in batch])
-        start = 0
+        values: list[Heat] = []
         for _, group in groupby(batch, key=_targets_by_identity):
             items = list(group)
-            stop = start + len(items)
-            values = _measured(items, outputs[start:stop])
-            for (row, score), value in zip(items, values, strict=True):
-                self._record(row, score, value)
-            start = stop
-        return len(batch)
+            done = len(values)
+            values.extend(_measured(items, outputs[done : done + len(items)]))
+        return values
+
+    def _give_up(self, canvas: Canvas, error: Exception, on_error: OnError) -> None:
+        """Forget everything that waits for an image that failed."""
+        del self.in_flight[canvas]
+        self.ready = deque(job for job in self.ready if job.canvas is not canvas)
+        for kind, rows in self._rows.items():
+            self._rows[kind] = deque(item for item in rows if item[0].canvas is not canvas)
+        on_error(canvas.position, error)
 
     def _record(self, row: Row, score: Score, value: Heat) -> None:
         # From its draw on: where one input is enough for all draws, its value is every draw's.

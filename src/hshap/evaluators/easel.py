@@ -1,0 +1,53 @@
+"""An easel: checks the images of a run and makes their canvases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util.arrays import check_layout, read_image
+from hshap.evaluators.canvas import Backdrop, Canvas
+from hshap.partitions.protocol import ComparesWithBaseline, as_region
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hshap._util.types import Array, Image, Tensor
+    from hshap.baselines.protocol import Baseline
+    from hshap.partitions.protocol import Partition, Region
+
+
+class Easel:
+    """Makes the canvases of one run; `put` brings arrays to the memory of its session.
+
+    >>> import hshap
+    >>> easel = Easel(hshap.Constant(0.0), np.asarray, layout="HWC")
+    >>> easel.pixels(np.zeros((4, 6, 3))).shape
+    (3, 4, 6)
+    """
+
+    def __init__(
+        self, baseline: Baseline, put: Callable[[Array], Tensor], layout: str | None = None
+    ) -> None:
+        check_layout(layout)
+        self._baseline, self._put, self._layout = baseline, put, layout
+        self._backdrop = Backdrop(baseline, put)
+
+    def pixels(self, image: object) -> Image:
+        """Return a read-only view of the image, for partitions, baselines and samplers."""
+        pixels = read_image("image", image, self._layout).view()
+        pixels.flags.writeable = False
+        return pixels
+
+    def root(self, partition: Partition, pixels: Image) -> Region:
+        """Return the root region of an image."""
+        if isinstance(partition, ComparesWithBaseline):
+            hidden = np.asarray(self._baseline(pixels)(())).mean(axis=0)
+            return as_region(partition.compare(pixels, hidden))
+        return as_region(partition(pixels))
+
+    def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
+        """Return the canvas of an image."""
+        stand_ins = self._backdrop.behind(pixels)
+        return Canvas(pixels, stand_ins, root, put=self._put, position=position)

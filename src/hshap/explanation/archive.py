@@ -1,0 +1,134 @@
+"""Arrays in a file of unknown origin: read with limits, and never with pickle.
+
+The file is a NumPy .npz archive. Declared sizes and shapes are checked before memory is taken for
+them, and the small text before an array is matched, not evaluated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from contextlib import contextmanager
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util.checks import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hshap._util.types import Array
+
+ENTRY = b"PK\x01\x02"
+"""Starts each entry of a zip file's list of members."""
+
+MOST_ENTRIES = 1000
+"""A list of millions of members takes far more memory than the file that holds it."""
+
+ARRAY = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<>|][iuf][1-8])', 'fortran_order': (False|True), "
+    rb"'shape': \(((?:\d{1,15},? ?){0,8})\), \} *\n",
+    re.DOTALL,
+)
+"""The text before an array, as NumPy writes it."""
+
+ENCRYPTED = 1
+ALLOWED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class DamagedError(ValueError):
+    """The content of a file is not that of an explanation; says why."""
+
+
+class TooLargeError(DamagedError):
+    """A file takes more memory than the caller allows; says how much."""
+
+
+@contextmanager
+def only_damage() -> Generator[None]:
+    """Turn every exception of a library that reads a damaged file into a `DamagedError`."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    # Any: zipfile, zlib and json raise a dozen classes, MemoryError and RecursionError included.
+    except Exception as error:
+        raise DamagedError(f"{type(error).__name__}: {shown(str(error))}") from error
+
+
+def expect(condition: object, fault: str) -> None:
+    """Refuse a file for a fault unless the condition holds."""
+    if not condition:
+        raise DamagedError(fault)
+
+
+def limit(needed: int, most: int) -> None:
+    """Refuse a file that takes more bytes than are allowed."""
+    if needed > most:
+        raise TooLargeError(f"it takes {needed:,} bytes of memory, more than max_bytes={most:,}")
+
+
+def file_bytes(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of a regular file; missing ones and folders are errors of the system."""
+    mode = Path(path).stat().st_mode
+    # To open a pipe would wait for a writer, and a device may have no end.
+    expect(stat.S_ISREG(mode) or stat.S_ISDIR(mode), "it is a pipe, a socket or a device")
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        limit(size, most)
+        return file.read(size)
+
+
+class Archive:
+    """The arrays of an .npz archive, by name. Every fault in it is a `DamagedError`."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        expect(data.count(ENTRY) <= MOST_ENTRIES, f"it has more than {MOST_ENTRIES} members")
+        with only_damage():
+            self._zip = zipfile.ZipFile(BytesIO(data))
+        members = self._zip.infolist()
+        limit(sum(member.file_size for member in members), most)
+        self._members = {member.filename: member for member in members}
+        expect(len(self._members) == len(members), "two members have one name")
+        for member in members:
+            expect(member.compress_type in ALLOWED, "a member is compressed in an unusual way")
+            expect(not member.flag_bits & ENCRYPTED, "a member is encrypted")
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all members, without the ending of those that are arrays."""
+        return {name.removesuffix(".npy") for name in self._members}
+
+    def read(self, name: str, dtype: str, axes: int, *, most: int | None = None) -> Array:
+        """Return an array of a type and a number of axes."""
+        member = self._members.get(f"{name}.npy")
+        if member is None:
+            raise DamagedError(f"there is no array {name}")
+        limit(member.file_size, member.file_size if most is None else most)
+        with only_damage(), self._zip.open(member) as file:
+            # One more than is declared: the last read then checks the checksum.
+            data = file.read(member.file_size + 1)
+        expect(len(data) == member.file_size, f"{name} is shorter than it says")
+        return _array(name, data, np.dtype(dtype), axes)
+
+
+def _array(name: str, data: bytes, dtype: np.dtype, axes: int) -> Array:
+    found = ARRAY.match(data)
+    if found is None:
+        raise DamagedError(f"{name} is not an array of numbers")
+    kind = np.dtype(found[1].decode())
+    expect(kind.newbyteorder("=") == dtype, f"{name} holds {kind} numbers, not {dtype}")
+    shape = tuple(int(side) for side in found[3].replace(b",", b" ").split())
+    expect(len(shape) == axes, f"{name} has {len(shape)} axes, not {axes}")
+    expect(
+        len(data) - found.end() == prod(shape) * dtype.itemsize,
+        f"{name} does not hold the {prod(shape)} numbers that it announces",
+    )
+    flat = np.frombuffer(data, kind, offset=found.end())
+    return flat.reshape(shape, order="F" if found[2] == b"True" else "C").astype(dtype, copy=False)

@@ -1,0 +1,242 @@
+"""One bad pair does not cost the results of the others, and is named by its position."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked, same_explanation
+
+import hshap
+from hshap import Batched, Constant, Dyadic, Explainer, PairsFailedError
+from hshap.errors import ArgumentError, HshapError, ModelError, ModelFailedError
+
+GRID = (8, 8)
+BAD = 7.0
+"""A pixel of this value makes the models below fail."""
+
+
+def fails_on_one(batch):
+    if (batch == BAD).any():
+        raise ZeroDivisionError("no such image")
+    return any_marked(batch)
+
+
+def nan_on_one(batch):
+    return np.where((batch == BAD).any(axis=(1, 2, 3)), np.nan, any_marked(batch))
+
+
+def explainer(model=any_marked, **recipes):
+    return Explainer(model, **{"baseline": Constant(0.0), "partition": Dyadic(2), **recipes})
+
+
+def good(number):
+    return marked(GRID, [(7 * number) % 64, (11 * number + 3) % 64])
+
+
+def bad_pixel():
+    image = good(0)
+    image[0, 3, 4] = BAD
+    return image
+
+
+def with_nan():
+    image = good(0)
+    image[0, 1, 1] = np.nan
+    return image
+
+
+def search_that_fails(root, draws):
+    games = yield [root]
+    if games[0].region.area == 100:
+        raise LookupError("no way on")
+    return hshap.SearchResult((root,))
+
+
+def partition_that_fails(image):
+    if (image == BAD).any():
+        raise LookupError("cannot split")
+    return Dyadic(2)(image)
+
+
+def outputs_of_one(outputs):
+    raise LookupError("a target of mine fails")
+
+
+# The bad pair, the class of its error, its message, and another model or recipe where it needs one.
+CASES = {
+    "an image without channels": ((np.zeros(5), 0), ArgumentError, r"shape \(5,\)", {}),
+    "channels last": ((np.zeros((9, 9, 3)), 0), ArgumentError, "channels last", {}),
+    "NaN in an image": ((with_nan(), 0), ArgumentError, "nan at", {}),
+    "integers": ((np.zeros((1, 8, 8), int), 0), ArgumentError, "int64 numbers", {}),
+    "no pair": (None, ArgumentError, "entry 5 is None; pass", {}),
+    "an image alone": ((good(1),), ArgumentError, "entry 5 is .*; pass", {}),
+    "a target that is no class": ((good(1), "cat"), ArgumentError, "'cat'", {}),
+    "no target": ((good(1), []), ArgumentError, "empty", {}),
+    "a target out of range": ((good(1), 3), ArgumentError, "target=3 is out of range", {}),
+    "one target out of range": ((good(1), [0, 3]), ArgumentError, "target=3", {}),
+    "a callable that fails": ((good(1), outputs_of_one), LookupError, "of mine", {}),
+    "a model that fails": ((bad_pixel(), 0), ModelFailedError, "no such image", fails_on_one),
+    "a score that is NaN": ((bad_pixel(), 0), ModelError, "gave nan", nan_on_one),
+    "a partition that fails": (
+        (bad_pixel(), 0),
+        LookupError,
+        "cannot split",
+        {"partition": partition_that_fails},
+    ),
+    "a baseline of another shape": (
+        (marked((4, 4), [3]), 0),
+        ArgumentError,
+        "baseline has shape",
+        {"baseline": hshap.Fixed(np.zeros((1, *GRID)))},
+    ),
+    "a search that fails": (
+        (marked((10, 10), [3]), 0),
+        LookupError,
+        "no way on",
+        {"search": search_that_fails},
+    ),
+}
+PLACE, COUNT = 5, 40
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 1000])
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_pair_is_named_and_the_others_are_explained(case, batch_size):
+    bad, kind, told, other = CASES[case]
+    recipes = other if isinstance(other, dict) else {}
+    model = any_marked if isinstance(other, dict) else other
+    many = explainer(Batched(model, batch_size=batch_size), **recipes)
+    alone = explainer(**recipes)
+    pairs = [(good(number), 0) for number in range(COUNT)]
+    pairs[PLACE] = bad
+    found = []
+    with pytest.raises(PairsFailedError, match=told) as caught:
+        found.extend(many.explain_many(iter(pairs)))
+    # extend keeps the results that came before the error.
+    assert sorted(one.position for one in found) == [i for i in range(COUNT) if i != PLACE]
+    for one in found:
+        assert same_explanation(one, alone.explain(good(one.position), target=0))
+    assert list(caught.value.errors) == [PLACE]
+    assert isinstance(caught.value.errors[PLACE], kind)
+    assert caught.value.__cause__ is caught.value.first is caught.value.errors[PLACE]
+    message = str(caught.value)
+    assert "pairs: 1 failed, at position 5;" in message
+    assert "\n" not in message
+
+
+def test_all_bad_pairs_are_named_at_once():
+    pairs = [(good(0), 0), (np.zeros(3), 0), (bad_pixel(), 0), (good(1), 0), (good(2), 9)]
+    found = []
+    with pytest.raises(PairsFailedError, match="3 failed, at position 1, 2, 4;") as caught:
+        found.extend(explainer(fails_on_one).explain_many(pairs))
+    assert sorted(one.position for one in found) == [0, 3]
+    kinds = [type(error) for error in caught.value.errors.values()]
+    assert kinds == [ArgumentError, ModelFailedError, ArgumentError]
+
+
+def test_many_positions_are_cut_short():
+    pairs = [(np.zeros(3), 0)] * 300
+    with pytest.raises(
+        PairsFailedError, match=r"300 failed, at position 0, 1, .*, 9, \.\.\.;"
+    ) as e:
+        list(explainer().explain_many(pairs))
+    assert len(str(e.value)) < 400
+    assert len(e.value.errors) == 300
+
+
+def test_good_pairs_after_many_bad_ones_are_explained():
+    pairs = [(bad_pixel(), 0)] * 60 + [(good(1), 0)]
+    found = []
+    with pytest.raises(PairsFailedError):
+        found.extend(explainer(fails_on_one).explain_many(pairs))
+    assert [one.position for one in found] == [60]
+
+
+def test_with_on_error_nothing_is_raised():
+    errors = {}
+    pairs = [(good(0), 0), (with_nan(), 0), (good(1), 5), (good(2), 0)]
+    found = list(explainer().explain_many(pairs, on_error=errors.__setitem__))
+    assert sorted(one.position for one in found) == [0, 3]
+    assert sorted(errors) == [1, 2]
+    assert all(isinstance(error, ArgumentError) for error in errors.values())
+
+
+def test_on_error_may_stop_the_run():
+    read = []
+
+    def pairs():
+        for number in range(100):
+            read.append(number)
+            yield (np.zeros(3) if number == 1 else good(number)), 0
+
+    def stop(position, error):
+        raise error
+
+    with pytest.raises(ArgumentError, match=r"shape \(3,\)"):
+        list(explainer().explain_many(pairs(), on_error=stop))
+    assert len(read) < 5
+
+
+def test_pairs_that_cannot_be_read_to_the_end_cost_no_result():
+    def pairs():
+        yield good(0), 0
+        yield good(1), 0
+        raise OSError(5, "the disk is gone")
+
+    found = []
+    with pytest.raises(PairsFailedError, match="the disk is gone") as caught:
+        found.extend(explainer().explain_many(pairs()))
+    assert sorted(one.position for one in found) == [0, 1]
+    assert isinstance(caught.value.errors[2], OSError)
+
+
+def test_an_interrupt_is_not_held_back():
+    def pairs():
+        yield good(0), 0
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(explainer().explain_many(pairs()))
+
+
+def test_one_image_alone_raises_its_own_error():
+    with pytest.raises(ModelFailedError, match="no such image"):
+        explainer(fails_on_one).explain(bad_pixel(), target=0)
+    with pytest.raises(ArgumentError, match="out of range"):
+        explainer().explain(good(0), target=[0, 4])
+
+
+def test_progress_counts_only_images_that_are_left():
+    told = []
+    pairs = [(good(0), 0), (bad_pixel(), 0), (good(1), 0)]
+    with pytest.raises(PairsFailedError):
+        list(explainer(fails_on_one).explain_many(pairs, progress=told.append))
+    assert told[-1].explanations == 2
+    assert told[-1].waiting == 0
+
+
+def test_no_row_is_scored_twice_for_the_good_images():
+    seen = []
+
+    def model(batch):
+        values = fails_on_one(batch)
+        seen.append(len(batch))
+        return values
+
+    pairs = [(good(number), 0) for number in range(6)]
+    pairs[2] = (bad_pixel(), 0)
+    errors = {}
+    found = list(explainer(model).explain_many(pairs, on_error=errors.__setitem__))
+    # The bad image's own baseline is among the rows that the model did score.
+    assert sum(seen) - sum(one.evaluations for one in found) <= 16
+    assert list(errors) == [2]
+
+
+def test_the_error_can_be_sent_to_another_process():
+    error = PairsFailedError({3: ArgumentError("wrong"), 1: ValueError("first")})
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301, our own
+    assert str(again) == str(error)
+    assert list(again.errors) == [1, 3]
+    assert isinstance(again, HshapError)

@@ -1,0 +1,553 @@
+"""A file that is not a valid explanation is refused when it is loaded, never later."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import stat
+import struct
+import threading
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked
+
+import hshap
+from benchmarks.experiments.fuzz_files import MUTATIONS, fuzz_explanations, stripes
+from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
+from hshap.errors import ArgumentError, FormatError
+
+GRID = (8, 8)
+
+
+def mean(batch):
+    return batch.mean(axis=(1, 2, 3)) + batch[:, 0, 2, 3]
+
+
+def explain(partition, **recipes):
+    image = np.random.default_rng(1).random((1, *GRID))
+    recipes = {"baseline": Constant(0.0), **recipes}
+    return Explainer(mean, partition=partition, **recipes).explain(image, target=0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.npz"
+
+
+def rewrite(path, found, change):
+    """Save an explanation, let `change` edit its header and arrays, and write a valid archive."""
+    found.save(path)
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name].copy() for name in archive.files}
+    header = json.loads(arrays["header"].tobytes())
+    change(header, arrays)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **arrays)
+
+
+def entry(name, place, value):
+    """Return a change of one number in an array."""
+
+    def change(header, arrays):
+        arrays[name].reshape(-1)[place] = value
+
+    return change
+
+
+def top(name, value):
+    """Return a change of one value in the header."""
+    return lambda header, arrays: header.__setitem__(name, value)
+
+
+def within(*names, value):
+    """Return a change of one value in the settings."""
+
+    def change(header, arrays):
+        holder = header["settings"]
+        for name in names[:-1]:
+            holder = holder[name]
+        holder[names[-1]] = value
+
+    return change
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def swap_rows(header, arrays):
+    """Let the second game come first."""
+    for name in ("game_region", "game_players"):
+        arrays[name][[0, 1]] = arrays[name][[1, 0]]
+    for name, size in (("children", 4), ("coefficients", 4), ("errors", 4), ("values", 16)):
+        rows = arrays[f"game_{name}"].reshape(-1, size)
+        rows[[0, 1]] = rows[[1, 0]]
+
+
+def drop_game(header, arrays):
+    """Leave out the last game: its parts are then parts of nothing."""
+    for name, size in (("region", 1), ("players", 1), ("children", 4), ("coefficients", 4)):
+        arrays[f"game_{name}"] = arrays[f"game_{name}"][:-size]
+    arrays["game_errors"] = arrays["game_errors"][:-4]
+    arrays["game_values"] = arrays["game_values"][:-16]
+
+
+def more_of(name):
+    def change(header, arrays):
+        arrays[name] = np.concatenate([arrays[name], arrays[name][-1:]])
+
+    return change
+
+
+def as_type(name, dtype):
+    def change(header, arrays):
+        arrays[name] = arrays[name].astype(dtype)
+
+    return change
+
+
+def shift_all_values(header, arrays):
+    arrays["game_values"][16:32] += 1.0
+
+
+# The quadtree of an image of 8 x 8 down to boxes of 2 x 2: game 0 is the root's, region 0 is the
+# root, and regions 1 to 4 are its parts.
+FAULTS = {
+    "no grid": (top("grid", []), "grid is no list"),
+    "a grid that is text": (top("grid", "88"), "grid is no list"),
+    "a negative grid": (top("grid", [-8, -8]), "side -8"),
+    "an empty grid": (top("grid", [0, 8]), "side 0"),
+    "a fractional grid": (top("grid", [8.0, 8]), r"side 8\.0"),
+    "a boolean grid": (top("grid", [True, 64]), "side True"),
+    "a huge grid": (top("grid", [2**52, 2**52]), "too many pixels"),
+    "a smaller grid": (top("grid", [8, 7]), "outside of the grid"),
+    "a larger grid": (top("grid", [8, 9]), "misses pixels"),
+    "another number of axes": (top("grid", [8, 8, 1]), "region_corners has another shape"),
+    "a target that is none": (top("target", None), "target"),
+    "a negative target": (top("target", -1), "target"),
+    "a class that is not the target": (top("class_index", 3), "class_index is not the target"),
+    "a class that is text": (top("class_index", "0"), "class_index"),
+    "no evaluations": (top("evaluations", 0), "evaluations"),
+    "fractional evaluations": (top("evaluations", 1.5), "evaluations"),
+    "no draws": (top("draws", 0), "draws"),
+    "endless draws": (top("draws", 10**30), "draws"),
+    "a negative position": (top("position", -1), "position"),
+    "negative seconds": (top("seconds", -0.5), "seconds"),
+    "seconds that are no number": (top("seconds", float("nan")), "seconds"),
+    "endless seconds": (top("seconds", float("inf")), "seconds"),
+    "seconds that are text": (top("seconds", "1"), "seconds"),
+    "an adaptive that is 1": (top("adaptive", 1), "adaptive"),
+    "settings that are a list": (top("settings", []), "settings is no mapping"),
+    "deep settings": (within("model", value=nested(100)), "over 64 levels"),
+    "a search with unknown options": (within("search", "depth", value=1), "has no option depth"),
+    "a search with a bad option": (within("search", "tolerance", value=-1), "tolerance must be"),
+    "a missing entry": (lambda header, arrays: header.pop("draws"), "KeyError: .*draws"),
+    "an unknown kind": (entry("region_kind", 2, 3), "of no known kind"),
+    "a box beyond the grid": (entry("region_corners", 2, 9), "outside of the grid"),
+    "a box before the grid": (entry("region_corners", 0, -1), "outside of the grid"),
+    "an empty box": (lambda h, a: a["region_corners"][1].fill(4), "no pixels"),
+    "a box that is inside out": (
+        lambda h, a: a["region_corners"][1].__setitem__(slice(None), [[4, 4], [2, 2]]),
+        "no pixels",
+    ),
+    "a smaller part": (lambda h, a: a["region_corners"].__setitem__((4, 0), [5, 4]), "cover"),
+    "a part that overlaps": (
+        lambda h, a: a["region_corners"].__setitem__(4, a["region_corners"][3]),
+        "two parts overlap|outside of its region",
+    ),
+    "a part elsewhere": (
+        lambda h, a: a["region_corners"].__setitem__([5, 9], a["region_corners"][[9, 5]]),
+        "outside of its region",
+    ),
+    "runs that no region has": (
+        lambda h, a: a.__setitem__("region_runs", np.array([0, 64])),
+        "region_runs has another length",
+    ),
+    "a negative number of a region": (entry("game_region", 1, -1), "number of no region"),
+    "a number beyond the regions": (entry("game_children", 0, 10**6), "number of no region"),
+    "a negative leaf": (entry("leaves", 0, -1), "leaves has a number of no region"),
+    "a leaf twice": (more_of("leaves"), "leaves has a region twice"),
+    "a leaf inside of a leaf": (entry("leaves", 0, 0), "a leaf holds another"),
+    "an unfinished region that is no leaf": (
+        lambda h, a: a.__setitem__("unfinished", np.zeros(1, np.int64)),
+        "an unfinished region is no leaf",
+    ),
+    "no players": (entry("game_players", 0, 0), "players"),
+    "negative players": (entry("game_players", 0, -3), "players"),
+    "many players": (entry("game_players", 0, 60), "players"),
+    "other players": (entry("game_players", 0, 3), "another length"),
+    "a game too many": (more_of("game_region"), "another length"),
+    "no games": (
+        lambda h, a: a.update({name: a[name][:0] for name in a if name.startswith("game_")}),
+        "there is no game",
+    ),
+    "a game left out": (drop_game, "no part of any other"),
+    "a game of one region twice": (entry("game_region", 2, 1), "two games|precedes|two scores"),
+    "a part before its whole": (swap_rows, "no part of any other|precedes|misses"),
+    "NaN in the values": (entry("game_values", 3, np.nan), "values are not finite"),
+    "endless values": (entry("game_values", 3, -np.inf), "values are not finite"),
+    "enormous values": (entry("game_values", 3, 1e307), "values are not finite"),
+    "another value": (entry("game_values", 3, 9.0), "not the Shapley values"),
+    "NaN in the coefficients": (entry("game_coefficients", 1, np.nan), "not finite"),
+    "another coefficient": (entry("game_coefficients", 1, 0.3), "not the Shapley values"),
+    "another baseline in a game": (shift_all_values, "the baseline has two scores"),
+    "errors of a fixed baseline": (entry("game_errors", 0, 0.1), "standard errors"),
+    "negative errors": (entry("game_errors", 0, -0.1), "standard errors"),
+    "missing errors": (entry("game_errors", 0, np.nan), "standard errors are missing"),
+    "values of another type": (as_type("game_values", np.float32), "float32 numbers"),
+    "regions of another type": (as_type("game_region", np.int32), "int32 numbers"),
+    "corners without axes": (
+        lambda h, a: a.__setitem__("region_corners", a["region_corners"].ravel()),
+        "has 1 axes, not 3",
+    ),
+    "an array more": (lambda h, a: a.__setitem__("more", np.zeros(2)), "has others besides"),
+    "an array less": (lambda h, a: a.pop("unfinished"), "lacks arrays"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_file_with_a_fault_is_refused_and_the_fault_named(case, path):
+    change, told = FAULTS[case]
+    rewrite(path, explain(Dyadic(2)), change)
+    with pytest.raises(FormatError, match=told) as caught:
+        Explanation.load(path)
+    message = str(caught.value)
+    assert re.fullmatch(r".*x\.npz is damaged \(.*\); save the explanation again", message)
+
+
+def test_the_file_without_a_fault_is_loaded(path):
+    rewrite(path, explain(Dyadic(2)), lambda header, arrays: None)
+    assert Explanation.load(path).leaves == explain(Dyadic(2)).leaves
+
+
+RUNS = {
+    "unsorted": lambda runs: runs[::-1].copy(),
+    "beyond the grid": lambda runs: np.where(runs == 64, 65, runs),
+    "before the grid": lambda runs: np.where(runs == 0, -1, runs),
+    "empty": np.zeros_like,
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_runs_of_pixels_are_sorted_and_inside_the_grid(case, path):
+    def change(header, arrays):
+        arrays["region_runs"] = RUNS[case](arrays["region_runs"])
+
+    rewrite(path, explain(stripes), change)
+    with pytest.raises(FormatError, match=r"runs of pixels|outside of the grid"):
+        Explanation.load(path)
+
+
+@pytest.mark.parametrize("lengths", [[3], [0], [-2], [2**62]])
+def test_the_lengths_of_runs_fit(lengths, path):
+    def change(header, arrays):
+        arrays["region_sizes"][: len(lengths)] = lengths
+
+    rewrite(path, explain(stripes), change)
+    with pytest.raises(FormatError, match="another length"):
+        Explanation.load(path)
+
+
+def test_parts_of_any_shape_lie_in_their_region_and_do_not_overlap(path):
+    def exchange(header, arrays):
+        ends = np.cumsum(arrays["region_sizes"])
+        parts = np.split(arrays["region_runs"], ends[:-1])
+        sizes = arrays["region_sizes"].tolist()
+        same = [(i, j) for i in range(len(parts)) for j in range(i) if sizes[i] == sizes[j]]
+        one, other = same[0]
+        parts[one] = parts[other]
+        arrays["region_runs"] = np.concatenate(parts)
+
+    rewrite(path, explain(stripes), exchange)
+    with pytest.raises(FormatError, match=r"overlap|outside of its region|cover"):
+        Explanation.load(path)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [Dyadic(2), Bisection(1), Shifted(Bisection(2), (3, 5)), Shifted(stripes, (1, 2)), stripes],
+)
+@pytest.mark.parametrize("random", [False, True])
+def test_every_run_is_saved_and_loaded_and_so_are_its_readings(partition, random, path, rng):
+    baseline = hshap.References(rng.random((3, 1, *GRID))) if random else Constant(0.0)
+    found = explain(partition, baseline=baseline)
+    for read in (found, found.at(min_area=20), found.at(min_area=100)):
+        read.save(path)
+        again = Explanation.load(path)
+        assert again.leaves == read.leaves
+        for name in ("coefficients", "errors", "attribution", "alone", "dropped_at_most"):
+            mine, theirs = getattr(read, name)(), getattr(again, name)()
+            assert np.array_equal(mine, theirs, equal_nan=True)
+
+
+def test_values_of_draws_that_cancel_are_still_saved(path):
+    """Means over draws lose digits; their Shapley values are then equal only up to those."""
+    references = np.zeros((2, 1, *GRID))
+    references[0], references[1] = 1e6, -1e6
+    found = explain(Bisection(2), baseline=hshap.References(references))
+    found.save(path)
+    assert Explanation.load(path).leaves == found.leaves
+
+
+def overlapping(image):
+    def rule(region):
+        return (Pixels(np.arange(40), GRID), Pixels(np.arange(24, 64), GRID))
+
+    return Pixels(np.arange(64), GRID, rule)
+
+
+def uncovered(image):
+    return Pixels(np.arange(60), GRID, lambda region: ())
+
+
+@pytest.mark.parametrize(
+    ("partition", "told"), [(overlapping, "cover|overlap"), (uncovered, "misses pixels")]
+)
+def test_an_explanation_that_could_not_be_loaded_is_not_saved(partition, told, path):
+    with pytest.raises(ArgumentError, match=rf"cannot be saved \(.*({told}).*hshap\.testing"):
+        explain(partition).save(path)
+    assert not path.exists()
+
+
+# Limits
+
+
+def bomb(path, name, count):
+    """Write a small archive with an array of very many zeros."""
+    explain(Dyadic(2)).save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    text = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}\n".encode()
+    start = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            if member != f"{name}.npy":
+                archive.writestr(member, content)
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+            file.write(start)
+            for _ in range(count // 2**17):
+                file.write(bytes(2**20))
+
+
+def test_a_small_file_of_much_data_is_refused_before_it_is_unpacked(path):
+    bomb(path, "region_runs", 2**24)
+    assert path.stat().st_size < 2**18
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=r"too large: it takes 134,\d+,\d+ bytes .* max_bytes"):
+        Explanation.load(path, max_bytes=2**26)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+def declare(path, size):
+    """Let the list of members announce other sizes than they have."""
+    data = bytearray(path.read_bytes())
+    place = data.find(b"PK\x01\x02")
+    while place >= 0:
+        data[place + 24 : place + 28] = struct.pack("<I", size)
+        place = data.find(b"PK\x01\x02", place + 4)
+    path.write_bytes(data)
+
+
+def test_announced_sizes_are_not_trusted(path):
+    bomb(path, "leaves", 2**24)
+    declare(path, 100)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="not an hshap explanation"):
+        Explanation.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+
+
+def test_a_grid_of_more_pixels_than_memory_is_refused(path):
+    box = np.array([[[0, 0], [2**20, 2**20]]])
+
+    def change(header, arrays):
+        header["grid"] = [2**20, 2**20]
+        header["evaluations"] = 2
+        arrays.update(
+            game_region=np.zeros(1, np.int64),
+            game_children=np.zeros(1, np.int64),
+            game_players=np.ones(1, np.int64),
+            game_values=np.array([0.0, 1.0]),
+            game_coefficients=np.ones(1),
+            game_errors=np.zeros(1),
+            leaves=np.zeros(1, np.int64),
+            region_kind=np.zeros(1, np.uint8),
+            region_corners=box,
+        )
+
+    rewrite(path, explain(Dyadic(2)), change)
+    with pytest.raises(FormatError, match=r"too large: .* pass a larger max_bytes if you trust"):
+        Explanation.load(path)
+    # Nothing else is wrong with it.
+    assert Explanation.load(path, max_bytes=2**44).score == 1.0
+
+
+def test_a_few_runs_of_very_many_pixels_are_refused(path):
+    side = 2**13
+
+    def change(header, arrays):
+        header["grid"] = [side, side]
+        count = 40
+        ends = side * side - np.arange(count)
+        arrays["region_kind"] = np.full(count, 2, np.uint8)
+        arrays["region_corners"] = np.full((count, 2, 2), side)
+        arrays["region_sizes"] = np.full(count, 2)
+        arrays["region_runs"] = np.stack([np.zeros(count, np.int64), ends], axis=1).ravel()
+        for name in ("game_region", "game_children", "leaves"):
+            arrays[name] %= count
+
+    rewrite(path, explain(Dyadic(2)), change)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="too large"):
+        Explanation.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+def test_a_list_of_very_many_members_is_refused(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(2000):
+            archive.writestr(str(number), b"")
+    with pytest.raises(FormatError, match="not an hshap explanation") as caught:
+        Explanation.load(path)
+    assert "more than 1000 members" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1 GiB", None])
+def test_the_limit_is_a_whole_number(value, path):
+    explain(Dyadic(2)).save(path)
+    with pytest.raises(ArgumentError, match="max_bytes"):
+        Explanation.load(path, max_bytes=value)
+
+
+# Archives
+
+
+def repack(path, *, method=zipfile.ZIP_DEFLATED, rename=None, twice=None):
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    members += [member for member in members if member[0] == twice]
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members:
+            archive.writestr((rename or {}).get(name, name), content)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_unusual_compression_is_refused(method, path):
+    explain(Dyadic(2)).save(path)
+    repack(path, method=method)
+    with pytest.raises(FormatError, match="not an hshap explanation"):
+        Explanation.load(path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["header.npy", "leaves.npy"])
+def test_two_members_of_one_name_are_refused(name, path):
+    explain(Dyadic(2)).save(path)
+    repack(path, twice=name)
+    with pytest.raises(FormatError, match="not an hshap explanation"):
+        Explanation.load(path)
+
+
+@pytest.mark.parametrize("name", ["../leaves.npy", "nested/leaves.npy", "leaves"])
+def test_members_of_other_names_are_refused(name, path):
+    explain(Dyadic(2)).save(path)
+    repack(path, rename={"leaves.npy": name})
+    with pytest.raises(FormatError, match="damaged"):
+        Explanation.load(path)
+
+
+class Harm:
+    """An object whose pickle makes a folder when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["header", "leaves"])
+def test_no_pickle_is_ever_read(name, path, tmp_path):
+    made = tmp_path / "made"
+    content = io.BytesIO()
+    np.lib.format.write_array(content, np.array([Harm(made)], object), allow_pickle=True)
+    explain(Dyadic(2)).save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, own in members.items():
+            archive.writestr(member, content.getvalue() if member == f"{name}.npy" else own)
+    with pytest.raises(FormatError):
+        Explanation.load(path)
+    assert not made.exists()
+
+
+def test_a_header_that_is_no_mapping_is_refused(path):
+    for content in (b"[]", b"1", b"null", b'"format"', b"{}", b"\xff\xfe", b"[" * 100_000):
+        np.savez(path, header=np.frombuffer(content, np.uint8))
+        with pytest.raises(FormatError, match="not an hshap explanation"):
+            Explanation.load(path)
+
+
+def test_an_enormous_header_is_refused(path):
+    np.savez_compressed(path, header=np.full(2**24, ord("["), np.uint8))
+    with pytest.raises(FormatError, match="too large"):
+        Explanation.load(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and devices of POSIX")
+def test_pipes_and_devices_are_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    faults = []
+
+    def load(path):
+        try:
+            Explanation.load(path)
+        except FormatError as error:
+            faults.append(str(error))
+
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        thread = threading.Thread(target=load, args=(path,), daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+    assert ["not an hshap explanation" in fault for fault in faults] == [True, True]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_missing_file_and_a_folder_are_errors_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Explanation.load(tmp_path / "missing.npz")
+    with pytest.raises(IsADirectoryError):
+        Explanation.load(tmp_path)
+
+
+@pytest.mark.parametrize("share", np.linspace(0, 1, 60, endpoint=False))
+def test_a_file_cut_short_is_refused(share, path):
+    found = Explainer(any_marked, Constant(0.0), Dyadic(1)).explain(marked((8, 8), [9]), target=0)
+    found.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(FormatError, match="not an hshap explanation"):
+        Explanation.load(path)
+
+
+def test_damaged_files_are_refused_or_are_valid_explanations():
+    """A quick form of `python -m benchmarks.experiments.fuzz_files explanations`."""
+    outcome = fuzz_explanations(150, seed=7)
+    assert not outcome.failures
+    assert outcome.refused.total() + outcome.loaded.total() == 150
+    assert outcome.refused.total() > 100
+    assert outcome.loaded["none"] == -(-150 // len(MUTATIONS))
