@@ -67,28 +67,28 @@ class _Proxy(fx.Proxy):
     Torch's proxy takes it for `x = x + y`, and so misses that other names of `x` change too.
     """
 
-    def __iadd__(self, other: Value) -> Value:
+    def __iadd__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.iadd, other)
 
-    def __isub__(self, other: Value) -> Value:
+    def __isub__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.isub, other)
 
-    def __imul__(self, other: Value) -> Value:
+    def __imul__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.imul, other)
 
-    def __itruediv__(self, other: Value) -> Value:
+    def __itruediv__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.itruediv, other)
 
-    def __ifloordiv__(self, other: Value) -> Value:
+    def __ifloordiv__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.ifloordiv, other)
 
-    def __imod__(self, other: Value) -> Value:
+    def __imod__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.imod, other)
 
-    def __ipow__(self, other: Value) -> Value:
+    def __ipow__(self, other: object) -> fx.Proxy:
         return self._in_place(operator.ipow, other)
 
-    def _in_place(self, act: Callable[[Value, Value], Value], other: Value) -> Value:
+    def _in_place(self, act: Callable[..., object], other: object) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", act, (self, other), {})
 
 
