@@ -1,9 +1,10 @@
 """Inputs of the model, painted anew or only where they differ from the last ones.
 
 A model may write to its input, also where nothing tells: through `x.data` in torch, or in compiled
-code. So after every call, inputs are painted in full. The exception are large inputs of models that
-take less time than the painting: such a model does not even read all pixels. Then only regions that
-changed are repainted, as long as a random sample of the pixels is unchanged.
+code. So after every call, inputs are painted in full. The exception are large inputs of functions
+and ONNX sessions, which get read-only arrays, if they take less time than the painting: they do not
+even read all pixels. Then only regions that changed are repainted, as long as a random sample of
+the pixels is unchanged.
 """
 
 from __future__ import annotations
