@@ -163,3 +163,24 @@ def test_a_failing_function_is_named_with_its_inputs(part):
     ) as told:
         explainer.explain(RNG.random(SHAPE), target=0)
     assert isinstance(told.value.__cause__, KeyError)
+
+
+def test_functions_that_write_to_their_input_do_no_harm():
+    def spoils(tiles):
+        made = tiles.copy()
+        tiles *= 0
+        return made
+
+    def empties(bags):
+        scores = bags[:, :1].copy()
+        bags *= 0
+        return scores
+
+    image = np.random.default_rng(0).random((3, 8, 8))
+    kept = image.copy()
+    found, sound = (
+        Explainer(Bags(embed, head), baseline=Constant(0.0), partition=Dyadic(2)).explain(image, 0)
+        for embed, head in ((spoils, empties), (np.array, lambda bags: bags[:, :1]))
+    )
+    assert np.array_equal(image, kept)
+    assert np.array_equal(found.attribution(), sound.attribution())

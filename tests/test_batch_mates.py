@@ -93,6 +93,12 @@ def test_the_check_costs_one_input():
     assert sum(sizes) == found.evaluations + 1
 
 
+def test_another_number_of_scores_in_a_batch_is_told():
+    model = lambda batch: np.ones((len(batch), 1 + (len(batch) > 1)))
+    with pytest.warns(RuntimeWarning, match="has 2 scores in a batch, 1 alone"):
+        explained(Batched(model))
+
+
 def test_the_check_can_be_left_out():
     seen = []
     model = lambda batch: seen.append(len(batch)) or any_marked(batch)

@@ -79,11 +79,7 @@ class BatchMates:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         self.outcome = "dependent"
-        apart = np.abs(alone - expected)
-        column = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
-        _warn_alone(
-            f"one input scores {expected[column]:.6g} in a batch, {alone[column]:.6g} alone"
-        )
+        _warn_alone(_told(expected, alone))
 
     def _agree(self, one: Heat, other: Heat, batch: Heat) -> bool:
         """Tell whether two scores of one input are equal, up to rounding."""
@@ -93,6 +89,15 @@ class BatchMates:
         largest = float(np.abs(other).max(where=np.isfinite(other), initial=0.0))
         allowed = self._rounding * largest + SPREAD * float(np.ptp(finite, axis=0).max())
         return bool(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True))
+
+
+def _told(together: Heat, alone: Heat) -> str:
+    """Tell how the scores of one input differ."""
+    if alone.shape != together.shape:
+        return f"one input has {together.size} scores in a batch, {alone.size} alone"
+    apart = np.abs(alone - together)
+    column = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
+    return f"one input scores {together[column]:.6g} in a batch, {alone[column]:.6g} alone"
 
 
 def _least_shown(rows: Sequence[Row]) -> int:
