@@ -41,14 +41,14 @@ def compute() -> None:
 
 
 def draw() -> Figure:
-    """Draw the images that were explained."""
+    """Draw the images that were explained; missing results are told before missing images."""
+    _heats()
     return drawn(_examples())
 
 
 def drawn(examples: Mapping[str, Example]) -> Figure:
     """Outline the objects of a concept in its colour: the map should mark them."""
-    path = data.figure_file(f"{NAME}.npz")
-    heats, _ = data.read_arrays(path, f"figures {NAME} --compute")
+    heats = _heats()
     figure = style.canvas(style.WIDTH, 4.5)
     rows = style.panels(figure, len(examples), 1 + len(CONCEPTS))
     for row, (concept, example) in zip(rows, examples.items(), strict=True):
@@ -61,6 +61,11 @@ def drawn(examples: Mapping[str, Example]) -> Figure:
             style.outline(axes, example.objects[other], COLOURS[other])
             axes.set_title(f"map for {other}")
     return figure
+
+
+def _heats() -> dict[str, NDArray[Any]]:
+    path = data.figure_file(f"{NAME}.npz")
+    return data.read_arrays(path, f"figures {NAME} --compute")[0]
 
 
 def _count(concept: str, number: int) -> str:
