@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Steps|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects)",
+        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects)",
     ),
     # The aliases of reference/types.md.
     (

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- floor plan -->\n", "<!-- /floor plan -->"
 ORDER = (
-    "explainer.py",
+    "explainer",
     "partitions",
     "baselines",
     "evaluators",

@@ -11,31 +11,29 @@ from oracle import any_marked, marked
 torch = pytest.importorskip("torch")
 from torch import nn
 
-from hshap import ArgumentError, Bags, Batched, Constant, Dyadic, Explainer, Incremental, Tokens
+from hshap import (
+    ArgumentError,
+    Bags,
+    Batched,
+    Bisection,
+    Constant,
+    Dyadic,
+    Explainer,
+    Incremental,
+    Tokens,
+)
 from hshap.evaluators.canvas import Canvas, Row, StandIns
 from hshap.evaluators.incremental.cost_policy import CostPolicy
-from hshap.evaluators.protocol import Provenance, provenance_of
+from hshap.evaluators.provenance import Provenance, provenance_of
 
 IMAGE = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
 IMAGE[0, 12, 12] = 3.0
 LARGER = np.random.default_rng(0).random((2, 48, 48), dtype=np.float32)
 
 
-class Opened:
-    """An evaluator that shows the session of its last run."""
-
-    def __init__(self, inner):
-        self.inner, self.session = inner, None
-
-    def open_session(self):
-        self.session = self.inner.open_session()
-        return self.session
-
-
 def explained(evaluator, image=IMAGE):
-    opened = Opened(evaluator)
-    found = Explainer(opened, Constant(0.0), Dyadic(4)).explain(image, target=0)
-    return found, provenance_of(opened.session)
+    found = Explainer(evaluator, Constant(0.0), Dyadic(4)).explain(image, target=0)
+    return found, found.provenance
 
 
 def values(found):
@@ -81,7 +79,53 @@ def test_inputs_that_run_one_at_a_time_need_no_check():
     assert provenance.full > 0
 
 
-def test_the_check_costs_one_input():
+def far_from_best(batch):
+    scores = batch.reshape(len(batch), -1).sum(1)
+    return scores - scores.max()
+
+
+def far_from_worst(batch):
+    scores = -batch.reshape(len(batch), -1).sum(1)
+    return scores - scores.min()
+
+
+def far_from_any(batch):
+    return any_marked(batch) - any_marked(batch).max()
+
+
+def best_alone(batch):
+    """Give a score to the best input of the batch only."""
+    scores = batch.reshape(len(batch), -1).sum(1)
+    return np.where(scores == scores.max(), scores, 0.0)
+
+
+EXTREMA = [far_from_best, far_from_worst, far_from_any, best_alone, stretched]
+
+
+@pytest.mark.parametrize("model", EXTREMA)
+@pytest.mark.parametrize("shares", [(9, 1, 1, 1), (1, 9, 1, 1), (9, 9, 9, 9), (9, -1, -1, -1)])
+@pytest.mark.parametrize("partition", [Dyadic(4), Bisection(4)])
+@pytest.mark.filterwarnings("ignore:the model's scores depend on the other inputs")
+def test_a_score_relative_to_an_extremum_of_the_batch_does_no_harm(model, shares, partition):
+    # The least shown part may hold the brightest pixel, or have the best score, of the batch.
+    image = np.zeros((1, 8, 8))
+    image[0, 1::4, 1::4] = np.reshape(shares, (2, 2))
+    found = Explainer(model, Constant(0.0), partition).explain(image, target=0)
+    alone = Explainer(Batched(model, batch_size=1), Constant(0.0), partition).explain(image, 0)
+    assert np.array_equal(values(found), values(alone))
+
+
+def test_a_dependence_that_begins_in_the_second_batch_is_told():
+    model = lambda batch: batch.reshape(len(batch), -1).sum(1) + 9.0 * (len(batch) > 16)
+    image = np.random.default_rng(0).random((1, 16, 16))
+    explainer = Explainer(model, Constant(0.0), Dyadic(4))
+    with pytest.warns(RuntimeWarning, match="alone from now on .the 16 inputs before ran in batch"):
+        found = explainer.explain(image, target=0)
+    alone = Explainer(Batched(model, batch_size=1), Constant(0.0), Dyadic(4)).explain(image, 0)
+    np.testing.assert_allclose(values(found), values(alone))
+
+
+def test_the_check_costs_three_inputs():
     sizes = []
 
     def model(batch):
@@ -90,7 +134,7 @@ def test_the_check_costs_one_input():
 
     found, provenance = explained(Batched(model))
     assert provenance == Provenance(full=found.evaluations, batches="independent")
-    assert sum(sizes) == found.evaluations + 1
+    assert sum(sizes) == found.evaluations + 3
 
 
 def test_another_number_of_scores_in_a_batch_is_told():
@@ -228,7 +272,7 @@ def test_a_session_of_a_third_party_need_not_tell():
         def score(self, rows):
             return any_marked(np.stack([row.painted() for row in rows]))[:, None]
 
-    assert provenance_of(Session()) == Provenance()
+    assert provenance_of(Session(), position=0) == Provenance()
 
 
 def test_bags_are_checked_too():

@@ -16,6 +16,10 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("higra")
 
 
+from hshap.cli.runs.record import unchanged
+from hshap.demo.run import file_names
+
+
 def run(*words):
     return subprocess.run(  # noqa: S603
         [sys.executable, "-m", "hshap", *words], capture_output=True, text=True, check=False
@@ -32,6 +36,8 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
         found = hshap.Explanation.load(tmp_path / "pictures" / f"{name}-3.npz")
         assert found.leaves
         assert found.target == "probability_of_a_cross"
+    # A second demo may replace these files, and no others.
+    assert set(unchanged(tmp_path / "pictures")) == {"summary.json", *file_names()}
 
 
 def test_the_demo_finds_the_crosses():

@@ -420,7 +420,7 @@ def test_the_repr_says_what_was_found_and_what_it_cost():
     found = explain(marked((8, 8), [9]), model=any_marked)
     assert re.fullmatch(
         r"<Explanation: target 0, 1 leaf on 1\.56% of 8 x 8, 3 games, 44 evaluations, .* s, "
-        r"OR gap 0\.00>",
+        r"OR gap 0\.00; 44 inputs in full; batches: independent>",
         repr(found),
     )
 

@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from oracle import any_marked, marked
 
 import hshap
+from hshap._util.visible import visible
 from hshap.export.page import View, write_page
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -36,17 +38,17 @@ def browser():
 
 
 @pytest.fixture
-def show(browser, tmp_path):
-    """Write views to a file, open it, and afterwards check that the page was quiet."""
+def visit(browser):
+    """Open a page, and afterwards check that it was quiet and asked for nothing."""
     complaints, contexts = [], []
 
-    def opened(views, *, title="test", **options):
-        path = write_page(tmp_path / "page.html", views, title=title)
+    def opened(path, **options):
         context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
         tab.on(
             "request",
             lambda request: (
@@ -63,6 +65,16 @@ def show(browser, tmp_path):
     for context in contexts:
         context.close()
     assert not complaints
+
+
+@pytest.fixture
+def show(visit, tmp_path):
+    """Write views to a file and open it."""
+
+    def opened(views, *, title="test", **options):
+        return visit(write_page(tmp_path / "page.html", views, title=title), **options)
+
+    return opened
 
 
 def weighted(weights):
@@ -210,12 +222,13 @@ def test_nothing_in_a_name_becomes_markup(show):
     for views in ([view], [view, view]):
         tab = show(views, title=HOSTILE)
         assert tab.evaluate("window.pwned") is None
-        assert tab.title() == HOSTILE
-        assert tab.text_content("#title") == HOSTILE
+        shown = visible(HOSTILE)
+        assert tab.title() == shown
+        assert tab.text_content("#title") == shown
         assert tab.locator("img").count() == 0
         tab.evaluate("hshap.open(0)")
-        assert tab.text_content("#where") == HOSTILE
-        assert tab.locator("figcaption strong").first.text_content() == HOSTILE
+        assert tab.text_content("#where") == shown
+        assert tab.locator("figcaption strong").first.text_content() == shown
         tab.hover(".screen")
         assert tab.evaluate("document.scripts.length") == 2 + 2 * len(views)
 
@@ -485,3 +498,125 @@ def test_a_large_image_with_many_regions_opens_and_moves(show, capsys, tmp_path)
 
 def shown_leaf_count(tab):
     return tab.evaluate("hshap.boxes().classes[0].leaves.length")
+
+
+# Names from the command line
+
+ATTACK = "window.pwned=1"
+FILES = [
+    f'"><img src=x onerror={ATTACK}>.png',
+    f"javascript:{ATTACK}.png",
+    "__proto__.png",
+    "constructor.png",
+    "cell\u202egnp.exe\n\x1b[2J\u200b.png",
+    f"'`${{{ATTACK}}}{{{{data}}}}" + "x" * 180 + ".png",
+]
+CLASSES = [
+    f"</script><script>{ATTACK}</script>",
+    f"</title><svg onload={ATTACK}>",
+    "__proto__",
+    "constructor",
+    f"javascript:{ATTACK}",
+    "12\u202e34\n\u2066\u2028\x07\x9b",
+    f'" onmouseover="{ATTACK}" x="',
+    "https://example.invalid/" + "y" * 3000,
+]
+
+
+TARGETS = (0, 2, 5)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Results of `hshap explain` for images and classes with names that attack a page."""
+    image_module = pytest.importorskip("PIL.Image")
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "hostile_model.py").write_text(
+        "import numpy as np\n"
+        "def scores(batch):\n"
+        f"    return np.repeat(batch.max(axis=(1, 2, 3))[:, None], {len(CLASSES)}, axis=1)\n"
+    )
+    (folder / "names.toml").write_text("classes = " + json.dumps(CLASSES), encoding="utf-8")
+    (folder / "images").mkdir()
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[5, 9] = 255
+    for name in FILES:
+        image_module.fromarray(pixels).save(folder / "images" / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        words = [word for number in TARGETS for word in ("-t", number)]
+        words += ["--config", "names.toml", "--baseline", "constant:0", "--min-size", 4]
+        told = command("explain", "images", "-m", "hostile_model:scores", *words, "--out", "found")
+    assert not set(told) & OBEYED
+    return folder
+
+
+OBEYED = set("\x1b\x07\x9b\u202e\u2028\u2066\u200b")
+
+
+def command(*words):
+    app = pytest.importorskip("hshap.cli.app").app
+    runner = pytest.importorskip("typer.testing").CliRunner()
+    done = runner.invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.stderr
+    return done.output
+
+
+def test_names_of_files_and_classes_cannot_attack_the_page_of_a_run(visit, hostile):
+    tab = visit(hostile / "found" / "index.html")
+    shown = [visible(name) for name in FILES]
+    classes = [visible(CLASSES[number]) for number in TARGETS]
+    names = tab.locator("#cards strong").all_text_contents
+    assert sorted(names()) == sorted(shown)
+    options = tab.locator("#filter-class option").evaluate_all("all => all.map(one => one.value)")
+    assert options[1:] == classes
+    tab.select_option("#filter-class", "__proto__")
+    tab.fill("#search", "__PROTO__")
+    assert names() == ["__proto__.png"]
+    tab.fill("#search", "")
+    tab.select_option("#filter-class", "")
+    for position in range(len(FILES)):
+        tab.locator(".card").nth(position).click()
+        tab.wait_for_selector(".panel")
+        assert tab.text_content("#where") == shown.pop(shown.index(tab.text_content("#where")))
+        assert tab.locator("figcaption strong").all_text_contents() == classes
+        point_at(tab, (5, 9), click=True)
+        assert "level 1:" in tab.text_content("#found")
+        tab.locator("#classes input").first.uncheck()
+        assert tab.locator(".panel").count() == len(classes) - 1
+        tab.click("#to-gallery")
+    assert shown == []
+    tab.locator(".card").first.click()
+    with tab.expect_download() as waiting:
+        tab.click("#save-json")
+    assert "/" not in waiting.value.suggested_filename
+    found = json.loads(waiting.value.path().read_text())
+    assert {one["name"] for one in found["classes"]} <= set(classes)
+    assert tab.evaluate("window.pwned") is None
+    assert tab.evaluate("Object.keys(Object.prototype).length") == 0
+    assert tab.locator("img, svg, a[href^=javascript]").count() == 0
+
+
+def test_names_inside_an_explanation_cannot_attack_the_page_that_view_makes(
+    visit, hostile, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    explanation = hshap.Explanation.load(next((hostile / "found").glob("*.npz")))
+    for number, klass in enumerate(CLASSES):
+        name = FILES[number % len(FILES)]
+        source = {"image": name, "class": klass, "model": klass}
+        settings = explanation.settings.updated(source=source)
+        replace(explanation, settings=settings).save(f"{number}.npz")
+        told = command("view", f"{number}.npz")
+        told += command("export", f"{number}.npz", "--format", "coco")
+        assert not set(told) & OBEYED
+        document = json.loads((tmp_path / f"{number}.json").read_text())
+        assert document["images"][0]["file_name"] == name
+        tab = visit(tmp_path / f"{number}.html")
+        assert tab.title() == f"hshap: {visible(name)}"
+        assert tab.locator("figcaption strong").all_text_contents() == [visible(klass)]
+        point_at(tab, (5, 9), click=True)
+        assert tab.evaluate("window.pwned") is None
+        assert tab.locator("img, svg").count() == 0
+    assert not set(command("compare", "5.npz", "5.npz")) & OBEYED

@@ -545,7 +545,7 @@ def test_a_file_cut_short_is_refused(share, path):
 
 
 def test_damaged_files_are_refused_or_are_valid_explanations():
-    """A quick form of `python -m benchmarks.experiments.fuzz_files explanations`."""
+    """A quick form of `benchmarks/run fuzz explanations`."""
     outcome = fuzz_explanations(150, seed=7)
     assert not outcome.failures
     assert outcome.refused.total() + outcome.loaded.total() == 150

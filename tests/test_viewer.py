@@ -16,6 +16,7 @@ from oracle import any_marked, marked
 import hshap
 from hshap import ArgumentError
 from hshap._util.raster import png
+from hshap._util.visible import visible
 from hshap.export.page import View, page, write_page
 from hshap.export.page.document import as_json
 from hshap.export.page.picture import to_bytes
@@ -56,8 +57,9 @@ def test_names_are_data_wherever_they_stand(text):
     document = page([view], title=text)
     document.encode()
     table = json.loads(block(document, "data"))
-    assert table["title"] == table["views"][0]["name"] == text
-    assert [one["name"] for one in table["views"][0]["classes"]] == [text, f"{text} 2"]
+    shown = visible(text)
+    assert table["title"] == table["views"][0]["name"] == shown
+    assert [one["name"] for one in table["views"][0]["classes"]] == [shown, f"{shown} 2"]
     # The page's own: data, runs, image, code.
     assert document.count("<script") == 4
     assert document.lower().count("</script") == 4

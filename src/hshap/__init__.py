@@ -7,7 +7,15 @@ from hshap._util.renamed import RenamedModule as _RenamedModule
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
-from hshap.baselines.recipes import Blur, Conditional, Constant, Fixed, Mean, References
+from hshap.baselines.recipes import (
+    Blur,
+    Conditional,
+    Constant,
+    Fixed,
+    Mean,
+    OwnColour,
+    References,
+)
 from hshap.baselines.samplers import Similar
 from hshap.errors import (
     ArgumentError,
@@ -25,8 +33,10 @@ from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
+from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tokens import Tokens
-from hshap.explainer import Explainer, cycle_spin
+from hshap.explainer import Explainer
+from hshap.explainer.spinning import cycle_spin
 from hshap.explanation.audit import Audit
 from hshap.explanation.explanation import Explanation, Finding, Reading
 from hshap.explanation.settings import Settings
@@ -34,7 +44,7 @@ from hshap.explanation.spin import Spin
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult
+from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult, Share
 from hshap.games.shapley import shapley
 from hshap.games.targets import Output
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
@@ -73,10 +83,12 @@ __all__ = [
     "ModelError",
     "ModelFailedError",
     "Output",
+    "OwnColour",
     "PairsFailedError",
     "Partition",
     "Pixels",
     "Progress",
+    "Provenance",
     "Reading",
     "References",
     "Region",
@@ -86,6 +98,7 @@ __all__ = [
     "SearchResult",
     "Session",
     "Settings",
+    "Share",
     "Shifted",
     "Similar",
     "Spin",

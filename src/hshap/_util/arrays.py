@@ -49,6 +49,29 @@ def to_numpy(name: str, value: object) -> Array:
         raise ArgumentError(message) from error
 
 
+def frozen(array: Array) -> Array:
+    """Return the array if nobody can write to its memory, else a read-only copy.
+
+    An axis along which the array repeats one value, as `numpy.broadcast_to` makes them, takes no
+    memory in the copy either.
+
+    >>> held = np.zeros(3)
+    >>> kept = frozen(held)
+    >>> held += 1
+    >>> kept.tolist(), frozen(kept) is kept
+    ([0.0, 0.0, 0.0], True)
+    """
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner.base is None and not owner.flags.writeable:
+        return array
+    distinct = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+    copied = array[distinct].copy()
+    copied.flags.writeable = False
+    return copied if copied.shape == array.shape else np.broadcast_to(copied, array.shape)
+
+
 def as_floats(name: str, value: object) -> Image:
     """Return an array of finite floating-point numbers, or raise an error that names the fault."""
     array = to_numpy(name, value)

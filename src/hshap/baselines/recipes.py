@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import as_floats, as_image, as_images
+from hshap._util.arrays import as_floats, as_image, as_images, frozen
 from hshap._util.recipes import recipe, settle
 from hshap._util.smoothing import gaussian
 from hshap.baselines.dataset_mean import stream_mean
@@ -77,7 +77,7 @@ class Fixed:
 
     def __post_init__(self) -> None:
         # A copy, so that later changes of the caller's array do not change the recipe.
-        settle(self, image=as_image("image", self.image).copy())
+        settle(self, image=frozen(as_image("image", self.image)))
 
     def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
@@ -106,7 +106,7 @@ class Mean:
     def __init__(self, source: Iterable[object], *, batched: bool | None = None) -> None:
         """Read `source` in one pass."""
         image, count = stream_mean(source, batched=batched)
-        settle(self, image=image)
+        settle(self, image=frozen(image))
         settle(self, count=count)
 
     def __call__(self, image: Array) -> Fill:
@@ -142,6 +142,23 @@ class Blur:
 
 
 @recipe
+class OwnColour:
+    """Hide pixels behind the median of each channel of the image itself.
+
+    On most images that is the colour of the ground. It needs no other image, and it leaves no edge
+    around regions that show the ground.
+
+    >>> OwnColour()(np.ones((3, 4, 4)))(()).shape
+    (1, 3, 4, 4)
+    """
+
+    def __call__(self, image: Array) -> Fill:
+        """Return the fill for one image."""
+        own = np.median(image, axis=tuple(range(1, image.ndim)), keepdims=True)
+        return Still(np.broadcast_to(own.astype(image.dtype), (1, *image.shape)))
+
+
+@recipe
 class References:
     """Hide pixels behind reference images drawn at random; a value is the mean over them.
 
@@ -157,7 +174,7 @@ class References:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        images = as_images("images", self.images).copy()
+        images = frozen(as_images("images", self.images))
         settle(self, images=images)
         checks.integer("seed", self.seed, minimum=0)
         if len(images) < 2:

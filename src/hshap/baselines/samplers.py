@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import as_images
+from hshap._util.arrays import as_images, frozen
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
 
@@ -39,7 +39,7 @@ class Similar:
     bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self, images=as_images("images", self.images))
+        settle(self, images=frozen(as_images("images", self.images)))
         if self.bandwidth is not None:
             checks.number("bandwidth", self.bandwidth, minimum=1e-12)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +20,13 @@ from hshap.cli.commands.doctor import doctor
 from hshap.cli.commands.explain import explain
 from hshap.cli.commands.export import export
 from hshap.cli.commands.view import view
-from hshap.cli.faults import Code, Refusal, code_of, one_line
+from hshap.cli.faults import Code, code_of, lines_of
 from hshap.cli.output import say
-from hshap.demo.run import run_demo
+from hshap.cli.progress import tell
+from hshap.cli.runs.folders import folder
+from hshap.cli.runs.record import SUMMARY, write_summary
+from hshap.cli.runs.signals import Stop, stoppable
+from hshap.demo.run import OVERVIEW, file_names, run_demo
 
 if TYPE_CHECKING:
     from hshap._util.types import Untyped
@@ -37,7 +42,12 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Untyped) -> object:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with stoppable():
+                return super().invoke(ctx)
+        except Stop as stop:
+            with suppress(OSError):  # the terminal may be closed
+                say(str(stop))
+            raise typer.Exit(stop.code) from None
         except (typer.Exit, typer.Abort, KeyboardInterrupt, BrokenPipeError):
             raise
         except UsageError as error:
@@ -48,7 +58,8 @@ class Commands(TyperGroup):
         except Exception as error:
             if ctx.find_root().meta.get("hshap.debug"):
                 raise
-            say(one_line(error))
+            for line in lines_of(error):
+                say(line)
             raise typer.Exit(code_of(error)) from None
 
 
@@ -75,15 +86,14 @@ def demo(
     ),
 ) -> None:
     """Explain a few images of the paper's synthetic task with the bundled network."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"{out} cannot be created as a folder ({error.strerror}); pass another --out"
-        raise Refusal(Code.OUTPUT, message) from error
-    run_demo(out)
+    # Files of an earlier demo are replaced without a question, files of others never.
+    with folder(out, fill=True, fixed=(SUMMARY, *file_names())) as place:
+        run_demo(place.path)
+        write_summary(place.path, {"hshap": __version__, "command": "demo"}, {})
+    tell(f"pictures and explanations are in {out}; the overview is {out / OVERVIEW}")
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(__version__)
+    tell(__version__)

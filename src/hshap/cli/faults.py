@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from hshap.errors import (
     FormatError,
@@ -12,6 +13,12 @@ from hshap.errors import (
     ModelFailedError,
     PairsFailedError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_LINES = 20
+"""Lines that a command tells about inputs of one kind; of others it tells the number."""
 
 
 class Code(IntEnum):
@@ -28,6 +35,7 @@ class Code(IntEnum):
     MODEL = 4  # a model cannot be loaded, or does not fit the image
     OUTPUT = 5  # a result cannot be written, or exists already
     MISSING = 6  # a library is not installed
+    SKIPPED = 7  # all is done, except for images that --skip-bad left out
 
 
 class Refusal(HshapError):  # noqa: N818, a command refuses; nothing went wrong inside hshap
@@ -40,6 +48,18 @@ class Refusal(HshapError):  # noqa: N818, a command refuses; nothing went wrong 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Refusals(Refusal):
+    """A command stops for several reasons, each in a line of its own.
+
+    >>> Refusals(Code.INPUT, ["a.png is empty", "b.png is empty"]).lines
+    ('a.png is empty', 'b.png is empty')
+    """
+
+    def __init__(self, code: Code, lines: Sequence[str]) -> None:
+        super().__init__(code, "; ".join(lines))
+        self.lines = tuple(lines)
 
 
 def code_of(error: BaseException) -> Code:
@@ -69,7 +89,7 @@ def one_line(error: BaseException) -> str:
     """
     if isinstance(error, PairsFailedError):
         return one_line(error.first)
-    text = _first_line(error)
+    text = str(error) if isinstance(error, Refusal) else _first_line(error)
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         return "memory ran out; pass a smaller --batch-size, fewer images or smaller ones"
     if isinstance(error, ModelFailedError):
@@ -77,6 +97,21 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, HshapError):
         return text
     return f"unexpected {type(error).__name__}: {text}; run again with --debug for the traceback"
+
+
+def lines_of(error: BaseException) -> Sequence[str]:
+    """Return the lines that tell an error: one, unless there are several reasons."""
+    return error.lines if isinstance(error, Refusals) else (one_line(error),)
+
+
+def few(lines: Sequence[str]) -> list[str]:
+    """Return the first lines, and the number of the others.
+
+    >>> few([str(number) for number in range(33)])[-2:]
+    ['19', 'and 13 more']
+    """
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"and {more} more"] if more > 0 else [])]
 
 
 def brief(error: BaseException) -> str:

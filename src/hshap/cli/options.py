@@ -41,7 +41,7 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="MODEL",
-        help="ONNX file, module:attribute (add () to call it), TorchScript or .pt2.",
+        help="ONNX file or module:attribute (add () to call it); with --trust TorchScript or .pt2.",
     ),
 ]
 Target = Annotated[
@@ -53,13 +53,14 @@ Target = Annotated[
 Baseline = Annotated[
     str,
     typer.Option(
-        metavar="mean:FOLDER|blur[:SIGMA]|constant[:VALUE]|FILE",
-        help="Values that hidden pixels take.",
+        metavar="auto|mean:FOLDER|blur[:SIGMA]|constant[:VALUE]|FILE",
+        help="Values that hidden pixels take; auto asks the model about a few.",
         rich_help_panel=SEARCH,
     ),
 ]
 Partition = Annotated[
-    str, typer.Option(help="quadtree, bisection or superpixels.", rich_help_panel=SEARCH)
+    str,
+    typer.Option(help="auto, quadtree, bisection or superpixels.", rich_help_panel=SEARCH),
 ]
 MinSize = Annotated[
     str | None,
@@ -94,7 +95,9 @@ Budget = Annotated[
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Load pickles too, which can run any code.", rich_help_panel=MODEL
+        "--trust",
+        help="Load files of torch too, which can run any code, and ONNX without limits.",
+        rich_help_panel=MODEL,
     ),
 ]
 Config = Annotated[
@@ -158,6 +161,17 @@ BatchSize = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files of an earlier run.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with an earlier run: explain only the images it lacks."),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave out images that cannot be used, list them, and end with exit code 7.",
+    ),
+]
 Resize = Annotated[
     bool,
     typer.Option("--resize", help="Resize images of another size to the one that is needed."),

@@ -1,12 +1,14 @@
-"""The terminal during a run: a progress bar, and the layout of any table."""
+"""The terminal: a progress bar, tables and lines. Names in them are shown, never obeyed."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from hshap.cli.output import plain
+import typer
+
+from hshap._util.visible import visible
 from hshap.errors import require
 
 if TYPE_CHECKING:
@@ -57,8 +59,17 @@ def bar(total: int, budget: int | None = None) -> Generator[Counter, None, None]
         transient=True,
         disable=not console.is_terminal,
     )
-    with shown:
+    shown.start()
+    try:
         yield Counter(shown, total, budget)
+    finally:
+        with suppress(OSError):  # the terminal may be closed
+            shown.stop()
+
+
+def tell(text: str) -> None:
+    """Write a line to standard output."""
+    typer.echo(visible(text))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
@@ -67,9 +78,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | N
     text = require("rich.text", extra="cli", needed_by=NEEDED_BY).Text
     console = require("rich.console", extra="cli", needed_by=NEEDED_BY).Console()
     simple = require("rich.box", extra="cli", needed_by=NEEDED_BY).SIMPLE_HEAD
-    made = rich.Table(title=title, box=simple, title_justify="left")
-    for number, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if number > 1 else "left", overflow="fold")
+    heading = None if title is None else text(visible(title), style="table.title")
+    made = rich.Table(title=heading, box=simple, title_justify="left")
+    for number, name in enumerate(headings):
+        made.add_column(name, justify="right" if number > 1 else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(text(plain(cell)) for cell in row))
+        made.add_row(*(text(visible(cell)) for cell in row))
     console.print(made)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.version import __version__
 from hshap.baselines.recipes import Fixed
 from hshap.demo import bundled, load
 from hshap.errors import ArgumentError, require
@@ -35,11 +36,25 @@ PARTITIONS = {
     "superpixels": Superpixels(),
 }
 SEARCH = DepthFirst(tolerance=0.05)
+OVERVIEW = "demo.png"
+IMAGES = 4
+WRITTEN_BY = {"Software": f"hshap {__version__}"}
+"""Stored in pictures, so that a later demo knows which files it may replace."""
 
 
 def probability_of_a_cross(outputs: Heat) -> Heat:
     """Return the softmax of the second of two logits, the number that the demo explains."""
     return 1 / (1 + np.exp(outputs[:, 0] - outputs[:, 1]))
+
+
+def file_names() -> list[str]:
+    """Return the names of the files that the demo writes.
+
+    >>> len(file_names())
+    25
+    """
+    stems = [f"{name}-{number}" for name in PARTITIONS for number in range(IMAGES)]
+    return [OVERVIEW, *(f"{stem}{suffix}" for stem in stems for suffix in (".npz", ".png"))]
 
 
 def run_demo(out: Path) -> Path:
@@ -57,12 +72,11 @@ def run_demo(out: Path) -> Path:
         for number, explanation in enumerate(explanations):
             stem = out / f"{name}-{number}"
             explanation.save(stem.with_suffix(".npz"))
-            explanation.plot(images[number]).savefig(stem.with_suffix(".png"), dpi=120)
-    overview = out / "demo.png"
-    _overview(images, samples["truths"], found).savefig(overview, dpi=150)
-    console.print(
-        f"pictures and explanations are in {out}; the overview is {overview}", style="bold"
-    )
+            explanation.plot(images[number]).savefig(
+                stem.with_suffix(".png"), dpi=120, metadata=WRITTEN_BY
+            )
+    overview = out / OVERVIEW
+    _overview(images, samples["truths"], found).savefig(overview, dpi=150, metadata=WRITTEN_BY)
     return overview
 
 

@@ -7,6 +7,7 @@ no encoder runs, and no input is painted.
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,7 +21,7 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.batch_mates import BatchMates
 from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
-from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.runners import HIDDEN_PRECISION
 from hshap.partitions.regions import mask
 
@@ -92,12 +93,11 @@ class BagSession:
         self._slides = BoundedCache[_Slide](max_slides)
         self._limits = BatchLimits()
         self._mates = BatchMates(HIDDEN_PRECISION)
-        self._scored = 0
+        self._scored = Counter[int]()
 
-    @property
-    def provenance(self) -> Provenance:
-        """How the scores were made so far."""
-        return Provenance(full=self._scored, batches=self._mates.outcome)
+    def provenance(self, position: int) -> Provenance:
+        """Return how the scores of an image were made so far."""
+        return Provenance(full=self._scored[position], batches=self._mates.outcome)
 
     def put(self, array: Array) -> Tensor:
         return array
@@ -110,7 +110,7 @@ class BagSession:
 
     def score(self, rows: Sequence[Row]) -> Heat:
         scores = self._limits.scores(rows, lambda batch: self._mates.scores(batch, self._run))
-        self._scored += len(rows)
+        self._scored.update(row.canvas.position for row in rows)
         return scores
 
     def _run(self, rows: Sequence[Row]) -> Heat:

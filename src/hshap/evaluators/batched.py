@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,16 @@ from hshap._util.recipes import recipe, settle
 from hshap.evaluators.batch_mates import BatchMates
 from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import naming_inputs
-from hshap.evaluators.painting import Inputs
-from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.painting import Inputs, Sketch, paint
+from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.runners import Runner, runner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Array, Heat, Model, Shape, Tensor
-    from hshap.evaluators.canvas import Row
+    from hshap.evaluators.canvas import Canvas, Row
+    from hshap.evaluators.evidence import Slope
 
 LARGEST_BATCH = 32
 """Default batch; larger ones take longer per image on CPUs, whose caches the activations leave."""
@@ -35,9 +36,9 @@ class Batched:
     `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
     or any callable from a read-only NumPy batch `(n, *image.shape)` to scores `(n,)` or
     `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
-    out, the batch is halved and the run continues. One input of the first batch is scored again,
-    alone: if its scores depend on the other inputs, every input runs alone, and a warning says so.
-    `check_batches=False` saves that input where evaluations are counted to the last one.
+    out, the batch is halved and the run continues. Three inputs of the first two batches are scored
+    again, alone: if scores depend on the other inputs, every input runs alone, and a warning says
+    so. `check_batches=False` saves these inputs where evaluations are counted to the last one.
     `autocast` ("bfloat16", "float16") and `channels_last` are for torch. An exception of the model
     becomes a `ModelFailedError`.
 
@@ -78,12 +79,16 @@ class BatchedSession:
             run.precision, run.batch_dependence, warn=batch_size != 1, check=check_batches
         )
         self._inputs: Inputs | None = None
-        self._scored = 0
+        self._sketch: Sketch | None = None
+        self._scored = Counter[int]()
 
-    @property
-    def provenance(self) -> Provenance:
-        """How the scores were made so far."""
-        return Provenance(full=self._scored, batches=self._mates.outcome)
+    def provenance(self, position: int) -> Provenance:
+        """Return how the scores of an image were made so far."""
+        return Provenance(full=self._scored[position], batches=self._mates.outcome)
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+        """Return where in the image the score comes from; None for a model without gradients."""
+        return self._runner.evidence(canvas, slope)
 
     @property
     def runs_alone(self) -> bool:
@@ -94,10 +99,11 @@ class BatchedSession:
         return self._runner.put(array)
 
     def painted(self, row: Row) -> Tensor:
-        """Return a row's input; the next call paints over it."""
-        inputs = self._inputs_for([row])
-        inputs.paint(0, row)
-        return inputs.array[0]
+        """Return a row's input, which the model must not get; the next call paints over it."""
+        if self._sketch is None or not self._sketch.fits(row):
+            self._sketch = None  # free the old one before asking for another
+            self._sketch = Sketch(self._new_inputs(row, 1))
+        return self._sketch.painted(row)
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
         if self.runs_alone:
@@ -111,7 +117,7 @@ class BatchedSession:
         scores = self._limits.scores(
             rows, lambda batch: self._mates.scores(batch, self._run), self._drop_inputs
         )
-        self._scored += len(rows)
+        self._scored.update(row.canvas.position for row in rows)
         return scores
 
     def _run(self, rows: Sequence[Row]) -> Heat:
@@ -119,29 +125,28 @@ class BatchedSession:
             inputs = self._inputs_for(rows)
         # A baseline may fail here; the model is not to blame for that.
         for place, row in enumerate(rows):
-            inputs.paint(place, row)
-        sample = inputs.sample(len(rows))
-        started = time.perf_counter()
+            paint(row, inputs.array[place])
+        before, self._inputs = inputs.holders, None
         with naming_inputs(rows):
-            scores, untouched = self._runner.run(inputs.array, len(rows))
-        seconds = time.perf_counter() - started
-        if not (untouched and sample.is_unchanged and inputs.pays(seconds / len(rows))):
-            inputs.forget()
+            scores = self._runner.run(inputs.array, len(rows))
+        # A model that keeps its input could write to it during the next call.
+        if before is not None and inputs.holders == before:
+            self._inputs = inputs
         return scores
 
     def _drop_inputs(self) -> None:
-        self._inputs = None
+        self._inputs = self._sketch = None
 
     def _inputs_for(self, rows: Sequence[Row]) -> Inputs:
         """Return inputs that rows can be painted on: the last ones, if they fit."""
-        image = rows[0].canvas.image
-        shape = rows[0].canvas.shape
-        if self._inputs is None or not self._inputs.fit(shape, image.dtype, len(rows)):
-            self._inputs = None  # free the old inputs before asking for new ones
-            # As many as will ever be needed: batches grow as a search widens, and inputs of every
-            # new size would have to be painted in full.
-            usual = min(self.capacity(shape, image.dtype.itemsize), LARGEST_BATCH)
-            count = max(len(rows), usual)
-            made = self._runner.inputs(count, shape, image.dtype)
-            self._inputs = Inputs(made, shape, image.dtype, count)
-        return self._inputs
+        canvas, last = rows[0].canvas, self._inputs
+        if last is not None and last.fit(canvas.shape, canvas.image.dtype, len(rows)):
+            return last
+        self._inputs = last = None  # free the old inputs before asking for new ones
+        # As many as will ever be needed, since batches grow as a search widens.
+        usual = min(self.capacity(canvas.shape, canvas.image.dtype.itemsize), LARGEST_BATCH)
+        return self._new_inputs(rows[0], max(len(rows), usual))
+
+    def _new_inputs(self, row: Row, count: int) -> Inputs:
+        dtype = row.canvas.image.dtype
+        return Inputs(self._runner.inputs(count, row.canvas.shape, dtype), dtype)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from hshap._util.arrays import frozen, to_numpy
 from hshap._util.cache import BoundedCache
 from hshap._util.checks import shown
 from hshap.baselines.protocol import IgnoresImage, Still
@@ -57,9 +58,10 @@ class StandIns:
         return self._arrays[draw]
 
     def _draw(self, kept: Coalition) -> tuple[Tensor, ...]:
-        drawn = self._fill(kept)
-        shape = np.shape(drawn)
-        if shape[1:] != self._shape or not shape[0] or shape[0] != (self.draws or shape[0]):
+        # A baseline may fill one array with the stand-ins of one image after another.
+        drawn = frozen(to_numpy("baseline's answer", self._fill(kept)))
+        shape = drawn.shape
+        if shape[1:] != self._shape or not drawn.size or shape[0] != (self.draws or shape[0]):
             message = (
                 f"baseline gave stand-ins of shape {shape} for an image of {self._shape}; it must "
                 f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"

@@ -16,12 +16,15 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
+from hshap.evaluators.evidence import evidence
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hshap._util.types import Array, Heat, Model, ScoreFunction, Shape, Tensor, Untyped
+    from hshap.evaluators.canvas import Canvas
+    from hshap.evaluators.evidence import Slope
 
 ONNX_TYPES = {
     "tensor(float)": np.float32,
@@ -60,8 +63,12 @@ class Runner(Protocol):
         """Return memory for `count` inputs, with any content."""
         ...
 
-    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
-        """Score the first `count` inputs; tell also whether the model may not write to them."""
+    def run(self, inputs: Tensor, count: int) -> Heat:
+        """Return the scores of the first `count` inputs, in memory of their own."""
+        ...
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+        """Return where in the image the score comes from; None for a model without gradients."""
         ...
 
 
@@ -105,10 +112,13 @@ class CallableRunner:
     def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
         return np.empty((count, *shape), dtype)
 
-    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
+    def run(self, inputs: Tensor, count: int) -> Heat:
         batch = inputs[:count]
         batch.flags.writeable = False
-        return as_scores(self._model(batch), count), True
+        return as_scores(self._model(batch), count)
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> None:
+        del canvas, slope
 
 
 class OnnxRunner:
@@ -148,12 +158,15 @@ class OnnxRunner:
             raise ArgumentError(message)
         return np.empty((count, *shape), self._dtype)
 
-    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
+    def run(self, inputs: Tensor, count: int) -> Heat:
         # A session with a fixed batch size gets copies of the first input in the places left over.
         extra = max(0, (self.largest_batch or count) - count)
         batch = np.concatenate([inputs[:count], *[inputs[:1]] * extra]) if extra else inputs[:count]
         (scores,) = self._session.run(None, {self._name: batch})
-        return as_scores(scores, len(batch))[:count], True
+        return as_scores(scores, len(batch))[:count]
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> None:
+        del canvas, slope
 
 
 class TorchRunner:
@@ -199,7 +212,7 @@ class TorchRunner:
             made = self._torch.empty(room, dtype=self._dtype, device=self._device)
         return made.movedim(-1, 1) if last else made
 
-    def run(self, inputs: Tensor, count: int) -> tuple[Heat, bool]:
+    def run(self, inputs: Tensor, count: int) -> Heat:
         is_host = self._host_dtype is not None
         batch = self._torch.from_numpy(inputs[:count]) if is_host else inputs[:count]
         cast = (
@@ -209,8 +222,10 @@ class TorchRunner:
         )
         with self._torch.inference_mode(), cast:
             scores = self._module(batch)
-        # A module may write to its input through x.data, which leaves no trace.
-        return as_scores(scores, count), False
+        return as_scores(scores, count)
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+        return evidence(self._module, self._module, canvas, slope)
 
 
 def _refuse_training(module: Model) -> None:

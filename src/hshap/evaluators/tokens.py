@@ -6,7 +6,7 @@ tokens. That is cheaper, and the model never sees a painted image. The baseline 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,10 @@ from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
 from hshap.evaluators.batch_mates import BatchMates
+from hshap.evaluators.evidence import evidence
 from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
-from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.runners import TorchRunner, runner
 from hshap.partitions.regions import mask
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     import torch
 
     from hshap._util.types import Array, Grid, Heat, Ints, Model, Shape, Tensor
-    from hshap.evaluators.canvas import Row
+    from hshap.evaluators.canvas import Canvas, Row
+    from hshap.evaluators.evidence import Slope
 
 LARGEST_BATCH = 64
 MOST_IMAGES = 40
@@ -117,12 +119,17 @@ class TokenSession:
         self._limits = BatchLimits()
         self._mates = BatchMates(self._runner.precision, self._runner.batch_dependence)
         self._embedded = BoundedCache["torch.Tensor"](max_images)
-        self._scored = 0
+        self._scored = Counter[int]()
 
-    @property
-    def provenance(self) -> Provenance:
-        """How the scores were made so far."""
-        return Provenance(full=self._scored, batches=self._mates.outcome)
+    def provenance(self, position: int) -> Provenance:
+        """Return how the scores of an image were made so far."""
+        return Provenance(full=self._scored[position], batches=self._mates.outcome)
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+        """Return where in the image the score comes from."""
+        return evidence(
+            self._model, lambda image: self._head(self._model.embed(image)), canvas, slope
+        )
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)
@@ -144,7 +151,7 @@ class TokenSession:
                 [rows[n] for n in numbers], lambda batch: self._mates.scores(batch, self._run)
             )
             found.update(zip(numbers, scores, strict=True))
-        self._scored += len(rows)
+        self._scored.update(row.canvas.position for row in rows)
         return np.stack([found[number] for number in range(len(rows))])
 
     def _run(self, rows: Sequence[Row]) -> Heat:

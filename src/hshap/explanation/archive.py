@@ -76,13 +76,21 @@ def limit(needed: int, most: int) -> None:
 
 def file_bytes(path: str | os.PathLike[str], most: int) -> bytes:
     """Return the content of a regular file; missing ones and folders are errors of the system."""
-    mode = Path(path).stat().st_mode
     # To open a pipe would wait for a writer, and a device may have no end.
-    expect(stat.S_ISREG(mode) or stat.S_ISDIR(mode), "it is a pipe, a socket or a device")
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    _expect_regular(Path(path).stat())
+    # Without waiting, since a pipe may have taken its place in between.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123, Path.open cannot set flags
+        state = os.fstat(file.fileno())
+        _expect_regular(state)
+        size = state.st_size
         limit(size, most)
         return file.read(size)
+
+
+def _expect_regular(state: os.stat_result) -> None:
+    kind = stat.S_IFMT(state.st_mode)
+    expect(kind in (stat.S_IFREG, stat.S_IFDIR), "it is a pipe, a socket or a device")
 
 
 class Archive:

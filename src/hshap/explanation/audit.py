@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.renamed import warn_renamed
+from hshap.evaluators.provenance import NOT_TOLD, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,8 @@ class Audit:
       alone, if the model is monotone. The model is not monotone if `failures` is above 0.
     - `carried` is the share of `score - baseline_score` that `attribution()` gives to the leaves;
       1 if the image adds nothing to the baseline.
+    - `provenance` tells how the scores were made: from full inputs or from patches, whether the
+      two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. `doubt` is the
     one number to look at: the larger of `gap` and `1 - carried`.
@@ -64,6 +67,7 @@ class Audit:
     fall: float
     dropped_at_most: float
     carried: float
+    provenance: Provenance = NOT_TOLD
 
     @property
     def doubt(self) -> float:
@@ -81,10 +85,13 @@ class Audit:
 
     def __str__(self) -> str:
         """Return the audit in words."""
-        return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)}"
+        made = f"Scores: {self.provenance.sentence}."
+        return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)} {made}"
 
 
-def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audit:
+def audit(
+    games: Sequence[Game], leaves: Sequence[Region], found: float, provenance: Provenance
+) -> Audit:
     """Return the audit of a run; `found` is the sum of the shares of the leaves."""
     # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
@@ -98,6 +105,7 @@ def audit(games: Sequence[Game], leaves: Sequence[Region], found: float) -> Audi
         fall=float(falls.max()),
         dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
         carried=_share(found, games[0]),
+        provenance=provenance,
     )
 
 

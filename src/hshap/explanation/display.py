@@ -23,7 +23,7 @@ LONGEST = 200
 
 
 def as_text(explanation: Explanation) -> str:
-    """Return one line: the findings, the cost, and a warning if they should not be trusted."""
+    """Return one line: findings, cost, a warning if they should not be trusted, provenance."""
     grid = " x ".join(map(str, explanation.grid))
     leaves = explanation.leaves
     share = sum(leaf.area for leaf in leaves) / np.prod(explanation.grid)
@@ -40,7 +40,11 @@ def as_text(explanation: Explanation) -> str:
         end += f": the findings carry only {audit.carried:.0%} of the score that the image adds"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
-    return f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
+    if explanation.provenance.is_told:
+        end += f"; {explanation.provenance.sentence}"
+    text = f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
+    # The name of a target may come from a file, with control characters for the terminal.
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def as_html(explanation: Explanation) -> str:

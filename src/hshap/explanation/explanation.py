@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from hshap._util.smoothing import smoothed
+from hshap.evaluators.evidence import weights
+from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation import storage
 from hshap.explanation.audit import Audit, audit, dropped
 from hshap.explanation.display import as_html, as_text
@@ -26,6 +28,8 @@ from hshap.partitions.regions import blocks, touching
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
+
+    from numpy.typing import NDArray
 
     from hshap._util.types import Grid, Heat
     from hshap.games.game import Game
@@ -70,7 +74,9 @@ class Explanation(EarlierNames):
     callable of yours). `evaluations` counts the model inputs that this explanation rests on, shared
     with others or not; `seconds` is wall-clock time. `draws` is the number of model inputs for each
     value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
-    in its run, and `settings` tells how the run was made.
+    in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
+    for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
+    from the gradients of a torch module, or None.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -99,6 +105,8 @@ class Explanation(EarlierNames):
     position: int = 0
     settings: Settings = field(default_factory=Settings)
     class_index: int | None = None
+    provenance: Provenance = NOT_TOLD
+    evidence: NDArray[np.uint8] | None = None
 
     @property
     def complete(self) -> bool:
@@ -127,11 +135,12 @@ class Explanation(EarlierNames):
 
     @cached_property
     def audit(self) -> Audit:
-        """How far the paper's assumption holds here, and a bound on the parts that were dropped.
+        """How far the paper's assumption holds here, a bound on dropped parts, and the provenance.
 
         `print(explanation.audit)` says it in words.
         """
-        return audit(self.games, self.leaves, sum(self.parts[leaf].share for leaf in self.leaves))
+        found = sum(self.parts[leaf].share for leaf in self.leaves)
+        return audit(self.games, self.leaves, found, self.provenance)
 
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.
@@ -152,26 +161,30 @@ class Explanation(EarlierNames):
         """
         return self._paint(lambda leaf: self.parts[leaf].error)
 
-    def attribution(self, *, smooth: float = 0.0) -> Heat:
+    def attribution(self, *, smooth: float = 0.0, even: bool = False) -> Heat:
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
-        own parts in proportion to their positive coefficients, and a leaf spreads its share evenly.
-        The share of dropped parts is the residual.
+        own parts in proportion to their positive coefficients. The share of dropped parts is the
+        residual.
+
+        The sum over each leaf is exact: it is the leaf's share. How it is spread inside the leaf is
+        a guide: by `evidence` if there is any, else evenly, and evenly if `even` asks for it.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is. It softens the arbitrary cuts of a grid; an eighth to a quarter of the size of the
         object is a good value.
         """
-        return smoothed(self._paint(lambda leaf: self.parts[leaf].share / leaf.area), smooth)
+        return smoothed(self._spread(lambda leaf: self.parts[leaf].share, even=even), smooth)
 
-    def alone(self, *, smooth: float = 0.0) -> Heat:
+    def alone(self, *, smooth: float = 0.0, even: bool = False) -> Heat:
         """Return a map in which each leaf spreads the score it adds to the baseline by itself.
 
         A finding then shows the same value however many other findings there are, where
-        `attribution()` divides the score among them. `smooth` is as in `attribution`.
+        `attribution()` divides the score among them. `smooth` and `even` are as in
+        `attribution`.
         """
-        return smoothed(self._paint(lambda leaf: self.parts[leaf].alone / leaf.area), smooth)
+        return smoothed(self._spread(lambda leaf: self.parts[leaf].alone, even=even), smooth)
 
     def dropped_at_most(self) -> Heat:
         """Return a map of the most that dropped parts add alone, if the model is monotone.
@@ -261,6 +274,16 @@ class Explanation(EarlierNames):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    def _spread(self, value: Callable[[Region], float], *, even: bool) -> Heat:
+        """Return a map in which the pixels of each leaf add up to its value."""
+        levels = None if even else self.evidence
+        if levels is None:
+            return self._paint(lambda leaf: value(leaf) / leaf.area)
+        out = np.zeros(self.grid)
+        for leaf in self.leaves:
+            out[leaf.index] = value(leaf) * weights(levels[leaf.index])
+        return out
 
     def _paint(self, value: Callable[[Region], float]) -> Heat:
         out = np.zeros(self.grid)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.smoothing import smoothed
+from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation.display import map_as_html
 from hshap.plot import draw
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 class Spin:
     """The explanations of one image over several partitions, and their mean maps.
 
-    `evaluations` counts each model input once, however many members rest on it.
+    `evaluations` counts each model input once, however many members rest on it. `provenance` tells
+    how the scores were made, and counts each input once, too.
 
     >>> import hshap
     >>> explainer = hshap.Explainer(
@@ -40,6 +42,7 @@ class Spin:
 
     members: tuple[Explanation, ...]
     evaluations: int
+    provenance: Provenance = NOT_TOLD
 
     def saliency(self) -> NDArray[np.float64]:
         """Return the mean of the members' maps."""
@@ -49,13 +52,13 @@ class Spin:
         """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
         return self._mean(lambda member: member.coefficients())
 
-    def attribution(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
-        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
-        return smoothed(self._mean(lambda member: member.attribution()), smooth)
+    def attribution(self, *, smooth: float = 0.0, even: bool = False) -> NDArray[np.float64]:
+        """Return the mean of the members' maps; the options are those of an `Explanation`."""
+        return smoothed(self._mean(lambda member: member.attribution(even=even)), smooth)
 
-    def alone(self, *, smooth: float = 0.0) -> NDArray[np.float64]:
-        """Return the mean of the members' maps, smoothed as `Explanation.attribution` does."""
-        return smoothed(self._mean(lambda member: member.alone()), smooth)
+    def alone(self, *, smooth: float = 0.0, even: bool = False) -> NDArray[np.float64]:
+        """Return the mean of the members' maps; the options are those of an `Explanation`."""
+        return smoothed(self._mean(lambda member: member.alone(even=even)), smooth)
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""
@@ -71,7 +74,8 @@ class Spin:
         return draw(image, self.coefficients(), title=repr(self), ax=ax)
 
     def __repr__(self) -> str:
-        return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations>"
+        made = f"; {self.provenance.sentence}" if self.provenance.is_told else ""
+        return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations{made}>"
 
     def _repr_html_(self) -> str:
         return map_as_html(self.coefficients(), repr(self)[1:-1])

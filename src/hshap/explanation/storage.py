@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError, FormatError
+from hshap.evaluators.provenance import Provenance
 from hshap.explanation.archive import (
     Archive,
     DamagedError,
@@ -61,6 +63,7 @@ ARRAYS = {
     "region_corners": ("int64", 3),
     "region_sizes": ("int64", 1),
     "region_runs": ("int64", 1),
+    "evidence": ("uint8", 1),
 }
 """Type and number of axes of each array."""
 
@@ -83,6 +86,7 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
         "game_errors": _joined([game.errors for game in games]),
         "leaves": numbers(explanation.leaves),
         "unfinished": numbers(explanation.unfinished),
+        "evidence": _levels(explanation.evidence),
     }
     arrays |= _pack(list(regions), explanation.grid)
     header = _header(explanation)
@@ -108,6 +112,7 @@ def _header(explanation: Explanation) -> bytes:
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["class_index"] = explanation.class_index
     header["settings"] = explanation.settings.document
+    header["provenance"] = asdict(explanation.provenance)
     header["adaptive"] = explanation.games[0].region.adaptive
     return json.dumps(header).encode()
 
@@ -145,8 +150,14 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
             "one"
         )
         raise FormatError(message)
-    expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
-    arrays = {name: archive.read(name, *shape) for name, shape in ARRAYS.items()}
+    # Files of earlier versions have no evidence.
+    expect(
+        archive.names | {"evidence"} == {"header", *ARRAYS},
+        "it lacks arrays, or has others besides",
+    )
+    arrays = {
+        name: archive.read(name, *shape) for name, shape in ARRAYS.items() if name in archive.names
+    }
     check(header, arrays, most=most)
     with only_damage():
         return _fields(header, arrays)
@@ -155,7 +166,7 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
     by_number = _unpack(arrays, grid, adaptive=header["adaptive"]).__getitem__
-    players = arrays["game_players"]
+    players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
     games = tuple(
         Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
         for number, parts, values, phi, errors in zip(
@@ -170,13 +181,20 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
-        # Files of version 0.1 have none.
+        # Files of version 0.1 have neither of these two.
         "class_index": header.get("class_index", _class_index(header["target"])),
+        "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,
+        "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }
+
+
+def _levels(evidence: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    """Return the evidence in a row; nothing if there is none."""
+    return np.zeros(0, dtype=np.uint8) if evidence is None else evidence.ravel()
 
 
 def _class_index(target: int | str) -> int | None:

@@ -6,12 +6,14 @@ number that a run cannot give. Regions are numbers here, rows of the arrays that
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import combinations
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect, limit, only_damage
 from hshap.explanation.settings import Settings
 from hshap.games.jobs import MOST_PLAYERS
@@ -55,6 +57,8 @@ def check(header: Mapping[str, Any], arrays: Mapping[str, Array], *, most: int) 
         needed += OBJECT * (table.count + len(games.region))
         limit(needed + 8 * table.positions(games), most)
         games.check_tree()
+        levels = arrays.get("evidence", ())
+        expect(len(levels) in (0, prod(table.grid)), "its evidence misses pixels")
         expect(table.areas[games.region[0]] == prod(table.grid), "the first game misses pixels")
         table.check_parts(games)
         games.check_values(int(header["draws"]))
@@ -81,7 +85,19 @@ def check_header(header: Mapping[str, Any]) -> None:
     expect(isinstance(header["adaptive"], bool), "adaptive is neither true nor false")
     expect(isinstance(header["settings"], dict), "settings is no mapping")
     expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
+    check_provenance(header.get("provenance", asdict(NOT_TOLD)))
     _ = Settings(header["settings"]).search  # fails for options that a search does not have
+
+
+def check_provenance(found: object) -> None:
+    """Check that all facts about the scores are there, and that each has a known value."""
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    expect(told.keys() == asdict(NOT_TOLD).keys(), "provenance lacks facts, or has others")
+    for name in ("full", "incremental"):
+        expect(_is_count(told[name]), f"provenance: {name} is no number of model inputs")
+    for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):
+        expect(told[name] in known, f"provenance: {name} is not one of {', '.join(known)}")
+    expect(isinstance(told["reason"], str), "provenance: reason is no text")
 
 
 def _is_count(value: object, *, least: int = 0) -> bool:

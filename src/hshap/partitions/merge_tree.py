@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +74,9 @@ class MergeTree:
         ranks[np.argsort(first[: self._segments], kind="stable")] = np.arange(self._segments)
         # Numbers of 16 bits are sorted by counting, in a fraction of the time.
         few = ranks.astype(np.uint16) if self._segments <= 2**16 else ranks
-        return np.argsort(few[self.labels.ravel()], kind="stable")
+        order = np.argsort(few[self.labels.ravel()], kind="stable")
+        order.flags.writeable = False  # regions are views of it, not copies
+        return order
 
 
 @dataclass(frozen=True)
@@ -204,13 +207,18 @@ def _higra() -> Untyped:
 
 
 def _neighbours(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers on either side of every face between two pixels."""
+    """Return the numbers of every two pixels that touch, also at a corner.
+
+    A line one pixel wide is then one piece, whatever its direction.
+    """
     pairs: list[tuple[Ints, Ints]] = []
-    for axis in range(numbers.ndim):
-        along = np.moveaxis(numbers, axis, 0)
-        pairs.append((along[:-1].ravel(), along[1:].ravel()))
-    before, after = zip(*pairs, strict=True)
-    return np.concatenate(before), np.concatenate(after)
+    for step in product((-1, 0, 1), repeat=numbers.ndim):
+        if step > (0,) * numbers.ndim:  # one of each two opposite steps
+            before = numbers[tuple(slice(max(0, -s), min(0, -s) or None) for s in step)]
+            after = numbers[tuple(slice(max(0, s), min(0, s) or None) for s in step)]
+            pairs.append((before.ravel(), after.ravel()))
+    befores, afters = zip(*pairs, strict=True)
+    return np.concatenate(befores), np.concatenate(afters)
 
 
 def _distances(values: Array, a: Ints, b: Ints) -> Array:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hshap._util.arrays import frozen
+from hshap._util.recipes import settle
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
@@ -136,6 +138,10 @@ class Pixels(_Splitting):
     grid: tuple[int, ...]
     rule: SplitRule | None = None
     adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        # A partition may fill one array with the pixels of one image after another.
+        settle(self, flat=frozen(self.flat))
 
     @property
     def index(self) -> tuple[Ints, ...]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from hshap._util.visible import visible
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import load_picture, source
-from hshap.cli.output import plain, print_json, single
-from hshap.cli.progress import table
+from hshap.cli.output import print_json
+from hshap.cli.progress import table, tell
+from hshap.cli.runs.folders import single
 from hshap.errors import require
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ def compare(  # noqa: PLR0913, one for each option
         )
         raise Refusal(Code.INPUT, message)
     agreed = agreement(one, other)
-    with single(out, force=force) as path:
-        _picture(one, other, tuple(plain(f"{p.parent.name}/{p.name}") for p in (a, b))).savefig(
+    with single(out, force=force, inputs=(a, b)) as path:
+        _picture(one, other, tuple(visible(f"{p.parent.name}/{p.name}") for p in (a, b))).savefig(
             path, dpi=120, format="png"
         )
     if json:
@@ -59,7 +61,7 @@ def compare(  # noqa: PLR0913, one for each option
     ]
     table(("", "A", "B"), [("file", a.name, b.name), *rows])
     table(("agreement", ""), [(k.replace("_", " "), _number(v)) for k, v in agreed.items()])
-    typer.echo(f"the picture is {out}")
+    tell(f"the picture is {out}")
 
 
 def agreement(one: Explanation, other: Explanation) -> dict[str, float | int | None]:

@@ -15,7 +15,7 @@ from hshap.cli.inputs.choices import smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
-from hshap.cli.progress import table
+from hshap.cli.progress import table, tell
 from hshap.evaluators.batched import LARGEST_BATCH
 from hshap.evaluators.runners import runner
 from hshap.games import theory
@@ -170,7 +170,7 @@ def _print(title: str, one: Cost, times: int, findings: int, timing: Timing | No
     ]
     table(("evaluations and time", "evaluations", "time"), rows, title=title)
     if timing is not None:
-        typer.echo(
+        tell(
             f"measured: {timing.seconds * 1e3:.3g} ms for each evaluation, "
             f"in batches of {timing.batch_size}"
         )

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.inputs.choices import baseline_of, partition_of, search_of
-from hshap.cli.inputs.images import Reader, find
-from hshap.cli.output import SUMMARY, folder, print_json, write_summary
-from hshap.cli.progress import bar, table
-from hshap.cli.results import HEADINGS, PAGE, Plan, Results
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import partition_of, search_of
+from hshap.cli.inputs.images import Reader
+from hshap.cli.inputs.models import config_of
+from hshap.cli.output import print_json, say
+from hshap.cli.progress import table, tell
+from hshap.cli.runs.folders import folder
+from hshap.cli.runs.plan import Plan, gather
+from hshap.cli.runs.record import SUMMARY
+from hshap.cli.runs.results import HEADINGS, PAGE
+from hshap.cli.runs.run import Method, Run, Way, refusals
+from hshap.cli.runs.signals import Stop
 from hshap.errors import require
-from hshap.evaluators.batched import Batched
-from hshap.explainer import Explainer
 
 if TYPE_CHECKING:
-    from hshap.games.search import Search
-    from hshap.partitions.protocol import Partition
+    from collections.abc import Sequence
+
+    from hshap.cli.runs.plan import Bad
+    from hshap.cli.runs.results import Results
 
 
 def explain(  # noqa: PLR0913, one for each option
@@ -40,6 +46,8 @@ def explain(  # noqa: PLR0913, one for each option
         "hshap-output"
     ),
     force: opt.Force = False,
+    resume: opt.Resume = False,
+    skip_bad: opt.SkipBad = False,
     resize: opt.Resize = False,
     json: opt.Json = False,
     trust: opt.Trust = False,
@@ -64,50 +72,61 @@ def explain(  # noqa: PLR0913, one for each option
     require("matplotlib", extra="plot", needed_by="hshap explain")
     search = search_of(tolerance, percentile, budget)
     method = Method(baseline, partition_of(partition, min_size), search, budget, batch_size)
-    files = tuple(find(images))
+    way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
+    files, bad = gather(images)
+    inputs = [*images, *files, *_read_by(model, config, classes, baseline)]
+    fixed = (PAGE, SUMMARY)
     # Output of the user's own code must not mix with a JSON document.
-    with redirect_stdout(sys.stderr), folder(out, force=force) as staging:
+    with (
+        redirect_stdout(sys.stderr),
+        folder(out, fill=force or resume, inputs=inputs, fixed=fixed) as place,
+    ):
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, frame=frame)
-        plan = Plan(loaded, reader, tuple(target or ()), files)
-        results = _run(plan, method, staging)
-    _print(results, out, json=json)
+        plan = Plan(loaded, reader, tuple(target or ()), files, bad)
+        results, stop = Run(plan, method, way, place).run()
+    _end(results, plan.bad, way, stop, json=json)
 
 
-@dataclass(frozen=True)
-class Method:
-    """How images are explained."""
-
-    baseline: str
-    partition: Partition
-    search: Search
-    budget: int | None
-    batch_size: int | None
-
-
-def _run(plan: Plan, method: Method, out: Path) -> Results:
-    """Explain all images and write everything to a folder."""
-    first = plan.check()
-    explainer = Explainer(
-        Batched(plan.loaded.model, batch_size=method.batch_size),
-        baseline=baseline_of(method.baseline, plan.reader),
-        partition=method.partition,
-        search=method.search,
+def _read_by(model: str, config: Path | None, classes: str | None, baseline: str) -> list[Path]:
+    """Return the files and folders that options name as inputs."""
+    kind, _, rest = baseline.partition(":")
+    files = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
+    found = [path for path in files if path is not None and path.is_file()]
+    if kind == "mean" and Path(rest).is_dir():
+        found += [Path(rest), *Path(rest).iterdir()]
+    return (
+        found
+        if kind not in ("auto", "blur", "constant")
+        else [p for p in found if p != Path(baseline)]
     )
-    results = Results(plan, explainer, out)
-    with bar(len(plan.files) * max(1, len(plan.targets)), method.budget) as progress:
-        for explanation in explainer.explain_many(plan.pairs(first), progress=progress):
-            results.add(explanation)
-    results.close(baseline=method.baseline, evaluations=progress.evaluations)
-    write_summary(out / SUMMARY, results.summary)
-    return results
 
 
-def _print(results: Results, out: Path, *, json: bool) -> None:
+def _end(
+    results: Results, bad: Sequence[Bad], way: Way, stop: Stop | OSError | None, *, json: bool
+) -> None:
+    """Print the results; a run that was stopped or has bad images ends with a code of its own."""
+    done, total = len(results.finished()), results.total
+    kept = f"{done} of {total} images are in {way.out}; {way.on}"
+    if isinstance(stop, Stop):
+        raise stop.told(kept)
+    if stop is not None:
+        reason = stop.strerror or stop
+        raise Refusal(Code.OUTPUT, f"{way.out} cannot be written ({reason}); {kept}") from stop
     if json:
-        print_json({"out": str(out), **results.summary})
-        return
-    table(HEADINGS, results.rows())
-    typer.echo(f"the page is {out / PAGE}; explanations and pictures are next to it")
+        print_json({"out": str(way.out), **results.summary})
+    else:
+        table(HEADINGS, results.rows())
+        if results.page_error is None:
+            tell(f"the page is {way.out / PAGE}; explanations and pictures are next to it")
+    if results.page_error is not None:
+        reason = results.page_error.strerror or results.page_error
+        message = f"{way.out / PAGE} cannot be written ({reason}); all other results are kept"
+        raise Refusal(Code.OUTPUT, message) from results.page_error
+    if bad and not way.skip_bad:
+        raise refusals(bad, total, kept)
+    if bad:
+        say(f"{len(bad)} of {total} images were skipped; {way.out / SUMMARY} lists them")
+        raise typer.Exit(Code.SKIPPED)

@@ -12,7 +12,9 @@ from hshap import export as exports
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import as_picture, load, source
-from hshap.cli.output import plain, print_json, single
+from hshap.cli.output import plain, print_json
+from hshap.cli.progress import tell
+from hshap.cli.runs.folders import single
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -53,12 +55,12 @@ def export(  # noqa: PLR0913, one for each option
     target = out or first.with_suffix(f".{SUFFIXES[format_]}")
     if format_ == "png" and out is None:
         target = first.with_suffix(".map.png")  # FILE.png is the picture that explain drew
-    with single(target, force=force) as path:
+    with single(target, force=force, inputs=files) as path:
         _write(path, found, format_, name or source(found[first], "class", "finding"), MAPS[map_])
     if json:
         print_json({"file": plain(str(target))})
     else:
-        typer.echo(f"{target} is written")
+        tell(f"{target} is written")
 
 
 def _check(files: list[Path], format_: str, map_: str) -> None:

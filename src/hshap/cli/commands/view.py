@@ -13,7 +13,9 @@ from hshap.cli import options as opt
 from hshap.cli.inputs.explanations import load_picture, source
 from hshap.cli.inputs.formats import Format
 from hshap.cli.inputs.images import Reader, read
-from hshap.cli.output import plain, print_json, say, single
+from hshap.cli.output import plain, print_json, say
+from hshap.cli.progress import tell
+from hshap.cli.runs.folders import single
 from hshap.export.page import View, write_page
 
 GREY = 200
@@ -45,13 +47,14 @@ def view(  # noqa: PLR0913, one for each option
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, frame=frame)
         pixels = read(image, reader, needed_by="the explanation is of").bytes()
     target = out or file.with_suffix(".html")
-    with single(target, force=force) as path:
+    inputs = [file] if image is None else [file, image]
+    with single(target, force=force, inputs=inputs) as path:
         name = plain(image.name) if image else source(explanation, "image", file.stem)
         classes = {source(explanation, "class", str(explanation.target)): explanation}
         write_page(path, [View(name, pixels, classes)], title=f"hshap: {name}")
     if json:
         print_json({"page": plain(str(target))})
     else:
-        typer.echo(f"the page is {target}")
+        tell(f"the page is {target}")
     if open_ and not webbrowser.open(target.absolute().as_uri()):
         say(f"no browser was found; open {target} in one")

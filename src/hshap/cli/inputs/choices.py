@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hshap._util.recipes import recipe
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
-from hshap.cli.faults import Code, Refusal
+from hshap.cli.faults import Code, Refusal, brief
+from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
-from hshap.games.search import BreadthFirst, DepthFirst
+from hshap.games.automatic import usual_partition
+from hshap.games.search import BreadthFirst, DepthFirst, Share
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
 from hshap.partitions.superpixels import MIN_AREA, Superpixels
 
@@ -27,53 +29,18 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
     from hshap.explanation.explanation import Explanation
-    from hshap.games.game import Game
-    from hshap.games.search import Search, Steps
-    from hshap.partitions.protocol import Partition, Region
+    from hshap.games.search import Search
+    from hshap.partitions.protocol import Partition
 
-PARTITIONS = ("quadtree", "bisection", "superpixels")
+PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
 TOP = "top"
 TOLERANCE = "5%"
 SIGMA = 10.0
 
 
-@recipe
-class Share:
-    """`DepthFirst` whose tolerance is a share of the score that the image adds to the baseline.
-
-    The result equals that of `DepthFirst` at this tolerance, and `settled` writes it so.
-
-    >>> Share(0.05).share
-    0.05
-    """
-
-    share: float
-    max_evaluations: int | None = None
-
-    def __call__(self, root: Region, draws: int = 1) -> Steps:
-        """Ask for the root's game, and then for the same games as `DepthFirst`."""
-        games = yield [root]
-        steps = self.search(games[0])(root, draws)
-        next(steps)  # asks for the root's game, which is known
-        while True:
-            try:
-                asked = steps.send(games)
-            except StopIteration as done:
-                return done.value
-            games = yield asked
-
-    def search(self, first: Game) -> DepthFirst:
-        """Return the equal `DepthFirst`, given the game of the whole image."""
-        tolerance = self.share * max(first.total, 0.0)
-        return DepthFirst(tolerance=tolerance, max_evaluations=self.max_evaluations)
-
-
-def settled(explanation: Explanation, search: Search, source: Mapping[str, str]) -> Explanation:
-    """Return an explanation whose settings hold its source and a search that can be repeated."""
-    settings = explanation.settings.updated(source=dict(source))
-    if isinstance(search, Share):
-        settings = settings.updated(search=search.search(explanation.games[0]))
-    return replace(explanation, settings=settings)
+def with_source(explanation: Explanation, source: Mapping[str, str]) -> Explanation:
+    """Return an explanation whose settings hold its source."""
+    return replace(explanation, settings=explanation.settings.updated(source=dict(source)))
 
 
 def search_of(tolerance: str | None, percentile: float | None, budget: int | None) -> Search:
@@ -103,17 +70,25 @@ def search_of(tolerance: str | None, percentile: float | None, budget: int | Non
 def partition_of(name: str, min_size: str | None) -> Partition:
     """Return the partition that options describe.
 
-    For superpixels, regions of up to the square of `min_size` pixels are not split.
+    For superpixels, regions of up to the square of `min_size` pixels are not split. "auto" takes
+    them where their library is installed, and bisection elsewhere.
 
     >>> partition_of("superpixels", "5").min_area
     25
     """
     size = _checked_size(name, min_size)
-    if name == "superpixels":
+    if _known(name) == "superpixels":
         if size is None:
             return Superpixels()
         return Superpixels(min_area=AUTO if size == AUTO else size**2)
     return Dyadic(size or AUTO) if name == "quadtree" else Bisection(size or AUTO)
+
+
+def _known(name: str) -> str:
+    """Return the name of a partition; that of the usual one for "auto"."""
+    if name != AUTO:
+        return name
+    return "superpixels" if isinstance(usual_partition(axes=2), Superpixels) else "bisection"
 
 
 def smallest_side(name: str, min_size: str | None) -> int:
@@ -123,7 +98,7 @@ def smallest_side(name: str, min_size: str | None) -> int:
     (8, 1)
     """
     size = _checked_size(name, min_size)
-    if size is None and name == "superpixels":
+    if size is None and _known(name) == "superpixels":
         return math.isqrt(MIN_AREA)
     return 1 if size in (None, AUTO) else int(size)  # auto may reach single pixels
 
@@ -141,9 +116,14 @@ def _checked_size(partition: str, min_size: str | None) -> int | Literal["auto"]
     return int(min_size)
 
 
-def baseline_of(text: str, reader: Reader) -> Baseline:
-    """Return the baseline for mean:FOLDER, blur[:sigma], constant[:value] or a file."""
+def baseline_of(text: str, reader: Reader) -> Baseline | None:
+    """Return the baseline for mean:FOLDER, blur[:sigma], constant[:value] or a file.
+
+    None for "auto": the explainer then chooses one for each image.
+    """
     kind, _, rest = text.partition(":")
+    if text == AUTO:
+        return None
     if kind == "mean" and rest:
         files = find([Path(rest)])
         return Mean(reader.format.scale(read(file, reader).pixels) for file in files)
@@ -153,14 +133,14 @@ def baseline_of(text: str, reader: Reader) -> Baseline:
             return _constant(values, reader.format)
         return Blur(sigma=values[0] if values else SIGMA)
     path = Path(text)
-    if path.suffix == ".npy" and path.is_file():
-        return Fixed(reader.format.scale(_array(path, reader.format)))
-    if not path.exists():
+    if not os.path.lexists(path):
         message = (
             f"--baseline {text} is neither a file nor known; "
-            "pass mean:FOLDER, blur, blur:10, constant, constant:0.5 or a file"
+            "pass auto, mean:FOLDER, blur, blur:10, constant, constant:0.5 or a file"
         )
         raise Refusal(Code.USAGE, message)
+    if path.suffix == ".npy":
+        return Fixed(reader.format.scale(_array(path, reader)))
     return Fixed(reader.format.scale(read(path, reader).pixels))
 
 
@@ -179,19 +159,31 @@ def _constant(values: list[float] | None, wanted: Format) -> Constant:
     return Constant(scaled.tolist() if len(scaled) > 1 else float(scaled[0]))
 
 
-def _array(path: Path, wanted: Format) -> Array:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        message = f"--baseline {path} is not an array that can be read ({error})"
-        raise Refusal(Code.INPUT, message) from error
-    if found.ndim != 3 or len(found) != wanted.count or found.dtype.kind != "f":
-        message = (
-            f"--baseline {path} holds {found.dtype} of shape {found.shape}; pass floats of 0 to 1 "
-            f"({wanted.count}, height, width)"
-        )
-        raise Refusal(Code.INPUT, message)
-    return found
+def _array(path: Path, reader: Reader) -> Array:
+    """Return floats `(channels, height, width)` from an .npy file, checked before they are read."""
+    count = reader.format.count
+    most = 16 * count * reader.max_pixels + 2**16  # bytes: the longest floats, and a header
+    with opened(path, most=most, fix="pass another file") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            header = np.lib.format.read_array_header_1_0
+            if version != (1, 0):
+                header = np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = header(file)
+        except (ValueError, EOFError) as error:
+            message = f"--baseline {path} is not an array that can be read ({brief(error)})"
+            raise Refusal(Code.INPUT, message) from error
+        if len(shape) != 3 or shape[0] != count or min(shape) < 1 or dtype.kind != "f":
+            message = (
+                f"--baseline {path} holds {dtype} of shape {shape}; pass floats of 0 to 1 "
+                f"({count}, height, width)"
+            )
+            raise Refusal(Code.INPUT, message)
+        if file.size - file.tell() != math.prod(shape) * dtype.itemsize:
+            message = f"--baseline {path} does not hold the {shape} numbers that it announces"
+            raise Refusal(Code.INPUT, message)
+        flat = np.frombuffer(file.read(), dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def classes_of(names: Sequence[str], outputs: Array, wanted: Format) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import TYPE_CHECKING, Literal
 
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.files import opened
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -15,22 +15,14 @@ MAX_BYTES = 8 * 2**30
 
 
 def load(path: Path) -> Explanation:
-    """Read an explanation; a file that would unpack to more than 8 GiB is refused unread."""
+    """Read an explanation; one that would take more than 8 GiB of memory is refused unread."""
+    # Opened once here: a pipe, a device or a missing file is told as for any other input.
+    with opened(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote"):
+        pass
     try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > MAX_BYTES:
-            message = f"{path} unpacks to {unpacked} bytes, more than {MAX_BYTES}; check its origin"
-            raise Refusal(Code.INPUT, message)
-        return Explanation.load(path)
-    except zipfile.BadZipFile:
-        message = f"{path} is not an hshap explanation; pass an .npz that hshap wrote"
-        raise Refusal(Code.INPUT, message) from None
+        return Explanation.load(path, max_bytes=MAX_BYTES)
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror or error}); pass an .npz file"
-        raise Refusal(Code.INPUT, message) from error
-    except MemoryError as error:
-        message = f"{path} is damaged, or too large for this machine; check its origin"
         raise Refusal(Code.INPUT, message) from error
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import os
 import tomllib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hshap.cli.faults import Code, Refusal
+from hshap._util.checks import shown
+from hshap._util.visible import visible
+from hshap.cli.faults import Code, Refusal, brief
+from hshap.cli.inputs.files import text_of
 from hshap.games.targets import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
 
 CHANNELS = {"rgb": 3, "bgr": 3, "grey": 1}
 LAYOUTS = ("nchw", "nhwc")
+MAX_TOML = 2**18
+MAX_DOTS = 5000
+"""The time to read a key such as a.b.c grows with the square of its dots."""
+MAX_SIDE = 2**16
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -119,24 +127,22 @@ def names(text: str | None, folder: Path) -> list[str] | None:
     if text is None:
         return None
     file = folder / text
-    try:
-        if "," not in text and file.is_file():
-            return [line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refusal(Code.INPUT, f"{file} cannot be read as class names ({error})") from error
-    if "," not in text and file.suffix:
-        raise Refusal(Code.INPUT, f"{file} does not exist; pass a file of class names, or a,b,c")
+    if "," not in text and (file.suffix or os.path.lexists(file)):
+        lines = text_of(file, fix="pass a file of class names, or a,b,c").split("\n")
+        return [line.strip() for line in lines if line.strip()]
     return [part.strip() for part in text.split(",")]
 
 
 def _toml(path: Path) -> Mapping[str, object]:
+    text = text_of(path, most=MAX_TOML, fix="correct it, or pass another --config")
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        message = f"{path} cannot be read ({error.strerror}); pass another --config"
-        raise Refusal(Code.INPUT, message) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refusal(Code.INPUT, f"{path} is not TOML ({error}); correct it") from error
+        if text.count(".") > MAX_DOTS:
+            message = f"{path} has more than {MAX_DOTS} dots; pass class names with --classes FILE"
+            raise Refusal(Code.INPUT, message)
+        return tomllib.loads(text)
+    # A number of thousands of digits is a ValueError, thousands of brackets are a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise Refusal(Code.INPUT, f"{path} is not TOML ({brief(error)}); correct it") from error
 
 
 def _checked(values: Mapping[str, object], where: str) -> dict[str, Untyped]:
@@ -145,14 +151,21 @@ def _checked(values: Mapping[str, object], where: str) -> dict[str, Untyped]:
     out: dict[str, Untyped] = {}
     for name, value in values.items():
         if name not in known:
-            message = f"{where}{name} is not known; known are {', '.join(known)}"
+            message = f"{where}{visible(name[:80])} is not known; known are {', '.join(known)}"
             raise Refusal(Code.USAGE, message)
         made = _READERS[name](value)
         if made is None:
-            message = f"{where}{name} is {value!r}; {_ADVICE[name]}"
+            message = f"{where}{name} is {_shown(value)}; {_ADVICE[name]}"
             raise Refusal(Code.USAGE, message)
         out[name] = made
     return out
+
+
+def _shown(value: object) -> str:
+    try:
+        return shown(value)
+    except (ValueError, RecursionError):  # a number of very many digits, or a table of many levels
+        return "too large"
 
 
 def _items(value: object) -> Sequence[object] | None:
@@ -163,8 +176,13 @@ def _items(value: object) -> Sequence[object] | None:
 def _floats(value: object, lengths: Collection[int]) -> tuple[float, ...] | None:
     found = _items(value)
     items = [value] if found is None else found
-    plain = [item for item in items if isinstance(item, (int, float)) and math.isfinite(item)]
-    return tuple(map(float, plain)) if len(plain) == len(items) and len(items) in lengths else None
+    # A bool is an int to Python. Numbers beyond the limit would overflow in 32 bits.
+    plain = [
+        float(item)
+        for item in items
+        if isinstance(item, (int, float)) and not isinstance(item, bool) and abs(item) <= LARGEST
+    ]
+    return tuple(plain) if len(plain) == len(items) and len(items) in lengths else None
 
 
 def _mean(value: object) -> tuple[float, ...] | None:
@@ -173,12 +191,13 @@ def _mean(value: object) -> tuple[float, ...] | None:
 
 def _std(value: object) -> tuple[float, ...] | None:
     found = _floats(value, (1, 3))
-    return found if found and min(found) > 0 else None
+    return found if found and min(found) >= 1 / LARGEST else None
 
 
 def _size(value: object) -> tuple[int, ...] | None:
     items = _items(value) or [value, value]
-    whole = [item for item in items if isinstance(item, int) and item > 0]
+    plain = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
+    whole = [item for item in plain if 0 < item <= MAX_SIDE]
     return tuple(whole) if len(whole) == len(items) == 2 else None
 
 

@@ -1,19 +1,19 @@
-"""Images from files, read by pillow: checked before they are unpacked, resized only on request."""
+"""Images from files: checked before they are unpacked, resized only on request."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.cli.faults import Code, Refusal, brief
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing, unpack
 from hshap.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
     from PIL.Image import Image
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from hshap._util.types import Untyped
     from hshap.cli.inputs.formats import Format
 
-SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
-    *(".ppm", ".pgm", ".pnm", ".jp2"),
-)
 MAX_PIXELS = 100_000_000
 DEEP = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I;16N": 65535.0}
 
@@ -58,13 +54,16 @@ def find(paths: Iterable[Path]) -> list[Path]:
     """Return the given files, and the images in given folders sorted by name."""
     found: list[Path] = []
     for path in paths:
-        if not path.is_dir():
+        if not is_folder(path):
             found.append(path)
             continue
+        # Pipes and broken links too: they are told as problems when they are read.
         inside = sorted(
             file
             for file in _listed(path)
-            if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
+            if file.suffix.lower() in SUFFIXES
+            and not file.name.startswith(".")
+            and not is_folder(file)
         )
         if not inside:
             message = f"{path} holds no images ({', '.join(SUFFIXES)}); pass another folder"
@@ -76,15 +75,7 @@ def find(paths: Iterable[Path]) -> list[Path]:
 def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
     """Read an image; a refusal names the file, the reason and the fix."""
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
-    with _own_limit(pillow), _opened(pillow, path) as image:
-        height, width = image.height, image.width
-        if height * width > reader.max_pixels:
-            message = (
-                f"{path} has {width} x {height} = {width * height} pixels, more than "
-                f"{reader.max_pixels}; if you trust it, pass --max-pixels {width * height}"
-            )
-            raise Refusal(Code.INPUT, message)
-        _seek(image, path, reader.frame)
+    with frame_of(path, reader.frame, reader.max_pixels) as image:
         cut = _is_cut(image)
         if cut and reader.format.white is not None:
             message = (
@@ -92,24 +83,49 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
                 " does not apply; convert it to 8 bits first"
             )
             raise Refusal(Code.INPUT, message)
-        with _whole(path):
-            image.load()
-        plain, white = _plain(pillow, image, path, reader.format)
-        size, resized_from = reader.format.size, None
+        if image.format != "TIFF":  # some versions of pillow turn it only while it is unpacked
+            _check_size(path, image, reader, needed_by)
+        unpack(image, path)
+        with refusing(path):
+            plain, white = _plain(pillow, image, path, reader.format)
+    size, height, width = reader.format.size, plain.height, plain.width
+    with refusing(path):
         if size is not None and size != (height, width):
-            if not reader.resize:
-                message = (
-                    f"{path} is {height} x {width} (height x width), but {needed_by} "
-                    f"{size[0]} x {size[1]}; pass --resize to take it at that size"
-                )
-                raise Refusal(Code.MODEL, message)
+            _check_size(path, plain, reader, needed_by)
             plain = plain.resize((size[1], size[0]), pillow.Resampling.BILINEAR)
-            resized_from = (height, width)
-    note = "16-bit colour was read at 8 bits" if cut else ""
-    pixels = _pixels(plain, white, path)
-    if len(pixels) < reader.format.count:
-        pixels = np.repeat(pixels, reader.format.count, axis=0)
-    return Picture(path, pixels, resized_from, note)
+        pixels = _pixels(plain, white, path)
+        if len(pixels) < reader.format.count:
+            pixels = np.repeat(pixels, reader.format.count, axis=0)
+    resized_from = None if size in (None, (height, width)) else (height, width)
+    return Picture(path, pixels, resized_from, "16-bit colour was read at 8 bits" if cut else "")
+
+
+def _check_size(path: Path, image: Image, reader: Reader, needed_by: str) -> None:
+    """Refuse an image of another size than is needed, unless it may be resized to that size."""
+    size = reader.format.size
+    if size is None or size == (image.height, image.width):
+        return
+    if not reader.resize:
+        message = (
+            f"{path} is {image.height} x {image.width} (height x width), but {needed_by} "
+            f"{size[0]} x {size[1]}; pass --resize to take it at that size"
+        )
+        raise Refusal(Code.MODEL, message)
+    pixels = size[0] * size[1]
+    if pixels > reader.max_pixels:
+        message = (
+            f"{path} would be resized to {size[0]} x {size[1]} = {pixels} pixels, more than "
+            f"{reader.max_pixels}; pass another --size, or --max-pixels {pixels}"
+        )
+        raise Refusal(Code.INPUT, message)
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder; a name that cannot be one is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long; told when the file is read
+        return False
 
 
 def _listed(path: Path) -> list[Path]:
@@ -117,58 +133,6 @@ def _listed(path: Path) -> list[Path]:
         return list(path.iterdir())
     except OSError as error:
         message = f"{path} cannot be listed ({error.strerror}); pass another folder"
-        raise Refusal(Code.INPUT, message) from error
-
-
-@contextmanager
-def _own_limit(pillow: Untyped) -> Generator[None, None, None]:
-    """Switch off the limit of pillow: --max-pixels decides instead."""
-    before, pillow.MAX_IMAGE_PIXELS = pillow.MAX_IMAGE_PIXELS, None
-    try:
-        yield
-    finally:
-        pillow.MAX_IMAGE_PIXELS = before
-
-
-@contextmanager
-def _opened(pillow: Untyped, path: Path) -> Generator[ImageFile, None, None]:
-    try:
-        image: ImageFile = pillow.open(path)
-    except pillow.UnidentifiedImageError as error:
-        message = f"{path} is not an image that can be read; pass {', '.join(SUFFIXES)}"
-        raise Refusal(Code.INPUT, message) from error
-    except OSError as error:
-        message = f"{path} cannot be opened ({error.strerror or error}); pass an image or a folder"
-        raise Refusal(Code.INPUT, message) from error
-    except Exception as error:
-        message = f"{path} is damaged ({brief(error)}); get a whole copy"
-        raise Refusal(Code.INPUT, message) from error
-    with image:
-        yield image
-
-
-def _seek(image: Image, path: Path, frame: int | None) -> None:
-    with _whole(path):
-        # Cameras store previews of a picture as further frames.
-        frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
-    if frames > 1 and frame is None:
-        message = f"{path} has {frames} frames; pass --frame 0 to {frames - 1} to take one"
-        raise Refusal(Code.INPUT, message)
-    if frame is not None and frame >= frames:
-        message = f"{path} has no frame {frame}; pass --frame 0 to {frames - 1}"
-        raise Refusal(Code.INPUT, message)
-    if frame:
-        with _whole(path):
-            image.seek(frame)
-
-
-@contextmanager
-def _whole(path: Path) -> Generator[None, None, None]:
-    """Turn any error of pillow into a refusal: the image is damaged."""
-    try:
-        yield
-    except Exception as error:
-        message = f"{path} is damaged or cut short ({brief(error)}); get a whole copy"
         raise Refusal(Code.INPUT, message) from error
 
 
@@ -200,8 +164,9 @@ def _plain(pillow: Untyped, image: Image, path: Path, wanted: Format) -> tuple[I
 
 
 def _pixels(image: Image, white: float, path: Path) -> NDArray[np.float32]:
-    values = np.asarray(image, dtype=np.float32) / np.float32(white)
-    if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
+    values = np.array(image, dtype=np.float32)
+    values /= np.float32(white)
+    if not (values.min() >= 0 and values.max() <= 1):  # also if one is not a number
         message = (
             f"{path} has values from {values.min() * white:g} to {values.max() * white:g}, beyond "
             f"0 to {white:g}; pass --white with the value of a white pixel"

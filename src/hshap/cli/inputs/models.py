@@ -1,31 +1,31 @@
-"""Models from files and modules. Loading a pickle can run any code, so it needs --trust."""
+"""Models from files and modules. Only ONNX files are opened without --trust.
+
+`onnx_files` checks them and `onnx_process` runs them. `torch_files` loads files that run code, and
+`python_modules` imports the user's own.
+"""
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
+import stat
 import sys
-import warnings
-import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.layouts import Rearranged, own_shape
+from hshap.cli.inputs.model_files import torch_files
+from hshap.cli.inputs.model_files.layouts import Rearranged
+from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProcess
+from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
 from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from hshap._util.types import Array, Heat, Model, Untyped
     from hshap.cli.inputs.formats import Format
 
-IN_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)(?P<call>\(\))?")
-KINDS = "an ONNX file, module:attribute, TorchScript (.pt) or an exported program (.pt2)"
+KINDS = "an ONNX file, module:attribute, or with --trust a file of torch (.pt, .pth or .pt2)"
+GPU = "CUDAExecutionProvider"
 
 
 @dataclass(frozen=True)
@@ -44,35 +44,35 @@ def config_of(name: str) -> Path | None:
 
     >>> config_of("no-such-folder/model.onnx")
     """
-    beside = Path(name).with_suffix(".toml")
-    return beside if Path(name).suffix and beside.is_file() else None
+    path = Path(name)
+    beside = path.with_suffix(".toml") if path.suffix else None
+    # A pipe or a device counts: reading the format refuses it, where leaving it out says nothing.
+    return beside if beside is not None and _mode(beside) and not beside.is_dir() else None
 
 
 def load(name: str, *, trust: bool, device: str) -> Loaded:
-    """Load a model by its file or module; a refusal gives the reason and the fix."""
+    """Load a model by its file or module; a refusal gives the reason and the fix.
+
+    Without `trust`, no file is opened that can make a program run its author's code.
+    """
     path = Path(name)
     match = IN_MODULE.fullmatch(name)
-    if match and not path.exists():
-        return _on_device(Loaded(_from_module(match), name), device)
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "does not exist"
-        raise Refusal(Code.MODEL, f"--model {name} {reason}; pass {KINDS}")
+    mode = _mode(path)
+    if match and not mode:
+        return _placed(Loaded(from_module(match), name), device)
+    if not stat.S_ISREG(mode):
+        known = "is a folder" if stat.S_ISDIR(mode) else "is a pipe or a device"
+        message = f"--model {name} {known if mode else 'does not exist'}; pass {KINDS}"
+        raise Refusal(Code.MODEL, message)
     if path.suffix.lower() == ".onnx":
-        return _onnx(path, device)
+        return _onnx(path, device, trust=trust)
     if path.suffix.lower() == ".safetensors":
         message = f"{path} holds weights without a network; pass module:attribute for the network"
         raise Refusal(Code.MODEL, message)
-    if path.suffix.lower() == ".pt2":
-        return _on_device(_exported(path, trust=trust), device)
-    if _is_script(path):
-        return _on_device(_script(path), device)
     if not trust:
-        message = (
-            f"{path} is a pickle, or of unknown type: loading it can run any code; "
-            f"pass --trust if you trust its author, or {KINDS}"
-        )
-        raise Refusal(Code.MODEL, message)
-    return _on_device(Loaded(_pickled(path), name), device)
+        raise torch_files.refusal(path)
+    model, shape = torch_files.load_trusted(path)
+    return _placed(Loaded(model, name, shape=shape), device)
 
 
 def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
@@ -120,8 +120,8 @@ def probe(loaded: Loaded, pixels: Array) -> Heat:
         run = runner(loaded.model, autocast=None, channels_last=False)
         room = run.inputs(1, pixels.shape, pixels.dtype)
         room[0] = run.put(pixels)
-        return run.run(room, 1)[0][0]
-    except HshapError as error:
+        return run.run(room, 1)[0]
+    except (HshapError, ModelEndedError) as error:
         raise Refusal(Code.MODEL, f"{loaded.name}: {error}") from error
     except Exception as error:
         message = (
@@ -131,46 +131,27 @@ def probe(loaded: Loaded, pixels: Array) -> Heat:
         raise Refusal(Code.MODEL, message) from error
 
 
-def _from_module(match: re.Match[str]) -> Model:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    name, attribute = match["module"], match["name"]
+def _mode(path: Path) -> int:
+    """Return the kind of a file as `stat` gives it; 0 if there is none."""
     try:
-        found: Untyped = importlib.import_module(name)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        message = f"--model {match[0]}: module {name} cannot be imported ({brief(error)})"
-        raise Refusal(Code.MODEL, message) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            message = f"--model {match[0]}: module {name} has no {attribute}"
-            raise Refusal(Code.MODEL, message)
-        found = getattr(found, part)
-    if not match["call"]:
-        return found
-    try:
-        return found()
-    except Exception as error:
-        message = f"--model {match[0]}: calling it failed ({brief(error)})"
-        raise Refusal(Code.MODEL, message) from error
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
-def _onnx(path: Path, device: str) -> Loaded:
+def _placed(loaded: Loaded, device: str) -> Loaded:
+    model, device, note = torch_files.placed(loaded.model, loaded.name, device)
+    return replace(loaded, model=model, device=device, note=note)
+
+
+def _onnx(path: Path, device: str, *, trust: bool) -> Loaded:
     onnx = require("onnxruntime", extra="onnx", needed_by=f"the model {path}")
-    available = onnx.get_available_providers()
-    gpu = "CUDAExecutionProvider"
-    if device == "auto":
-        device = "cuda" if gpu in available else "cpu"
-    if device != "cpu" and (not device.startswith("cuda") or gpu not in available):
-        message = (
-            f"--device {device} is not one that onnxruntime has here ({', '.join(available)}); "
-            "pass --device cpu"
-        )
-        raise Refusal(Code.USAGE, message)
+    device = _onnx_device(onnx.get_available_providers(), device)
+    if not trust:
+        model = OnnxProcess(path, device)
+        return Loaded(model, str(path), device, model.shape)
     number = {"device_id": int(device.partition(":")[2] or 0)}
-    providers: list[Untyped] = [] if device == "cpu" else [(gpu, number)]
+    providers: list[Untyped] = [] if device == "cpu" else [(GPU, number)]
     try:
         session = onnx.InferenceSession(str(path), providers=[*providers, "CPUExecutionProvider"])
         runner(session, autocast=None, channels_last=False)  # refuses sessions that cannot be used
@@ -184,111 +165,24 @@ def _onnx(path: Path, device: str) -> Loaded:
     return Loaded(session, str(path), device, sides or None)
 
 
+def _onnx_device(available: list[str], device: str) -> str:
+    if device == "auto":
+        device = "cuda" if GPU in available else "cpu"
+    kind, _, number = device.partition(":")
+    if device != "cpu" and (
+        kind != "cuda" or GPU not in available or not (number or "0").isdecimal()
+    ):
+        message = (
+            f"--device {device} is not one that onnxruntime has here ({', '.join(available)}); "
+            "pass --device cpu"
+        )
+        raise Refusal(Code.USAGE, message)
+    return device
+
+
 def _is_session(model: Model) -> bool:
     onnx = sys.modules.get("onnxruntime")
     return onnx is not None and isinstance(model, onnx.InferenceSession)
-
-
-def _is_script(path: Path) -> bool:
-    """Tell TorchScript, which torch interprets without pickle, from a pickle."""
-    inside = [name.partition("/")[2] for name in _entries(path)]
-    return "constants.pkl" in inside and any(name.startswith("code/") for name in inside)
-
-
-def _entries(path: Path) -> list[str]:
-    """Return the names in a zip file; none for any other file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return []
-
-
-def _script(path: Path) -> Loaded:
-    torch = require("torch", extra="torch", needed_by=f"the model {path}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that TorchScript is deprecated
-            return Loaded(torch.jit.load(path, map_location="cpu"), str(path))
-    except Exception as error:
-        message = f"{path} is not TorchScript that can be loaded ({brief(error)})"
-        raise Refusal(Code.MODEL, message) from error
-
-
-def _exported(path: Path, *, trust: bool) -> Loaded:
-    require("torch", extra="torch", needed_by=f"the model {path}")
-    export = importlib.import_module("torch.export")
-    native = [n for n in _entries(path) if "aotinductor" in n or n.endswith(".so")]
-    if native and not trust:
-        message = (
-            f"{path} holds compiled code ({native[0]}), which can do anything; pass --trust "
-            "if you trust its author"
-        )
-        raise Refusal(Code.MODEL, message)
-    try:
-        with _without_pickle(active=not trust), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = export.load(path)
-        return Loaded(program.module(), str(path), shape=own_shape(program))
-    except Exception as error:
-        message = f"{path} is not an exported program that can be loaded ({brief(error)})"
-        raise Refusal(Code.MODEL, message) from error
-
-
-@contextmanager
-def _without_pickle(*, active: bool) -> Generator[None, None, None]:
-    """Forbid torch to unpickle, its fallback for exported programs."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    if active:
-        os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-
-
-def _pickled(path: Path) -> Model:
-    torch = require("torch", extra="torch", needed_by=f"the model {path}")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as error:
-        message = f"{path} cannot be loaded ({brief(error)}); pass {KINDS}"
-        raise Refusal(Code.MODEL, message) from error
-    if isinstance(found, type) or not callable(found):
-        message = (
-            f"{path} holds a {type(found).__name__} and no network, perhaps its weights alone; "
-            "pass module:attribute for the network"
-        )
-        raise Refusal(Code.MODEL, message)
-    return found
-
-
-def _on_device(loaded: Loaded, device: str) -> Loaded:
-    """Move a torch module to a device, in eval mode."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(loaded.model, torch.nn.Module):
-        if device not in ("auto", "cpu"):
-            message = f"--device {device} is for torch and ONNX, but {loaded.name} is neither"
-            raise Refusal(Code.USAGE, message)
-        return loaded
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        model = loaded.model.to(device)
-    except Exception as error:
-        message = f"--device {device} cannot be used ({brief(error)}); pass --device cpu"
-        raise Refusal(Code.USAGE, message) from error
-    graph = isinstance(model, torch.fx.GraphModule)  # has no eval mode
-    note = (
-        ""
-        if graph or not getattr(model, "training", False)
-        else "switched from training to eval mode"
-    )
-    return replace(loaded, model=model if graph else model.eval(), device=device, note=note)
 
 
 def _shown(shape: tuple[int | None, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -19,17 +20,18 @@ from hshap.evaluators.incremental.patches import Patch, empty
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
-from hshap.evaluators.protocol import Provenance
+from hshap.evaluators.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hshap._util.types import Array, Grid, Heat, Shape, Tensor
     from hshap.evaluators.batched import BatchedSession
-    from hshap.evaluators.canvas import Row
+    from hshap.evaluators.canvas import Canvas, Row
+    from hshap.evaluators.evidence import Slope
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
-    from hshap.evaluators.protocol import Comparison
+    from hshap.evaluators.provenance import Comparison
 
 LARGEST_BATCH = 64
 """Rows that are scored together, if their rectangles are small."""
@@ -82,18 +84,18 @@ class IncrementalSession:
         self._cache = cache
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
-        self._scored = self._from_patches = 0
+        self._scored, self._incremental = Counter[int](), Counter[int]()
+        self._from_patches: list[Row] = []  # of the rows that are being scored
         self._epsilon = precision(model)
         self.reason = _DEPENDENT if batched.runs_alone else ""
 
-    @property
-    def provenance(self) -> Provenance:
-        """How the scores were made so far."""
+    def provenance(self, position: int) -> Provenance:
+        """Return how the scores of an image were made so far."""
         return Provenance(
-            full=self._scored - self._from_patches,
-            incremental=self._from_patches,
+            full=self._scored[position] - self._incremental[position],
+            incremental=self._incremental[position],
             comparison=self._comparison,
-            batches=self._batched.provenance.batches,
+            batches=self._batched.provenance(position).batches,
             reason=self.reason,
         )
 
@@ -101,6 +103,10 @@ class IncrementalSession:
     def kept_bytes(self) -> int:
         """Memory that the activations of anchors take."""
         return self._cache.bytes
+
+    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+        """Return where in the image the score comes from."""
+        return self._batched.evidence(canvas, slope)
 
     def put(self, array: Array) -> Tensor:
         return self._batched.put(array)
@@ -111,14 +117,15 @@ class IncrementalSession:
         return self._batch_size or LARGEST_BATCH
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        before = self._from_patches
+        self._from_patches = []
         scores = self._scores(rows)
         if self._batched.runs_alone and not self.reason:
             self._give_up(_DEPENDENT)
-        if self.reason and self._from_patches > before:  # found only now: some may be wrong
-            self._from_patches = before
+        if self.reason and self._from_patches:  # found only now: some may be wrong
+            self._from_patches = []
             scores = self._full_scores(rows)
-        self._scored += len(rows)
+        self._scored.update(row.canvas.position for row in rows)
+        self._incremental.update(row.canvas.position for row in self._from_patches)
         return scores
 
     def _scores(self, rows: Sequence[Row]) -> Heat:
@@ -146,7 +153,7 @@ class IncrementalSession:
             return self._full_scores(rows)
         shape = rows[0].canvas.shape
         if first.is_empty and self._comparison == "passed":
-            self._from_patches += len(rows)
+            self._from_patches += rows
             self._ledger.add_saved(
                 len(rows) * self._ledger.seconds_per_input(shape, anchor.seconds)
             )
@@ -180,7 +187,7 @@ class IncrementalSession:
             self._ledger.add_patches(shape, group.size, len(parts[-1]) * full_seconds, seconds)
             if self._comparison == "not made":
                 self._compare(rows[first], parts[-1][0])
-        self._from_patches += len(rows)
+        self._from_patches += rows
         return np.concatenate(parts)
 
     def _run_patches(self, group: _Group) -> Heat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
     *(nn.AlphaDropout, nn.FeatureAlphaDropout),
 )
+TRACING = threading.Lock()
+"""Held while tracing, for which torch replaces methods of all modules of the process."""
+
 IN_PLACE_OPERATORS = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"}
 
 
@@ -51,8 +55,9 @@ def traced(module: nn.Module) -> Trace:
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
-        tracer = _Tracer()
-        graph = tracer.trace(_shared_copy(module))
+        with TRACING:
+            tracer = _Tracer()
+            graph = tracer.trace(_shared_copy(module))
         return _Builder(_folded(fx.GraphModule(tracer.root, graph))).trace()
     except UntraceableError:
         raise
@@ -93,8 +98,30 @@ class _Proxy(fx.Proxy):
 
 
 class _Tracer(fx.Tracer):
+    """Records the calls of its own thread; those of others, which torch catches too, just run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Value],
+        args: tuple[Value, ...],
+        kwargs: dict[str, Value],
+    ) -> Value:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Value, parameter_proxy_cache: dict[str, Value]) -> Value:
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
 def _shared_copy(module: nn.Module) -> nn.Module:

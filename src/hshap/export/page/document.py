@@ -7,10 +7,12 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hshap._util.version import __version__
+from hshap._util.visible import visible
 from hshap.games.search.automatic_size import ENOUGH
 
 if TYPE_CHECKING:
@@ -51,15 +53,16 @@ def assemble(views: Sequence[Drawn], title: str) -> str:
     style = _asset("page.css")
     tables = [view.table for view in views]
     data = {"title": title, "version": __version__, "enough": ENOUGH, "views": tables}
+    # A name that turns the direction of text would turn the numbers behind it, too.
+    shown = _visible(cast("Json", data))
     blocks = [_block(f"runs-{i}", view.runs) for i, view in enumerate(views)]
     blocks += [_block(f"image-{i}", view.image) for i, view in enumerate(views)]
     fields = {
         "policy": POLICY.format(script=_digest(script), style=_digest(style)),
-        # A file name may hold a lone surrogate, which UTF-8 cannot encode.
-        "title": html.escape(title.encode("utf-8", "replace").decode()),
+        "title": html.escape(visible(title)),
         "style": style,
         "script": script,
-        "data": as_json(data),
+        "data": as_json(shown),
         "blocks": "\n".join(blocks),
     }
     # In one pass: braces inside a field are never replaced.
@@ -73,6 +76,15 @@ def as_json(data: Json) -> str:
     '{"name":"\\u003c/script\\u003e"}'
     """
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+
+
+def _visible(data: Json) -> Json:
+    """Return data in which control characters of all texts are spelled out."""
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, Mapping):
+        return {name: _visible(value) for name, value in data.items()}
+    return [_visible(item) for item in data] if isinstance(data, (list, tuple)) else data
 
 
 def _block(name: str, data: bytes) -> str:

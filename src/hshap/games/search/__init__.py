@@ -1,12 +1,14 @@
 """Searches: which games to play, and which regions matter.
 
-`protocol` has the contract, `depth_first` and `breadth_first` the two searches of the paper,
-`frontier` the order of visits, `budget` their limits and `automatic_size` the rule that ends
-branches without a given size. A search never sees an image or a model.
+`protocol` has the contract, `depth_first` and `breadth_first` the two searches of the paper, and
+`share` the first of them with a tolerance that follows the score. `frontier` has the order of
+visits, `budget` their limits and `automatic_size` the rule that ends branches without a given size.
+A search never sees an image or a model.
 """
 
 from hshap.games.search.breadth_first import BreadthFirst
 from hshap.games.search.depth_first import DepthFirst
 from hshap.games.search.protocol import Search, SearchResult, Steps
+from hshap.games.search.share import Share
 
-__all__ = ["BreadthFirst", "DepthFirst", "Search", "SearchResult", "Steps"]
+__all__ = ["BreadthFirst", "DepthFirst", "Search", "SearchResult", "Share", "Steps"]

@@ -1,39 +1,43 @@
-"""The explainer: model, baseline, partition and search bound together."""
+"""The explainer: model, baseline, partition and search bound together.
+
+`setups` chooses the parts that are not given, `spinning` explains over several partitions.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from hshap._util import checks
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.easel import Easel
 from hshap.evaluators.protocol import Evaluator
-from hshap.explanation.explanation import Explanation
-from hshap.explanation.settings import Settings
-from hshap.explanation.spin import Spin
+from hshap.evaluators.provenance import provenance_of
+from hshap.explainer.setups import Setups, evidence_for, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked
-from hshap.games.search import DepthFirst, SearchResult
-from hshap.games.targets import Target, as_targets, class_index, describe_target, is_several
-from hshap.partitions.grids import Shifted
+from hshap.games.targets import Target, as_targets, is_several
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Model
+    from hshap._util.types import Image, Model
     from hshap.baselines.protocol import Baseline
+    from hshap.explanation.explanation import Explanation
     from hshap.games.engine import OnError
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
     OnProgress = Callable[[Progress], None]
+
+Evidence: TypeAlias = "Callable[[Image], ArrayLike]"
+"""Takes an image `(channels, *grid)`, returns a map `(*grid)` of 0 and more."""
 
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
@@ -50,6 +54,16 @@ class Explainer:
     an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`, and the
     model always gets them so.
 
+    `evidence` guides the maps inside leaves. None spreads each share evenly; "auto" takes one
+    backward pass of a torch module, and nothing for other models; a callable of yours takes the
+    image and returns a map `(*grid)` of 0 and more. Leaves and their shares do not depend on it.
+
+    A part that is left out is chosen for each image. Of the image's own colour and a blur, the
+    baseline is the one with the lower score: two or three more evaluations. The partition is
+    `Superpixels()`, or `Bisection("auto")` where higra or scipy is missing. The search is
+    `Share(0.05)`, and the paper's `DepthFirst()` if the partition is given. The settings of the
+    explanation tell the choice and its reason.
+
     >>> import hshap
     >>> import numpy as np
     >>> def has_bright_pixel(batch):
@@ -64,15 +78,22 @@ class Explainer:
     """
 
     model: Model
-    baseline: Baseline
-    partition: Partition
-    search: Search = DepthFirst()
+    baseline: Baseline | None = None
+    partition: Partition | None = None
+    search: Search | None = None
+    evidence: Evidence | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
+        if self.evidence is not None and self.evidence != AUTO and not callable(self.evidence):
+            message = (
+                f'evidence is {checks.shown(self.evidence)}; pass "auto", None for an even spread, '
+                "or a callable from an image (channels, *grid) to a map (*grid)"
+            )
+            raise ArgumentError(message)
         _ = self.evaluator  # refuses a model that cannot be called
         for name, examples in EXAMPLES.items():
             value = getattr(self, name)
-            if isinstance(value, type) or not callable(value):
+            if isinstance(value, type) or (value is not None and not callable(value)):
                 message = f"{name} is {checks.shown(value)}; pass one such as {examples}"
                 raise ArgumentError(message)
 
@@ -158,20 +179,21 @@ class Explainer:
         on_error: OnError | None,
     ) -> Iterator[tuple[Job, Explanation]]:
         session = self.evaluator.open_session()
-        settings = _settings(self, layout)
-        easel = Easel(self.baseline, session.put, layout)
-        groups = self._groups(iterated("pairs", pairs), easel, on_error)
+        setups = Setups(self, session, layout)
+        groups = self._groups(iterated("pairs", pairs), setups, on_error)
         for job in run(groups, session, progress, on_error):
-            yield job, _explanation(job, settings)
+            made = provenance_of(session, job.canvas.position)
+            setup = setups.of(job.table)
+            yield job, explanation_of(job, setup, made, evidence_for(self, session, job))
 
     def _groups(
-        self, pairs: Iterator[Pair], easel: Easel, on_error: OnError | None
+        self, pairs: Iterator[Pair], setups: Setups, on_error: OnError | None
     ) -> Iterator[list[Job]]:
         """Yield the jobs of each pair; without `on_error`, the first that fails is raised."""
         for position, pair in enumerate(read(pairs, on_error)):
             try:
                 # A copy, because a caller may yield one array filled with one image after another.
-                made = self._jobs(easel, position, unpacked(pair, position, copy=bool(on_error)))
+                made = _jobs(setups, position, unpacked(pair, position, copy=bool(on_error)))
             except Exception as error:
                 if on_error is None:
                     raise
@@ -179,115 +201,12 @@ class Explainer:
             else:
                 yield made
 
-    def _jobs(self, easel: Easel, position: int, pair: Pair) -> list[Job]:
-        image, target = pair
-        pixels, targets = easel.pixels(image), as_targets(target)
-        canvas = easel.canvas(pixels, easel.root(self.partition, pixels), position)
-        table = ScoreTable(canvas, targets)
-        return [Job(table, column, self.search, canvas.root) for column in range(len(targets))]
 
-
-def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
-    explainer: Explainer,
-    image: ArrayLike,
-    target: Target,
-    *,
-    shifts: Iterable[int | Sequence[int]] | None = None,
-    partitions: Iterable[Partition] | None = None,
-    layout: str | None = None,
-    progress: OnProgress | None = None,
-) -> Spin:
-    """Explain an image over several partitions; the maps of the result are their means.
-
-    Pass one of two. `shifts` moves the explainer's partition: a shift is one number of pixels for
-    all spatial axes, or one for each. `partitions` replaces it, for example by `Superpixels` of
-    several seeds. Every entry counts once in the mean. Coalitions that several members share are
-    evaluated once. `layout` is as in `Explainer.explain`.
-
-    >>> import hshap
-    >>> import numpy as np
-    >>> explainer = Explainer(
-    ...     lambda batch: batch.max(axis=(1, 2, 3)),
-    ...     baseline=hshap.Constant(0.0),
-    ...     partition=hshap.Dyadic(min_size=2),
-    ... )
-    >>> cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1]).saliency().shape
-    (8, 8)
-    """
-    members_of = _members(explainer.partition, shifts, partitions)
-    if is_several(target):
-        message = (
-            f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
-        )
-        raise ArgumentError(message)
-    session = explainer.evaluator.open_session()
-    easel = Easel(explainer.baseline, session.put, layout)
-    pixels = easel.pixels(image)
-    roots = [easel.root(made, pixels) for made in members_of]
-    table = ScoreTable(easel.canvas(pixels, roots[0], 0), as_targets(target))
-    jobs = [Job(table, 0, explainer.search, root) for root in roots]
-    settings = _settings(explainer, layout)
-    for _ in run([jobs], session, progress):
-        pass  # results are read below, in the order of the shifts
-    members = [
-        _explanation(job, settings.updated(partition=partition))
-        for job, partition in zip(jobs, members_of, strict=True)
-    ]
-    return Spin(tuple(members), table.evaluations)
-
-
-def _members(
-    own: Partition,
-    shifts: Iterable[int | Sequence[int]] | None,
-    partitions: Iterable[Partition] | None,
-) -> list[Partition]:
-    if (shifts is None) == (partitions is None):
-        given = "neither" if shifts is None else "both"
-        message = (
-            f"shifts and partitions: {given} is given; pass shifts=[(0, 0), (0, 5), (5, 0)] "
-            "or partitions=[Superpixels(seed=0), Superpixels(seed=1)]"
-        )
-        raise ArgumentError(message)
-    if partitions is None:
-        found: list[Partition] = [Shifted(own, shift) for shift in iterated("shifts", shifts)]
-        name, example = "shifts", "[(0, 0), (0, 5), (5, 0), (5, 5)]"
-    else:
-        found = list(iterated("partitions", partitions))
-        name, example = "partitions", "[Superpixels(seed=0), Superpixels(seed=1)]"
-    if not found:
-        message = f"{name} is empty; pass at least one, for example {example}"
-        raise ArgumentError(message)
-    for partition in found:
-        if isinstance(partition, type) or not callable(partition):
-            message = f"partitions holds {checks.shown(partition)}; pass ones such as {example}"
-            raise ArgumentError(message)
-    return found
-
-
-def _explanation(job: Job, settings: Settings) -> Explanation:
-    found, canvas = job.result or SearchResult(()), job.canvas
-    target = job.table.targets[job.column]
-    return Explanation(
-        grid=canvas.grid,
-        target=describe_target(target),
-        leaves=found.leaves,
-        games=tuple(job.games),
-        evaluations=job.evaluations,
-        seconds=job.seconds,
-        draws=canvas.draws,
-        unfinished=found.unfinished,
-        position=canvas.position,
-        settings=settings,
-        class_index=class_index(target),
-    )
-
-
-def _settings(explainer: Explainer, layout: str | None) -> Settings:
-    made = Settings.of(
-        type=type(explainer).__name__,
-        model=explainer.evaluator,
-        baseline=explainer.baseline,
-        partition=explainer.partition,
-        search=explainer.search,
-    )
-    return made if layout is None else made.updated(layout=layout)
+def _jobs(setups: Setups, position: int, pair: Pair) -> list[Job]:
+    image, target = pair
+    pixels, targets = setups.pixels(image), as_targets(target)
+    setup = setups.make(position, pixels, targets)
+    canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
+    table = ScoreTable(canvas, targets)
+    setups.keep(table, setup)
+    return [Job(table, column, setup.search, canvas.root) for column in range(len(targets))]

@@ -1,0 +1,148 @@
+"""The images of a run: all are checked before it starts, and read again when they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hshap.cli.faults import Code, Refusal, brief, code_of, one_line
+from hshap.cli.inputs.choices import TOP, classes_of
+from hshap.cli.inputs.images import Reader, find, is_folder, read
+from hshap.cli.inputs.models import Loaded, probe
+from hshap.cli.output import say
+from hshap.cli.runs.record import digest, unchanged
+from hshap.errors import MissingExtraError
+from hshap.games.targets import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hshap._util.types import Heat, Image
+    from hshap.cli.inputs.formats import Format
+    from hshap.cli.inputs.images import Picture
+
+
+@dataclass(frozen=True)
+class Bad:
+    """An image that cannot be used, and the reason."""
+
+    path: Path
+    error: Exception
+
+    @property
+    def line(self) -> str:
+        """The reason in one line that names the image."""
+        gone = isinstance(self.error, OSError)
+        text = f"cannot be read ({brief(self.error)})" if gone else one_line(self.error)
+        return text if str(self.path) in text else f"{self.path}: {text}"
+
+    @property
+    def code(self) -> Code:
+        """The exit code of a command that stops for it."""
+        return Code.INPUT if isinstance(self.error, OSError) else code_of(self.error)
+
+
+def gather(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[Bad]]:
+    """Return the given images and those of given folders, and the folders that have none.
+
+    Pictures that an earlier run drew in a given folder are left out, with a note.
+    """
+    found: dict[Path, None] = {}
+    bad: list[Bad] = []
+    for path in paths:
+        try:
+            inside = find([path])
+        except Refusal as error:
+            bad.append(Bad(path, error))
+            continue
+        drawn = {path / name for name in unchanged(path)} if is_folder(path) else set[Path]()
+        if not drawn.isdisjoint(inside):
+            count = len(drawn.intersection(inside))
+            say(f"{path}: {count} pictures of an earlier run are no images to explain; left out")
+        found |= dict.fromkeys(file for file in inside if file not in drawn)
+    return tuple(found), bad
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An image of a run: its pixels for display, the classes to explain, its original size."""
+
+    path: Path
+    shown: NDArray[np.uint8]
+    classes: tuple[int, ...]
+    resized_from: tuple[int, int] | None
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The images of a run, and its targets as the options name them.
+
+    `asked` has the images that were read for the explainer, in order. `bad` has the images that
+    cannot be used; they are added as they are found, before the run and during it.
+    """
+
+    loaded: Loaded
+    reader: Reader
+    targets: tuple[str, ...]
+    files: tuple[Path, ...]
+    bad: list[Bad]
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    @property
+    def format(self) -> Format:
+        """The format of the model's inputs and outputs."""
+        return self.reader.format
+
+    def check(self) -> tuple[Path, ...]:
+        """Read every image, one at a time; return the usable ones and note the others as bad."""
+        notes, usable = dict[str, Path](), list[Path]()
+        for file in self.files:
+            try:
+                note = read(file, self.reader).note
+            except MissingExtraError:
+                raise  # concerns all images
+            except Exception as error:  # noqa: BLE001, any fault is that of this image alone
+                self.bad.append(Bad(file, error))
+                continue
+            usable.append(file)
+            if note:
+                notes.setdefault(note, file)
+        for note, file in notes.items():
+            say(f"{file}: {note}")
+        return tuple(usable)
+
+    def outputs(self, file: Path) -> Heat:
+        """Return the model's outputs for an image; targets that the model lacks are refused."""
+        outputs = probe(self.loaded, self.format.scale(read(file, self.reader).pixels))
+        classes_of(self.targets, outputs, self.format)
+        return outputs
+
+    def pairs(self, files: Iterable[Path], outputs: Heat) -> Iterator[tuple[Image, list[Output]]]:
+        """Yield images and targets for the explainer; an image is read when it is needed.
+
+        `outputs` are the model's for any image. If the target is the top class, the model is called
+        on every image. An image that can no longer be used is noted as bad, and the others go on.
+        """
+        for file in files:
+            try:
+                picture = read(file, self.reader)
+                pixels = self.format.scale(picture.pixels)
+                if not self.targets or TOP in self.targets:
+                    outputs = probe(self.loaded, pixels)
+                classes = classes_of(self.targets, outputs, self.format)
+                self.asked.append(asked(picture, classes))
+            except Exception as error:  # noqa: BLE001, any fault is that of this image alone
+                self.bad.append(Bad(file, error))
+                continue
+            yield pixels, [Output(number, self.format.output) for number in classes]
+
+
+def asked(picture: Picture, classes: tuple[int, ...]) -> Asked:
+    """Return the record of an image that was read."""
+    sha256 = digest(picture.path)
+    return Asked(picture.path, picture.bytes(), classes, picture.resized_from, sha256)

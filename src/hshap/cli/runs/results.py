@@ -1,0 +1,225 @@
+"""The results of a run: the files in its folder, and the columns and rows of its table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util.version import __version__
+from hshap._util.visible import visible
+from hshap.cli.inputs.choices import with_source
+from hshap.cli.output import Names, plain, say
+from hshap.cli.runs.record import SUMMARY, write_summary
+from hshap.export.page import View, write_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hshap._util.types import Json
+    from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.plan import Asked, Plan
+    from hshap.cli.runs.resume import Earlier
+    from hshap.explainer import Explainer
+    from hshap.explanation.explanation import Explanation
+
+PAGE = "index.html"
+SUFFIXES = (".npz", ".png")
+HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations")
+
+
+class Results:
+    """The results of a plan, written to a folder as they come."""
+
+    def __init__(self, plan: Plan, explainer: Explainer, place: Place) -> None:
+        self.summary: dict[str, Json] = {}
+        self.page_error: OSError | None = None
+        self.kept: dict[str, str] = {}
+        self._plan, self._explainer, self._place = plan, explainer, place
+        self._names = Names(Path(name).stem for name in place.others if name.endswith(SUFFIXES))
+        self._done: dict[tuple[Path, int], tuple[str, Explanation]] = {}
+        self._bases: dict[Path, str] = {}
+        self._earlier = 0
+
+    @property
+    def total(self) -> int:
+        """The number of images that the command names, bad ones included."""
+        files = self._plan.files
+        return len(files) + sum(bad.path not in files for bad in self._plan.bad)
+
+    def take_over(self, images: Sequence[Earlier]) -> None:
+        """Add results of an earlier run, before any new one; their files stay as they are."""
+        for image in images:
+            self._plan.asked.append(image.asked)
+            for number, (name, explanation) in image.found.items():
+                self._done[image.asked.path, number] = (self._names.new(name), explanation)
+                self.kept |= {
+                    file: self._place.ours[file] for file in (f"{name}.npz", f"{name}.png")
+                }
+        self._earlier = len(images)
+
+    def add(self, explanation: Explanation) -> None:
+        """Write an explanation and its picture."""
+        asked, wanted = self.image(explanation.position), self._plan.format
+        number = explanation.class_index
+        if number is None:  # cannot be: every target of a plan is an output of the model
+            message = f"target {explanation.target!r} is not an output of the model"
+            raise TypeError(message)
+        name = self._base(asked.path)
+        if len(asked.classes) > 1:
+            name = self._names.new(f"{name}-{wanted.name(number)}")
+        source = {
+            "image": plain(asked.path.name),
+            "class": wanted.name(number),
+            "model": self._plan.loaded.name,
+        }
+        kept = with_source(explanation, source)
+        chosen = explanation.settings.get("chosen")
+        if chosen and not self._done:
+            fix = "the choice is made for each image; pass --baseline to make it yourself"
+            say(f"{asked.path.name}: {chosen}; {fix}")
+        kept.save(self._place.path / f"{name}.npz")
+        shown = asked.shown.astype(np.float32) / np.float32(255)
+        title = (
+            f"{visible(asked.path.name)[-40:]}: {visible(wanted.name(number))[:30]}, "
+            f"{_area(kept):.1%} of the area"
+        )
+        # matplotlib would read text between dollars as a formula.
+        kept.plot(shown, title=title.replace("$", r"\$")).savefig(
+            self._place.path / f"{name}.png", dpi=120, metadata={"Software": f"hshap {__version__}"}
+        )
+        self._done[asked.path, number] = (name, kept)
+
+    def image(self, position: int) -> Asked:
+        """Return the image at a position of the explainer's pairs."""
+        return self._plan.asked[self._earlier + position]
+
+    def _base(self, path: Path) -> str:
+        """Return the beginning of the names of an image's files."""
+        if not self._bases:  # in the order of the command, after the names of an earlier run
+            done = {path for path, _ in self._done}
+            new = (file for file in self._plan.files if file not in done)
+            self._bases = {file: self._names.new(file.stem) for file in new}
+        return self._bases[path]
+
+    def finished(self) -> list[Asked]:
+        """Return the images whose classes are all explained, in the order of the command."""
+        order = {path: number for number, path in enumerate(self._plan.files)}
+        whole = [
+            asked
+            for asked in self._plan.asked
+            if all((asked.path, number) in self._done for number in asked.classes)
+        ]
+        return sorted(whole, key=lambda asked: order[asked.path])
+
+    def close(self, run: Mapping[str, Json], *, evaluations: int, stopped: bool) -> None:
+        """Write the page and the record of the run, and complete `summary`.
+
+        `run` has the settings of the run. If it was stopped, images that are not finished leave no
+        files, and files of an earlier run stay.
+        """
+        plan, place, images = self._plan, self._place, self.finished()
+        self._drop_unfinished(images)
+        state = f" ({len(images)} of {self.total} images)" if len(images) < self.total else ""
+        page = self._write_page(images, f"hshap: {plan.loaded.name}{state}")
+        if stopped:
+            self.kept = {
+                n: d for n, d in place.ours.items() if n not in (PAGE, SUMMARY)
+            } | self.kept
+        summary: dict[str, Json] = {
+            "hshap": __version__,
+            "command": "explain",
+            **run,
+            "evaluations": evaluations,
+            "interrupted": stopped,
+            "done": len(images),
+            "total": self.total,
+            "skipped": [{"image": plain(str(b.path)), "reason": plain(b.line)} for b in plan.bad],
+            "page": page,
+            "images": [self._document(asked) for asked in images],
+        }
+        self.summary = write_summary(place.path, summary, self.kept)
+
+    def _drop_unfinished(self, images: Sequence[Asked]) -> None:
+        names = {self._done[asked.path, n][0] for asked in images for n in asked.classes}
+        for file in list(self._place.path.iterdir()):
+            if file.stem not in names:
+                file.unlink()
+
+    def _write_page(self, images: Sequence[Asked], title: str) -> str | None:
+        """Write the page and return its name; None if the disk has no room for it."""
+        views = [
+            View(
+                plain(asked.path.name),
+                asked.shown,
+                {self._plan.format.name(n): self._done[asked.path, n][1] for n in asked.classes},
+            )
+            for asked in images
+        ]
+        try:
+            write_page(self._place.path / PAGE, views, title=title)
+        except OSError as error:
+            self.page_error = error
+            return None
+        return PAGE
+
+    def _document(self, asked: Asked) -> dict[str, Json]:
+        return {
+            "image": plain(str(asked.path)),
+            "sha256": asked.sha256,
+            "size": list(asked.shown.shape[1:]),
+            "resized_from": asked.resized_from and list(asked.resized_from),
+            "explanations": [
+                {
+                    "class": self._plan.format.name(number),
+                    "target": number,
+                    **_document(*self._done[asked.path, number]),
+                }
+                for number in asked.classes
+            ],
+        }
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the rows of the table that ends a run, under `HEADINGS`."""
+        for asked in self.finished():
+            for number in asked.classes:
+                _, one = self._done[asked.path, number]
+                yield (
+                    asked.path.name,
+                    self._plan.format.name(number),
+                    f"{one.score:.4g}",
+                    f"{one.baseline_score:.4g}",
+                    str(len(one.boxes())),
+                    f"{_area(one):.1%}",
+                    str(one.evaluations) + ("" if one.complete else " (budget)"),
+                )
+
+
+def _area(explanation: Explanation) -> float:
+    """Return the share of the image that the leaves cover."""
+    height, width = explanation.grid
+    return sum(leaf.area for leaf in explanation.leaves) / (height * width)
+
+
+def _document(name: str, explanation: Explanation) -> dict[str, Json]:
+    return {
+        "score": explanation.score,
+        "baseline_score": explanation.baseline_score,
+        "area": _area(explanation),
+        "leaves": len(explanation.leaves),
+        "regions": [
+            {"start": list(box.start), "stop": list(box.stop), "score": box.score}
+            for box in explanation.boxes()
+        ],
+        "complete": explanation.complete,
+        "or_gap": explanation.audit.gap,
+        "carried": explanation.audit.carried,
+        "doubt": explanation.audit.doubt,
+        "provenance": asdict(explanation.provenance),
+        "evaluations": explanation.evaluations,
+        "seconds": explanation.seconds,
+        "explanation": f"{name}.npz",
+        "picture": f"{name}.png",
+    }

@@ -1,0 +1,120 @@
+"""`--resume`: the results of an earlier run that a new one takes over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hshap._util.recipes import describe
+from hshap._util.version import __version__
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.images import read
+from hshap.cli.output import plain
+from hshap.cli.runs.plan import asked
+from hshap.cli.runs.record import digest, read_summary
+from hshap.errors import HshapError
+from hshap.explanation.explanation import Explanation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hshap._util.types import Json, Untyped
+    from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.plan import Asked, Plan
+    from hshap.explainer import Explainer
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An image that an earlier run explained: by class, the name of its files and the result."""
+
+    asked: Asked
+    found: Mapping[int, tuple[str, Explanation]]
+
+
+def settings_of(plan: Plan, explainer: Explainer, baseline: str) -> dict[str, Json]:
+    """Return everything that the numbers of a run depend on, except for the images."""
+    file = Path(plan.loaded.name)
+    given = explainer.baseline
+    described = {} if given is None else cast("Mapping[str, Json]", describe(given))
+    made = {
+        "model": plan.loaded.name,
+        "model_sha256": digest(file) if file.is_file() else None,
+        "format": asdict(plan.format),
+        "resize": plan.reader.resize,
+        "frame": plan.reader.frame,
+        "targets": list(plan.targets),
+        "output": plan.format.output,
+        "baseline": {"option": baseline, **described},
+        "partition": describe(explainer.partition),
+        "search": describe(explainer.search),
+    }
+    return json.loads(json.dumps(made))
+
+
+def take_over(
+    plan: Plan, usable: Sequence[Path], place: Place, settings: Mapping[str, Json]
+) -> list[Earlier]:
+    """Return the usable images of a plan that `place.out` has results of, with these settings.
+
+    Results of other settings, or of images that the plan lacks, are a `Refusal`. An image that has
+    changed since, or whose files have, is left to be explained again.
+    """
+    record = read_summary(place.out)
+    if record is None:
+        if place.others:
+            message = f"{place.out} has files but no results to resume; pass another --out"
+            raise Refusal(Code.OUTPUT, message)
+        return []
+    differing = [name for name, value in settings.items() if record.get(name) != value]
+    if record.get("hshap") != __version__:
+        differing.insert(0, f"version of hshap ({record.get('hshap')})")
+    if differing:
+        message = (
+            f"--resume: {place.out} was made with another {', '.join(differing)}; pass the same "
+            "options, or --force to replace its results"
+        )
+        raise Refusal(Code.USAGE, message)
+    entries = cast("Sequence[Untyped]", record.get("images") or ())
+    by_name: dict[str, list[Path]] = {plain(file.name): [] for file in plan.files}
+    for file in usable:
+        by_name[plain(file.name)].append(file)
+    found = [_earlier(plan, place, entry, by_name) for entry in entries]
+    return [one for one in found if one is not None]
+
+
+def _earlier(
+    plan: Plan, place: Place, entry: Untyped, by_name: Mapping[str, list[Path]]
+) -> Earlier | None:
+    """Return the results of one entry of a record; None if they cannot be used any more."""
+    try:
+        name, sha256 = Path(entry["image"]).name, entry["sha256"]
+        found = {int(e["target"]): Path(e["explanation"]).stem for e in entry["explanations"]}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    if name not in by_name:
+        message = (
+            f"--resume: {place.out} has results of {name}, which is not among the images; name all "
+            "images of that run, or pass --force to replace its results"
+        )
+        raise Refusal(Code.USAGE, message)
+    files = (f"{stem}{suffix}" for stem in found.values() for suffix in (".npz", ".png"))
+    same = [path for path in by_name[name] if _is_same(path, sha256)]
+    if not same or not found or not place.ours.keys() >= set(files):
+        return None
+    by_name[name].remove(same[0])  # another entry is another image, even of the same pixels
+    try:
+        image = asked(read(same[0], plan.reader), tuple(found))
+        paths = {number: place.out / f"{stem}.npz" for number, stem in found.items()}
+        return Earlier(image, {n: (path.stem, Explanation.load(path)) for n, path in paths.items()})
+    except (HshapError, OSError):
+        return None
+
+
+def _is_same(path: Path, sha256: str) -> bool:
+    try:
+        return digest(path) == sha256
+    except OSError:
+        return False

@@ -1,0 +1,178 @@
+"""A run of `hshap explain`: from images to results in a folder, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from hshap.cli.faults import Code, Refusal, Refusals, few
+from hshap.cli.inputs.choices import baseline_of
+from hshap.cli.output import say
+from hshap.cli.progress import bar
+from hshap.cli.runs.plan import Bad
+from hshap.cli.runs.results import Results
+from hshap.cli.runs.resume import settings_of, take_over
+from hshap.cli.runs.signals import Stop
+from hshap.evaluators.batched import Batched
+from hshap.explainer import Explainer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hshap._util.types import Heat
+    from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.plan import Plan
+    from hshap.games.pairs import Pair
+    from hshap.games.search import Search
+    from hshap.partitions.protocol import Partition
+
+MANY = 20
+"""Failures before the first result after which a run gives up."""
+
+Reason: TypeAlias = Stop | OSError
+"""Why a run was stopped: a signal, or a disk that cannot be written to."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How images are explained."""
+
+    baseline: str
+    partition: Partition
+    search: Search
+    budget: int | None
+    batch_size: int | None
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where results go, and how to treat those of an earlier run and bad images."""
+
+    out: Path
+    force: bool
+    resume: bool
+    skip_bad: bool
+
+    def __post_init__(self) -> None:
+        if self.force and self.resume:
+            message = "--force and --resume exclude each other; pass one of them"
+            raise Refusal(Code.USAGE, message)
+
+    @property
+    def on(self) -> str:
+        """How to go on with a run that was stopped."""
+        instead = " instead of --force" if self.force else ""
+        return f"run the same command with --resume{instead} to go on"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: which images, how they are explained, and where the results go."""
+
+    plan: Plan
+    method: Method
+    way: Way
+    place: Place
+
+    def run(self) -> tuple[Results, Reason | None]:
+        """Explain all images and write everything to a folder; return why it was stopped, if so.
+
+        Without any result, the reason is raised instead.
+        """
+        plan, method, out = self.plan, self.method, self.way.out
+        baseline = baseline_of(method.baseline, plan.reader)
+        usable = self._usable()
+        outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
+        explainer = Explainer(
+            Batched(plan.loaded.model, batch_size=method.batch_size),
+            baseline=baseline,
+            partition=method.partition,
+            search=method.search,
+        )
+        settings = settings_of(plan, explainer, method.baseline)
+        results = Results(plan, explainer, self.place)
+        if self.way.resume:
+            results.take_over(take_over(plan, usable, self.place, settings))
+        done = {asked.path for asked in results.finished()}
+        left = [file for file in usable if file not in done]
+        evaluations, reason = self._explain(left, plan.pairs(left, outputs), results, explainer)
+        if not results.finished():
+            raise reason or refusals(plan.bad, results.total, "")
+        run = {**settings, "device": plan.loaded.device}
+        try:
+            results.close(run, evaluations=evaluations, stopped=reason is not None)
+        except OSError as error:
+            where = out / self.place.set_aside().name
+            message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
+            raise Refusal(Code.OUTPUT, message) from error
+        return results, reason
+
+    def _usable(self) -> tuple[Path, ...]:
+        """Return the images that can be read; unless bad ones are skipped, they are refused."""
+        usable, bad = self.plan.check(), self.plan.bad
+        if bad and not (self.way.skip_bad and usable):
+            end = f"pass --skip-bad to explain the other {len(usable)}" if usable else ""
+            raise refusals(bad, len(bad) + len(usable), end)
+        _tell_skipped(bad)
+        return usable
+
+    def _explain(
+        self, left: Sequence[Path], pairs: Iterator[Pair], results: Results, explainer: Explainer
+    ) -> tuple[int, Reason | None]:
+        """Explain images without results; return the evaluations, and why it was stopped."""
+        plan, skip_bad = self.plan, self.way.skip_bad
+        told = len(plan.bad)
+
+        def on_error(position: int, error: Exception) -> None:
+            path = results.image(position).path
+            if path not in {one.path for one in plan.bad}:  # it may fail for each class
+                plan.bad.append(Bad(path, error))
+            if len(plan.bad) >= told + MANY and not results.finished():
+                end = "the run has given up, since none could be explained"
+                raise refusals(plan.bad, results.total, end)
+
+        total = max(1, len(left) * max(1, len(plan.targets)))
+        with bar(total, self.method.budget) as progress:
+            try:
+                many = explainer.explain_many(pairs, on_error=on_error, progress=progress)
+                for explanation in many:
+                    try:
+                        results.add(explanation)
+                    except OSError:
+                        raise
+                    except Exception as error:  # noqa: BLE001, any fault is that of this image
+                        on_error(explanation.position, error)
+            except (Stop, OSError) as reason:
+                return progress.evaluations, reason
+        if skip_bad:
+            _tell_skipped(plan.bad[told:])
+        return progress.evaluations, None
+
+
+def refusals(bad: Sequence[Bad], total: int, end: str) -> Refusal:
+    """Return the refusal that tells every bad image in a line of its own, and the end to tell."""
+    codes = {one.code for one in bad}
+    code = codes.pop() if len(codes) == 1 else Code.INPUT
+    lines = few([one.line for one in bad])
+    if len(lines) > 1:
+        lines.append(f"{len(bad)} of {total} images cannot be used")
+    made = Refusals(code, [*lines[:-1], lines[-1] + (f"; {end}" if end else "")])
+    made.__cause__ = bad[0].error  # for --debug
+    return made
+
+
+def _tell_skipped(bad: Sequence[Bad]) -> None:
+    for line in few([f"skipped: {one.line}" for one in bad]):
+        say(line)
+
+
+def _outputs(plan: Plan, files: Sequence[Path], *, skip_bad: bool) -> Heat:
+    """Return the outputs for the first image, or with `skip_bad` for the first that works."""
+    for file in files[:-1] if skip_bad else ():
+        try:
+            return plan.outputs(file)
+        except Refusal as error:
+            if error.code == Code.USAGE:  # a target, and no fault of the image
+                raise
+    return plan.outputs(files[-1] if skip_bad else files[0])

@@ -1,0 +1,111 @@
+"""Cycle spinning: one image explained over several partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hshap._util import checks
+from hshap.errors import ArgumentError
+from hshap.evaluators.provenance import provenance_of
+from hshap.explainer.setups import Setups, evidence_for, explanation_of
+from hshap.explanation.spin import Spin
+from hshap.games.engine import run
+from hshap.games.jobs import Job, ScoreTable
+from hshap.games.pairs import iterated
+from hshap.games.targets import as_targets, is_several
+from hshap.partitions.grids import Shifted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from hshap.explainer import Explainer, OnProgress
+    from hshap.explainer.setups import Setup
+    from hshap.games.targets import Target
+    from hshap.partitions.protocol import Partition
+
+
+def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
+    explainer: Explainer,
+    image: ArrayLike,
+    target: Target,
+    *,
+    shifts: Iterable[int | Sequence[int]] | None = None,
+    partitions: Iterable[Partition] | None = None,
+    layout: str | None = None,
+    progress: OnProgress | None = None,
+) -> Spin:
+    """Explain an image over several partitions; the maps of the result are their means.
+
+    Pass one of two. `shifts` moves the explainer's partition: a shift is one number of pixels for
+    all spatial axes, or one for each. `partitions` replaces it, for example by `Superpixels` of
+    several seeds. Every entry counts once in the mean. Coalitions that several members share are
+    evaluated once. `layout` is as in `Explainer.explain`.
+
+    >>> import hshap
+    >>> import numpy as np
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=2),
+    ... )
+    >>> cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1]).saliency().shape
+    (8, 8)
+    """
+    if is_several(target):
+        message = (
+            f"target={checks.shown(target)} is several; pass one, and call cycle_spin for each"
+        )
+        raise ArgumentError(message)
+    session = explainer.evaluator.open_session()
+    setups = Setups(explainer, session, layout)
+    pixels, targets = setups.pixels(image), as_targets(target)
+    setup = setups.make(0, pixels, targets)
+    members_of = _members(setup.partition, shifts, partitions)
+    roots = [setup.easel.root(made, pixels) for made in members_of]
+    table = ScoreTable(setup.easel.canvas(pixels, roots[0], 0), targets)
+    jobs = [Job(table, 0, setup.search, root) for root in roots]
+    for _ in run([jobs], session, progress):
+        pass  # results are read below, in the order of the shifts
+    made = provenance_of(session, position=0)
+    evidence = evidence_for(explainer, session, jobs[0])
+    members = [
+        explanation_of(job, _at_partition(setup, partition), made, evidence)
+        for job, partition in zip(jobs, members_of, strict=True)
+    ]
+    return Spin(tuple(members), table.evaluations + setup.evaluations, made)
+
+
+def _at_partition(setup: Setup, partition: Partition) -> Setup:
+    settings = setup.settings.updated(partition=partition)
+    return replace(setup, partition=partition, settings=settings)
+
+
+def _members(
+    own: Partition,
+    shifts: Iterable[int | Sequence[int]] | None,
+    partitions: Iterable[Partition] | None,
+) -> list[Partition]:
+    if (shifts is None) == (partitions is None):
+        given = "neither" if shifts is None else "both"
+        message = (
+            f"shifts and partitions: {given} is given; pass shifts=[(0, 0), (0, 5), (5, 0)] "
+            "or partitions=[Superpixels(seed=0), Superpixels(seed=1)]"
+        )
+        raise ArgumentError(message)
+    if partitions is None:
+        found: list[Partition] = [Shifted(own, shift) for shift in iterated("shifts", shifts)]
+        name, example = "shifts", "[(0, 0), (0, 5), (5, 0), (5, 5)]"
+    else:
+        found = list(iterated("partitions", partitions))
+        name, example = "partitions", "[Superpixels(seed=0), Superpixels(seed=1)]"
+    if not found:
+        message = f"{name} is empty; pass at least one, for example {example}"
+        raise ArgumentError(message)
+    for partition in found:
+        if isinstance(partition, type) or not callable(partition):
+            message = f"partitions holds {checks.shown(partition)}; pass ones such as {example}"
+            raise ArgumentError(message)
+    return found

@@ -1,0 +1,176 @@
+"""The call without a choice: `Explainer(model).explain(image, target)`, and `hshap explain`."""
+
+import gc
+import json
+import weakref
+
+import numpy as np
+import pytest
+
+import hshap
+from hshap.games.automatic import usual_partition
+from hshap.metrics import f1
+
+pytest.importorskip("higra")
+pytest.importorskip("scipy")
+
+
+def bundled():
+    samples = hshap.demo.bundled()
+    images = samples["images"].astype(np.float32) / np.float32(255)
+    return zip(images, samples["truths"], samples["crosses"], strict=True)
+
+
+@pytest.mark.parametrize("target", [1, hshap.Output(1, "softmax")])
+def test_every_cross_of_the_demo_is_found_and_nothing_else(target):
+    pytest.importorskip("torch")
+    explainer = hshap.Explainer(hshap.demo.load())
+    for image, truth, crosses in bundled():
+        found = explainer.explain(image, target=target)
+        assert f1(found.attribution(), truth) > 0.99
+        assert len(found.boxes()) == crosses
+        assert found.evaluations <= (40 if crosses == 1 else 80)
+        assert "hidden pixels show" in found.settings["chosen"]
+
+
+def spot(side=40):
+    image = np.full((1, side, side), 0.8)
+    image[0, 10:16, 20:26] = 0.1
+    return image
+
+
+def dark(batch):
+    return (batch < 0.3).any(axis=(1, 2, 3)).astype(float)
+
+
+def test_the_evaluations_of_the_choice_count_and_the_budget_holds():
+    calls = []
+
+    def counted(batch):
+        calls.append(len(batch))
+        return dark(batch)
+
+    model = hshap.Batched(counted, check_batches=False)
+    search = hshap.DepthFirst(max_evaluations=12)
+    found = hshap.Explainer(model, search=search).explain(spot(), target=0)
+    assert found.evaluations <= 12
+    whole = hshap.Explainer(model).explain(spot(), target=0)
+    assert sum(calls) == found.evaluations + whole.evaluations
+    assert f1(whole.saliency(), spot()[0] < 0.3) == 1.0
+
+
+def test_a_blur_is_taken_where_the_own_colour_has_the_score_already():
+    def mean(batch):
+        return batch.mean(axis=(1, 2, 3))
+
+    image = np.zeros((1, 40, 40))
+    image[:, :, 19:] = 1.0  # its median is 1, its mean below
+    found = hshap.Explainer(mean, partition=hshap.Bisection(10)).explain(image, target=0)
+    assert "show a blur" in found.settings["chosen"]
+    assert found.settings["baseline"]["type"] == "Blur"
+
+
+def test_given_parts_are_taken_as_they_are():
+    found = hshap.Explainer(dark, baseline=hshap.Constant(0.8), partition=hshap.Dyadic(5)).explain(
+        spot(), target=0
+    )
+    assert "chosen" not in found.settings
+    assert found.settings["search"]["type"] == "DepthFirst"
+    assert found.settings.search.tolerance == 0.0
+
+
+def test_without_the_library_for_trees_a_grid_is_taken():
+    grid = usual_partition(2, needed=["no_such_library"])
+    found = hshap.Explainer(dark, partition=grid).explain(spot(), target=0)
+    assert found.settings["partition"] == {"type": "Bisection", "min_size": "auto"}
+    assert f1(found.saliency(), spot()[0] < 0.3) > 0.5
+
+
+def test_signals_and_volumes_are_explained_too():
+    signal = np.zeros((1, 64))
+    signal[0, 30:33] = 1.0
+    found = hshap.Explainer(lambda b: b.max(axis=(1, 2))).explain(signal, target=0)
+    assert found.attribution()[30:33].sum() == pytest.approx(1.0, abs=0.1)
+    volume = np.zeros((1, 12, 12, 12))
+    volume[0, 3:6, 3:6, 3:6] = 1.0
+    found = hshap.Explainer(lambda b: b.max(axis=(1, 2, 3, 4))).explain(volume, target=0)
+    assert found.attribution()[3:6, 3:6, 3:6].sum() == pytest.approx(1.0, abs=0.1)
+
+
+def test_several_targets_share_the_choice():
+    def two(batch):
+        return np.stack([dark(batch), 1 - dark(batch)], axis=1)
+
+    found = hshap.Explainer(two).explain(spot(), target=[0, 1])
+    assert len({one.settings["chosen"] for one in found}) == 1
+
+
+def test_provenance_counts_the_choice_of_each_image():
+    pairs = [(spot(), 0)] * 3
+    model = hshap.Batched(dark, check_batches=False)
+    for found in hshap.Explainer(model).explain_many(pairs):
+        assert found.provenance.full == found.evaluations
+
+
+def test_a_candidate_without_a_finite_score_is_not_taken():
+    def model(batch):
+        flat = batch.std(axis=(1, 2, 3)) < 1e-9
+        blurred = ~flat & (np.abs(np.diff(batch, axis=3)).max(axis=(1, 2, 3)) < 0.2)
+        return np.where(blurred, np.nan, dark(batch))
+
+    image = spot()
+    found = hshap.Explainer(model, partition=hshap.Bisection(40)).explain(image, target=0)
+    assert found.settings["baseline"]["type"] == "OwnColour"
+
+
+def test_a_model_of_one_input_at_a_time_is_asked_so():
+    sizes = []
+
+    def one(batch):
+        sizes.append(len(batch))
+        return dark(batch)
+
+    hshap.Explainer(hshap.Batched(one, batch_size=1)).explain(spot(), target=0)
+    assert set(sizes) == {1}
+
+
+def test_setups_of_finished_images_are_forgotten():
+    pairs = ((spot(), 0) for _ in range(100))
+    run = hshap.Explainer(dark, partition=hshap.Bisection(40)).explain_many(pairs)
+    seen = [weakref.ref(next(run).settings) for _ in range(60)]
+    gc.collect()
+    assert sum(ref() is not None for ref in seen) <= 2  # the run is not over
+
+
+def test_many_images_are_each_given_a_baseline_of_their_own():
+    pairs = [(spot(), 0), (1 - spot(), 0)]
+    model = hshap.Batched(lambda b: (np.abs(b - 0.45) > 0.4).any(axis=(1, 2, 3)).astype(float))
+    found = list(hshap.Explainer(model).explain_many(pairs))
+    assert {one.position for one in found} == {0, 1}
+    assert all("chosen" in one.settings for one in found)
+
+
+def test_the_command_that_chooses_by_itself_finds_every_cross(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    pillow = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    app = pytest.importorskip("hshap.cli.app").app
+    runner = pytest.importorskip("typer.testing").CliRunner()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    wanted = {}
+    for number, (image, _, crosses) in enumerate(bundled()):
+        name = f"{number}.png"
+        pixels = np.rint(np.moveaxis(image, 0, -1) * 255).astype(np.uint8)
+        pillow.fromarray(pixels).save(tmp_path / "images" / name)
+        wanted[name] = int(crosses)
+    words = ["explain", "images", "--model", "hshap.demo:load()", "--target", "1", "--json"]
+    words += ["--baseline", "auto", "--partition", "auto"]
+    done = runner.invoke(app, words)
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)["images"]
+    regions = {
+        one["image"].rsplit("/", 1)[-1]: len(one["explanations"][0]["regions"]) for one in found
+    }
+    assert regions == wanted
+    assert "hidden pixels show the image's own colour" in done.stderr
