@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -27,10 +28,21 @@ Compute = Annotated[
     bool, typer.Option("--compute", help="first compute the data that only figures need")
 ]
 
+
+class Fuzzed(StrEnum):
+    """The parts of hshap that random inputs are tried on."""
+
+    INCREMENTAL = "incremental"
+    EXPLANATIONS = "explanations"
+    MODELS = "models"
+
+
 TRAININGS = {
     "synthetic": "benchmarks.training.synthetic",
     "malaria": "benchmarks.training.malaria",
     "boards": "benchmarks.training.boards",
+    "families": "benchmarks.training.families",
+    "platelets": "benchmarks.training.platelets",
     "transfer": "benchmarks.training.transfer",
 }
 
@@ -39,6 +51,7 @@ EXPERIMENTS = {
     "trees": "Compare trees with the quadtree and peers on crosses under noise and over a texture.",
     "linkage": "Compare trees linked by colour, texture and place.",
     "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
+    "families": "Judge trees on families of drawings that no constant was chosen on.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }
 
@@ -80,7 +93,7 @@ for task in TASKS:
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def train(context: typer.Context, name: str) -> None:
-    """Train a network: synthetic, malaria, boards or transfer. Further words are passed on."""
+    """Train a network: synthetic, malaria, boards, families, platelets, transfer."""
     if name not in TRAININGS:
         raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
     sys.argv = [name, *context.args]
@@ -101,6 +114,32 @@ def sanity(workers: Workers = 2) -> None:
     from benchmarks.experiments import sanity as checks
 
     checks.run(workers)
+
+
+@app.command()
+def fuzz(
+    kind: Annotated[Fuzzed, typer.Argument()],
+    count: Annotated[int | None, typer.Option(min=1, help="networks or files")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Try random networks, damaged explanations or hostile model files; exit 1 on a failure."""
+    if kind is Fuzzed.INCREMENTAL:
+        from benchmarks.experiments import fuzz_incremental
+
+        networks = count or fuzz_incremental.NETWORKS
+        fuzz_incremental.run(networks, 0 if count else fuzz_incremental.CASES, seed)
+        return
+    if kind is Fuzzed.EXPLANATIONS:
+        from benchmarks.experiments.fuzz_files import FILES, fuzz_explanations
+
+        outcome = fuzz_explanations(count or FILES, seed=seed)
+    else:
+        from benchmarks.experiments import fuzz_models
+
+        outcome = fuzz_models.fuzz_models(count or fuzz_models.FILES, seed=seed)
+    print(outcome)
+    if outcome.failures:
+        raise typer.Exit(1)
 
 
 def _add_experiment(name: str, summary: str) -> None:

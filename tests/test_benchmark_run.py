@@ -285,7 +285,7 @@ class TestCommitted:
             allowed = 0.02 if column in ordered else 2e-3
             assert float(stored[column]) == pytest.approx(row[column], abs=allowed), column
 
-    @pytest.mark.parametrize("task", ["synthetic", "malaria", "boards"])
+    @pytest.mark.parametrize("task", ["synthetic", "malaria", "boards", "platelets"])
     def test_summaries_follow_from_the_rows(self, task):
         stored = _committed(task)
         summary = results.read_summary(task)

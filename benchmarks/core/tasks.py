@@ -104,7 +104,9 @@ class Photographs:
     """A data set of photographs and the network trained on it.
 
     Of a data set without counterfactuals, the baseline is the mean colour: there are too few images
-    for their mean to be smooth, and things lie anywhere in them.
+    for their mean to be smooth, and things lie anywhere in them. Of made images, the counterfactual
+    is the photograph before anything was pasted into it; it is no baseline. Only images whose
+    photograph the network calls negative are explained: the pasted objects alone turned it.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Photographs:
     load: Callable[[], Any]
     column: int | None  # the network's logit of the concept; None if it gives absent and present
     size: int
+    made: bool = False  # whether the objects were pasted into photographs
 
     def subject(self) -> Subject:
         network = self.load()
@@ -127,8 +130,18 @@ class Photographs:
         every = (replace(e, group="") for e in self.data.examples(split))
         there = (e for e in every if e.label(self.concept))
         found = (e for e in there if margins(model, e.image[None])[0] > 0)
+        if self.made:
+            found = turned_positive(model, found)
         most = 2 if quick else VALIDATION if split == "validation" else None
         return _first_shown(islice(found, most), 2)
+
+
+def turned_positive(model: nn.Module, made: Iterator[Example]) -> Iterator[Example]:
+    """Yield the images whose photograph is negative, without it: methods must not see it."""
+    for example in made:
+        before = example.counterfactual
+        if before is not None and margins(model, before[None])[0] <= 0:
+            yield replace(example, counterfactual=None)
 
 
 def _sampled(data: DataSet) -> tuple[Any, Any]:
@@ -195,6 +208,19 @@ def _malaria(concept: str) -> Photographs:
     return Photographs(name, concept, data, network, data.concepts.index(concept), size=20)
 
 
+def _malaria_made() -> Photographs:
+    from benchmarks.datasets.malaria_made import CONCEPT, MadeSmears
+
+    return replace(_malaria(CONCEPT), name="malaria-made", data=MadeSmears(), made=True)
+
+
+def _platelets() -> Photographs:
+    from benchmarks.datasets.platelets import CONCEPT, Platelets
+    from benchmarks.training.platelets import load as network
+
+    return Photographs("platelets", CONCEPT, Platelets(), network, column=0, size=16)
+
+
 def _boards() -> Photographs:
     from benchmarks.datasets.boards import Boards
     from benchmarks.models.local import load as network
@@ -218,6 +244,8 @@ TASKS: dict[str, Callable[[], Task]] = {
     "synthetic-textured": lambda: Synthetic("synthetic-textured", textured=True, each=25),
     "malaria": lambda: _malaria("trophozoite"),
     "malaria-ring": lambda: _malaria("ring"),
+    "malaria-made": _malaria_made,
+    "platelets": _platelets,
     "boards": _boards,
     "traffic": _traffic,
 }

@@ -1,14 +1,13 @@
 """Damaged files of explanations: each is refused with a `FormatError`, or is a valid explanation.
 
-`python -m benchmarks.experiments.fuzz_files explanations --count 2000` changes bits, members,
-headers and arrays of saved explanations at random, loads each file, and calls every method of the
-explanations that load. Anything else than a `FormatError`, a warning, a map with NaN or a call of
-over 5 seconds is a failure.
+Run `benchmarks/run fuzz explanations`. It changes bits, members, headers and arrays of saved
+explanations at random, loads each file, and calls every method of the explanations that load.
+Anything else than a `FormatError`, a warning, a map with NaN or a call of over 5 seconds is a
+failure.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import io
 import json
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     Members = dict[str, bytes]
 
+FILES = 2000
 SLOWEST = 5.0
 GRID = (9, 12)
 NASTY_JSON = [None, True, -1, 0, 1, 3, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, float("nan")]
@@ -416,18 +416,3 @@ def _place(rng: np.random.Generator, document: Any) -> tuple[Any, Any]:
         if not isinstance(inner, (dict, list)) or not inner or rng.integers(3) == 0:
             return document, key
         document = inner
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", choices=["explanations"])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    outcome = fuzz_explanations(options.count, seed=options.seed)
-    print(outcome)
-    sys.exit(1 if outcome.failures else 0)
-
-
-if __name__ == "__main__":
-    main()

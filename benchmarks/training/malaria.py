@@ -68,14 +68,14 @@ def batch(
     return torch.from_numpy(images), torch.from_numpy(targets)
 
 
-def loss_of(model: Compact, images: Tensor, targets: Tensor) -> Tensor:
+def loss_of(model: Compact, images: Tensor, targets: Tensor, *, half: bool = True) -> Tensor:
     """Add the focal loss of the places to the loss of the images as a whole.
 
     Next to all places show nothing and are soon known to: the focal loss (Lin et al. 2017) lets
     them count for little. The mean over the worst of them alone did not learn at all.
     """
-    # Half the time on a processor that knows bfloat16; elsewhere the same, slower.
-    with torch.autocast("cpu", torch.bfloat16, enabled=model.training):
+    # Half the time on a processor that knows bfloat16; elsewhere the same, up to ten times slower.
+    with torch.autocast("cpu", torch.bfloat16, enabled=half and model.training):
         places = model.places(images)
     places = places.float()
     there, known = (targets == 1).float(), (targets != -1).float()
@@ -90,17 +90,19 @@ def loss_of(model: Compact, images: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def false_alarms(model: Compact, given: Material, count: int = 24) -> Alarms:
+def false_alarms(
+    model: Compact, given: Material, concepts: tuple[str, ...] = CONCEPTS, count: int = 24
+) -> Alarms:
     """Return the pixels of the highest answers where a concept is not, of each smear."""
     model.eval()
     found = []
     for smear in given.smears:
         places = model.places(torch.from_numpy(smear.image)[None])[0]
         for category, ((top, left), (bottom, right)) in smear.boxes:
-            if category in CONCEPTS:
+            if category in concepts:
                 rows = slice(top // STRIDE, -(-bottom // STRIDE) + 1)
                 columns = slice(left // STRIDE, -(-right // STRIDE) + 1)
-                places[CONCEPTS.index(category), rows, columns] = -math.inf
+                places[concepts.index(category), rows, columns] = -math.inf
         highest = places.amax(0)
         order = highest.flatten().topk(count).indices.numpy()
         found.append(np.stack(np.unravel_index(order, highest.shape), 1) * STRIDE)
@@ -156,7 +158,9 @@ def rate(settings: Settings, epoch: float) -> float:
     return settings.learning_rate * min(1.0, epoch + 0.05) * fall
 
 
-def calibrate(model: Compact, examples: list[Example]) -> None:
+def calibrate(
+    model: Compact, examples: list[Example], concepts: tuple[str, ...] = CONCEPTS
+) -> None:
     """Scale and shift the answers so that 0 divides whole images, in place.
 
     Scenes are smaller than images and show parasites more often, so that the network leans towards
@@ -165,11 +169,11 @@ def calibrate(model: Compact, examples: list[Example]) -> None:
     with torch.no_grad():
         places = [model.places(torch.from_numpy(example.image)[None])[0] for example in examples]
     labels = torch.tensor(
-        [[example.label(concept) for concept in CONCEPTS] for example in examples]
+        [[example.label(concept) for concept in concepts] for example in examples]
     )
     positive, negative = labels.sum(0), (~labels).sum(0)
     wanted = torch.where(labels, (positive + 1) / (positive + 2), 1 / (negative + 2))
-    gain, shift = torch.ones(len(CONCEPTS)), torch.zeros(len(CONCEPTS))
+    gain, shift = torch.ones(len(concepts)), torch.zeros(len(concepts))
     optimiser = torch.optim.LBFGS(
         [gain.requires_grad_(), shift.requires_grad_()], max_iter=100, line_search_fn="strong_wolfe"
     )

@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import avg_pool2d, interpolate
 
 from benchmarks.datasets.malaria import CONCEPTS, Malaria, cells, entries
+from benchmarks.datasets.malaria_made import blend, field_colour
 from benchmarks.models.compact import STRIDE
 
 if TYPE_CHECKING:
@@ -105,31 +106,31 @@ class Scene:
         )
         part = self.image[:, top : top + height, left : left + width]
         if rng.random() < 0.6:
-            ratio = _background(self.image[:, ::4, ::4]) / _background(cell[:, ::2, ::2])
+            ratio = field_colour(self.image[:, ::4, ::4]) / field_colour(cell[:, ::2, ::2])
             cell = cell * np.clip(ratio, 0.7, 1.5) ** rng.uniform(0.5, 1)
         cell = np.clip(cell * rng.uniform(0.92, 1.08), 0, 1)
-        blend = _blend(height, width, oval=rng.random() < 0.7)
-        within = blend[: part.shape[1], : part.shape[2]]
+        seen = blend(height, width, oval=rng.random() < 0.7)
+        within = seen[: part.shape[1], : part.shape[2]]
         part += within * (cell[:, : part.shape[1], : part.shape[2]] - part)
-        self.add(kind, ((top, left), (top + height, left + width)), blend > 0.5)
+        self.add(kind, ((top, left), (top + height, left + width)), seen > 0.5)
 
     def hide(self, where: NDArray[np.bool_], stand_in: Image) -> None:
         self.image = np.where(where, stand_in, self.image)
         self.owners[where] = NOBODY
 
-    def targets(self) -> NDArray[np.int8]:
+    def targets(self, concepts: tuple[str, ...] = CONCEPTS) -> NDArray[np.int8]:
         """Return 1 where a concept is, 0 where not, -1 where nobody can say (concepts, places).
 
         Nobody can say off the centre of a cell, nor if about half of it is hidden.
         """
         rows, columns = (np.arange(-(-size // STRIDE)) * STRIDE for size in self.owners.shape)
-        targets = np.zeros((len(CONCEPTS), len(rows), len(columns)), dtype=np.int8)
+        targets = np.zeros((len(concepts), len(rows), len(columns)), dtype=np.int8)
         targets[:, self.owners[::STRIDE, ::STRIDE] == UNKNOWN] = -1
         seen = np.bincount(np.maximum(self.owners, 0).ravel(), minlength=len(self.things) + 1)
         for number, (category, ((top, left), (bottom, right)), area) in enumerate(self.things, 1):
-            if category not in CONCEPTS or seen[number] < 0.15 * area:
+            if category not in concepts or seen[number] < 0.15 * area:
                 continue
-            target = targets[CONCEPTS.index(category)]
+            target = targets[concepts.index(category)]
             down = abs(rows - (top + bottom) / 2)[:, None]
             along = abs(columns - (left + right) / 2)
             within = (down <= (bottom - top) / 2 + 2) & (along <= (right - left) / 2 + 2)
@@ -154,13 +155,13 @@ def draw(rng: Generator, given: Material, alarms: Alarms, *, side: int, pasted: 
     if rng.random() < 0.75:
         for kind in rng.choice(list(ODDS), int(rng.integers(1, 2 * pasted)), p=[*ODDS.values()]):
             among = given.cells[str(kind)]
-            scene.paste(rng, str(kind), _turned(rng, among[int(rng.integers(len(among)))]))
+            scene.paste(rng, str(kind), turned(rng, among[int(rng.integers(len(among)))]))
     scene.image = stained(rng, scene.image)
     if rng.random() < 0.5:
         top, left = (int(rng.integers(size - side + 1)) for size in given.mean.shape[1:])
         stand_in = given.mean[:, top : top + side, left : left + side]
         flat = stand_in.mean((1, 2), keepdims=True)
-        scene.hide(_hidden(rng, side), flat if rng.random() < 0.3 else stand_in)
+        scene.hide(hidden(rng, side), flat if rng.random() < 0.3 else stand_in)
     return scene
 
 
@@ -179,20 +180,8 @@ def window(smear: Smear, corner: NDArray[np.int64], side: int) -> Scene:
     return scene
 
 
-def _background(image: Image) -> NDArray[np.floating]:
-    """Return the colour of the bright background, (3, 1, 1)."""
-    return np.maximum(np.percentile(image, 92, axis=(1, 2), keepdims=True), 0.2)
-
-
-def _blend(height: int, width: int, *, oval: bool) -> NDArray[np.float32]:
-    """Return how much of a pasted cell is seen at each pixel, less towards its edge."""
-    rows = ((np.arange(height) + 0.5) * 2 / height - 1)[:, None]
-    columns = (np.arange(width) + 0.5) * 2 / width - 1
-    away = np.hypot(rows, columns) - 0.15 if oval else np.maximum(abs(rows), abs(columns))
-    return np.clip((1 - away) / 0.2, 0, 1).astype(np.float32)
-
-
-def _turned(rng: Generator, cell: Image) -> Image:
+def turned(rng: Generator, cell: Image) -> Image:
+    """Turn, mirror or scale a cell at random."""
     cell = np.rot90(cell, int(rng.integers(4)), (1, 2))
     cell = cell[:, :, ::-1] if rng.random() < 0.5 else cell
     if rng.random() < 0.3:
@@ -202,7 +191,7 @@ def _turned(rng: Generator, cell: Image) -> Image:
     return cell
 
 
-def _hidden(rng: Generator, side: int) -> NDArray[np.bool_]:
+def hidden(rng: Generator, side: int) -> NDArray[np.bool_]:
     """Hide some rectangles, or all but those."""
     mask = np.zeros((side, side), dtype=bool)
     for _ in range(int(rng.integers(1, 5))):

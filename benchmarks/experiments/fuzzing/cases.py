@@ -187,7 +187,7 @@ def in_a_session(program: Program, case: Case) -> int:
     ):
         expect_equal(torch.from_numpy(now), torch.from_numpy(then), f"the {name} was changed")
     expect_same_state(module, before)
-    return session.provenance.incremental
+    return session.provenance(position=0).incremental
 
 
 def sound(program: Program) -> Program | None:
