@@ -170,6 +170,21 @@ def test_images_and_a_model_become_a_page_pictures_and_explanations(work):
     assert np.mean(hit) > 0.8
 
 
+def test_without_options_every_cross_of_the_demo_is_found_and_nothing_else(work):
+    pytest.importorskip("higra")
+    pytest.importorskip("scipy")
+    samples = bundled()
+    for number, image in enumerate(samples["images"]):
+        Image.fromarray(np.moveaxis(image, 0, -1)).save(f"images/{number}.png")
+    fine("explain", *(f"images/{n}.png" for n in range(4)), "-m", "model.onnx", "-t", 1)
+    for number, (truth, crosses) in enumerate(
+        zip(samples["truths"], samples["crosses"], strict=True)
+    ):
+        found = hshap.Explanation.load(f"hshap-output/{number}.npz")
+        assert hshap.metrics.f1(found.saliency(), truth) > 0.99
+        assert len(found.boxes()) == crosses
+
+
 def test_json_is_one_document_and_nothing_else(work):
     _, name = work
     small(255)
@@ -188,7 +203,8 @@ def test_json_is_one_document_and_nothing_else(work):
 def test_the_result_can_be_read_again_at_a_higher_tolerance(work):
     _, name = work
     small(255)
-    fine("explain", "small.png", "-m", f"{name}:brightest", "--baseline", "constant:0")
+    given = ("--baseline", "constant:0", "--tolerance", "5%")
+    fine("explain", "small.png", "-m", f"{name}:brightest", *given)
     found = hshap.Explanation.load("hshap-output/small.npz")
     assert found.settings["search"]["type"] == "DepthFirst"
     assert found.settings["search"]["tolerance"] == pytest.approx(0.05)
@@ -333,11 +349,12 @@ def test_hidden_pixels_show_the_baseline(work, text, value):
     assert any(np.allclose(row, wanted, atol=1e-6) for row in corner)
 
 
-def test_a_mean_in_the_scaling_makes_the_default_baseline(work):
+def test_a_mean_in_the_scaling_makes_the_constant_baseline(work):
     _, name = work
     small(255)
     done = fine(
-        *("explain", "small.png", "-m", f"{name}:remembers", "--mean", "0.5,0.4,0.3", "--json")
+        *("explain", "small.png", "-m", f"{name}:remembers", "--mean", "0.5,0.4,0.3", "--json"),
+        *("--baseline", "constant"),
     )
     assert json.loads(done.stdout)["baseline"]["value"] == 0
 
@@ -638,7 +655,7 @@ def found(work):
     small(255)
     for out, size in (("a", 4), ("b", 8)):
         words = ("-m", f"{name}:brightest", "--baseline", "constant:0", "--min-size", size)
-        fine("explain", "small.png", *words, "--out", out)
+        fine("explain", "small.png", *words, "--partition", "bisection", "--out", out)
     return "a/small.npz", "b/small.npz"
 
 

@@ -67,6 +67,10 @@ def meddles(batch):
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and links of POSIX")
 
 
+# Nothing is left to choose, so that nothing is told of it.
+GIVEN = ("--baseline", "constant:0", "--partition", "bisection", "--tolerance", "5%")
+
+
 def picture(path, value=100):
     array = np.zeros((16, 16, 3), np.uint8)
     array[4:8, 4:8] = value
@@ -97,7 +101,7 @@ def run(*words):
 
 def explain(model, *words, images=("images",), out="found"):
     # One input in a batch, so that an image is finished before the next one is begun.
-    common = ("--min-size", 8, "--batch-size", 1, "--out", out)
+    common = (*GIVEN, "--min-size", 8, "--batch-size", 1, "--out", out)
     return run("explain", *images, "-m", model, *common, *words)
 
 
@@ -140,7 +144,7 @@ def started(name, model, *words, out="found"):
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
         "MPLBACKEND": "agg",
     }
-    options = ["--min-size", "8", "--batch-size", "1", "--out", out, *words]
+    options = [*GIVEN, "--min-size", "8", "--batch-size", "1", "--out", out, *words]
     return subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "hshap", "explain", "images", "-m", f"{name}:{model}", *options],
         env=environment,

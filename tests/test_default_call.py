@@ -1,7 +1,7 @@
 """The call without a choice: `Explainer(model).explain(image, target)`, and `hshap explain`."""
 
 import gc
-import json
+import re
 import weakref
 
 import numpy as np
@@ -59,22 +59,65 @@ def test_the_evaluations_of_the_choice_count_and_the_budget_holds():
     assert f1(whole.saliency(), spot()[0] < 0.3) == 1.0
 
 
-def test_a_blur_is_taken_where_the_own_colour_has_the_score_already():
-    def mean(batch):
-        return batch.mean(axis=(1, 2, 3))
-
+def halves():
     image = np.zeros((1, 40, 40))
     image[:, :, 19:] = 1.0  # its median is 1, its mean below
-    found = hshap.Explainer(mean, partition=hshap.Bisection(10)).explain(image, target=0)
-    assert "show a blur" in found.settings["chosen"]
-    assert found.settings["baseline"]["type"] == "Blur"
+    return image
+
+
+def mean_level(batch):
+    return batch.mean(axis=(1, 2, 3))
+
+
+def test_colours_nearby_are_taken_where_the_own_colour_has_the_score_already():
+    found = hshap.Explainer(mean_level, partition=hshap.Bisection(10)).explain(halves(), target=0)
+    assert found.settings.chosen.startswith("hidden pixels show the image's own colours nearby")
+    assert found.settings["baseline"] == {"type": "OwnColour", "cells": 4}
+
+
+def test_of_given_candidates_the_model_takes_one():
+    candidates = [hshap.OwnColour(), hshap.Blur(5.0), hshap.Constant(0.52)]
+    explainer = hshap.Explainer(mean_level, candidates, partition=hshap.Bisection(10))
+    found = explainer.explain(halves(), target=0)
+    assert found.settings["baseline"] == {"type": "Constant", "value": 0.52}
+    assert "1 on the image's own colour" in found.settings.chosen
+
+
+def test_a_candidate_that_is_not_clearly_lower_does_not_replace_the_first():
+    candidates = [hshap.Constant(0.01), hshap.Constant(0.0)]
+    explainer = hshap.Explainer(mean_level, candidates, partition=hshap.Bisection(10))
+    assert explainer.explain(halves(), target=0).settings["baseline"]["value"] == 0.01
+
+
+def test_random_candidates_are_scored_by_their_mean(rng):
+    references = hshap.References(0.2 * rng.random((3, 1, 40, 40)))
+    model = hshap.Batched(mean_level, check_batches=False)
+    explainer = hshap.Explainer(model, [hshap.OwnColour(), references], hshap.Bisection(40))
+    found = explainer.explain(halves(), target=0)
+    assert found.settings["baseline"]["type"] == "References"
+    assert found.evaluations == 1 + 1 + 3 + 4  # the choice, then the image and its baseline
+
+
+@pytest.mark.parametrize(("most", "compared"), [(20, 0), (30, 3), (60, 4)])
+def test_the_comparison_takes_a_tenth_of_a_budget(most, compared):
+    search = hshap.DepthFirst(max_evaluations=most)
+    model = hshap.Batched(dark, check_batches=False)
+    found = hshap.Explainer(model, search=search).explain(spot(), target=0)
+    assert found.evaluations <= most
+    assert found.evaluations - sum(len(g.values) - 2 for g in found.games) - 2 == compared
+
+
+@pytest.mark.parametrize("candidates", [[], ["blur"], [hshap.OwnColour]])
+def test_candidates_that_are_no_baselines_are_refused(candidates):
+    with pytest.raises(hshap.ArgumentError, match="baseline is"):
+        hshap.Explainer(dark, candidates)
 
 
 def test_given_parts_are_taken_as_they_are():
     found = hshap.Explainer(dark, baseline=hshap.Constant(0.8), partition=hshap.Dyadic(5)).explain(
         spot(), target=0
     )
-    assert "chosen" not in found.settings
+    assert not found.settings.chosen
     assert found.settings["search"]["type"] == "DepthFirst"
     assert found.settings.search.tolerance == 0.0
 
@@ -150,7 +193,7 @@ def test_many_images_are_each_given_a_baseline_of_their_own():
     assert all("chosen" in one.settings for one in found)
 
 
-def test_the_command_that_chooses_by_itself_finds_every_cross(tmp_path, monkeypatch):
+def test_the_command_without_options_finds_every_cross_and_nothing_else(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pillow = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")
@@ -158,19 +201,31 @@ def test_the_command_that_chooses_by_itself_finds_every_cross(tmp_path, monkeypa
     runner = pytest.importorskip("typer.testing").CliRunner()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images").mkdir()
-    wanted = {}
-    for number, (image, _, crosses) in enumerate(bundled()):
-        name = f"{number}.png"
+    for number, (image, _, _) in enumerate(bundled()):
         pixels = np.rint(np.moveaxis(image, 0, -1) * 255).astype(np.uint8)
-        pillow.fromarray(pixels).save(tmp_path / "images" / name)
-        wanted[name] = int(crosses)
-    words = ["explain", "images", "--model", "hshap.demo:load()", "--target", "1", "--json"]
-    words += ["--baseline", "auto", "--partition", "auto"]
+        pillow.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
+    words = ["explain", "images", "--model", "hshap.demo:load()", "--target", "1", "--strict"]
     done = runner.invoke(app, words)
     assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)["images"]
-    regions = {
-        one["image"].rsplit("/", 1)[-1]: len(one["explanations"][0]["regions"]) for one in found
-    }
-    assert regions == wanted
-    assert "hidden pixels show the image's own colour" in done.stderr
+    for number, (_, truth, crosses) in enumerate(bundled()):
+        found = hshap.Explanation.load(tmp_path / "hshap-output" / f"{number}.npz")
+        assert f1(found.saliency(), truth) > 0.99
+        assert len(found.boxes()) == crosses
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"hshap: \d\.png: hidden pixels show the image's own colour \(score ", line)
+    assert "on the mean of 4 images" in line
+    assert "regions are those of Superpixels" in line
+    assert "parts below 20% of the strongest finding are dropped, at most 1000 evaluations" in line
+
+
+def test_the_mean_of_the_run_is_a_candidate_for_several_images_of_one_shape():
+    running = pytest.importorskip("hshap.cli.runs.plan").RunningMean()
+    for level in range(3):
+        running.add(np.full((1, 4, 4), float(level)))
+    assert running.mean() is None  # too few
+    running.add(np.full((1, 4, 4), 5.0))
+    assert running.mean() == hshap.Mean(
+        np.array([0.0, 1.0, 2.0, 5.0])[:, None, None, None] * np.ones((1, 4, 4))
+    )
+    running.add(np.zeros((1, 4, 5)))
+    assert running.mean() is None

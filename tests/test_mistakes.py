@@ -306,6 +306,15 @@ CASES = {
         "uint8",
         "float32",
     ),
+    "no cells": (lambda: hshap.OwnColour(0), "cells", "0", "1 or more"),
+    "a share of what": (
+        lambda: hshap.Share(0.1, of="leaf"),
+        "of",
+        "'leaf'",
+        '"image" or "finding"',
+    ),
+    "an empty list of baselines": (lambda: Explainer(any_marked, []), "baseline", "[]", "Mean("),
+    "a mean of no images": (lambda: Mean.of(COLOUR, 0), "count", "0", "1 or more"),
     "no blur": (lambda: Blur(0.0), "sigma", "0.0", "of 0.001 or more"),
     "empty references": (
         lambda: References(np.zeros((0, 1, 8, 8))),

@@ -409,6 +409,38 @@ def test_gallery_sorts_filters_and_opens(show):
     assert tab.locator("#cards li").count() == 5
 
 
+def test_concerns_stand_in_the_first_line_of_the_page(show):
+    image, good = explained(0, hshap.Dyadic(1), hshap.DepthFirst())
+    nothing = good.at(tolerance=1e9)
+    assert nothing.concerns[0].kind == "nothing"
+    plain = replace(good, games=good.games[:1], leaves=())  # no doubt is left
+    fine = hshap.demo.example()
+    views = [
+        View("bad.png", image, {"a": nothing, "b": plain}),
+        View("good.png", np.zeros((1, 8, 8)), {"a": fine}),
+    ]
+    tab = show(views)
+    line = tab.locator("#concerns")
+    assert line.text_content().startswith("1 of 2 images has a concern")
+    tab.select_option("#filter", "concern")
+    assert tab.locator("#cards strong").all_text_contents() == ["bad.png"]
+    assert "concern" in tab.locator(".card .small").first.text_content()
+    tab.locator(".card").first.click()
+    tab.wait_for_selector(".panel")
+    assert line.is_visible()
+    said = line.text_content().splitlines()
+    assert f"Concern (a): {nothing.concerns[0]}" in said
+    assert [s for s in said if s.startswith("Concern (b)")] == [
+        f"Concern (b): {concern}" for concern in plain.concerns
+    ]
+    tab.evaluate("hshap.set({ side: 4 })")
+    assert line.text_content().startswith("Concern about the run as it was (a): ")
+    tab.evaluate("hshap.set({ side: null })")
+    tab.click("#next")
+    tab.wait_for_selector(".panel")
+    assert line.is_hidden()
+
+
 def test_what_is_seen_can_be_taken_away(show, tmp_path):
     image_module = pytest.importorskip("PIL.Image")
     image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst())
@@ -547,6 +579,7 @@ def hostile(tmp_path_factory):
         patch.syspath_prepend(str(folder))
         words = [word for number in TARGETS for word in ("-t", number)]
         words += ["--config", "names.toml", "--baseline", "constant:0", "--min-size", 4]
+        words += ["--partition", "bisection"]
         told = command("explain", "images", "-m", "hostile_model:scores", *words, "--out", "found")
     assert not set(told) & OBEYED
     return folder

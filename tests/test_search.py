@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import any_marked, marked, same_explanation
 
+import hshap
 from hshap import (
     ArgumentError,
     Bisection,
@@ -257,3 +258,60 @@ def test_an_image_no_larger_than_min_size_plays_alone():
     assert [leaf.area for leaf in found.leaves] == [16]
     assert found.evaluations == 2
     assert explain(marked((4, 4), []), DepthFirst(), Dyadic(9)).leaves == ()
+
+
+def shared(of, share, weights, **options):
+    """Explain a row of pixels that add up to the score, with the two kinds of shares."""
+    image = np.asarray(weights, dtype=float)[None]
+    return hshap.Explainer(
+        lambda batch: batch.sum(axis=(1, 2)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+        search=hshap.Share(share, of=of, **options),
+    ).explain(image, 0)
+
+
+def test_a_share_of_the_strongest_finding_follows_the_strongest_parts():
+    # Halves add 8 and 9; on the way to the strongest leaf the smallest coefficient is 5.
+    found = shared("finding", 0.2, [3, 5, 0.5, -0.5, 4, 5, 0.9, -0.9])
+    assert found.settings.search.tolerance == pytest.approx(0.2 * 5)
+    assert shared("image", 0.2, [3, 5, 0.5, -0.5, 4, 5, 0.9, -0.9]).settings.search.tolerance == (
+        pytest.approx(0.2 * 17)
+    )
+
+
+@pytest.mark.parametrize("of", ["image", "finding"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_share_finds_what_depth_first_finds_at_its_tolerance(of, seed):
+    weights = np.random.default_rng(seed).normal(size=32)
+    found = shared(of, 0.1, weights)
+    again = hshap.Explainer(
+        lambda batch: batch.sum(axis=(1, 2)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+        search=found.settings.search,
+    ).explain(weights[None], 0)
+    assert set(found.leaves) == set(again.leaves)
+    assert found.evaluations == again.evaluations
+    assert found.at(tolerance=2.0).leaves == again.at(tolerance=2.0).leaves
+
+
+@pytest.mark.parametrize("most", [4, 6, 10, 20, 40])
+def test_a_share_keeps_its_budget_and_drops_nothing_if_it_reaches_no_finding(most):
+    weights = np.random.default_rng(0).random(64) + 1
+    found = shared("finding", 0.2, weights, max_evaluations=most)
+    assert found.evaluations <= most
+    assert not found.complete
+    if most * 0.25 < 2 + 2 * 6:  # the way to a leaf has six games
+        assert found.settings.search.tolerance == 0.0
+    assert sum(leaf.area for leaf in found.leaves) == 64
+
+
+def test_a_share_ends_by_the_automatic_rule_and_without_a_score():
+    nothing = shared("finding", 0.2, np.zeros(8))
+    assert nothing.settings.search.tolerance == 0.0
+    assert nothing.leaves == ()
+    lower = shared("finding", 0.2, -np.ones(8))
+    assert lower.leaves == ()
+    with pytest.raises(hshap.ArgumentError, match='of is \'leaf\'; pass "image" or "finding"'):
+        hshap.Share(0.2, of="leaf")

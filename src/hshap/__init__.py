@@ -38,6 +38,7 @@ from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
 from hshap.explainer.spinning import cycle_spin
 from hshap.explanation.audit import Audit
+from hshap.explanation.concerns import Concern
 from hshap.explanation.explanation import Explanation, Finding, Reading
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
@@ -64,6 +65,7 @@ __all__ = [
     "Box",
     "BreadthFirst",
     "Canvas",
+    "Concern",
     "Conditional",
     "Constant",
     "CostPolicy",

@@ -1,4 +1,4 @@
-"""Gaussian smoothing along any axes."""
+"""Gaussian smoothing along any axes, and linear interpolation to a finer grid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array
+    from hshap._util.types import Array, Grid
 
 WIDEST = 4
 """Largest standard deviation, in lengths of the longest axis: beyond it the result is even."""
@@ -35,6 +35,22 @@ def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.floa
     kernel /= kernel.sum()
     for axis in axes:
         out = _convolve(out, kernel, axis)
+    return out
+
+
+def enlarged(array: Array, grid: Grid) -> NDArray[np.float64]:
+    """Return an array interpolated linearly to another grid, one axis after another.
+
+    >>> enlarged(np.array([0.0, 4.0]), (4,))
+    array([0., 1., 3., 4.])
+    """
+    out = array.astype(np.float64)
+    for axis, (side, wanted) in enumerate(zip(array.shape, grid, strict=True)):
+        places = np.clip((np.arange(wanted) + 0.5) * side / wanted - 0.5, 0, side - 1)
+        below = np.minimum(places.astype(np.intp), max(side - 2, 0))
+        above = np.minimum(below + 1, side - 1)
+        share = (places - below).reshape(-1, *(1,) * (out.ndim - axis - 1))
+        out = out.take(below, axis) * (1 - share) + out.take(above, axis) * share
     return out
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from hshap.cli.inputs.choices import TOLERANCE
 from hshap.cli.inputs.formats import Format, names, numbers, read_format, sides
 from hshap.cli.inputs.images import MAX_PIXELS
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load
@@ -54,13 +53,16 @@ Baseline = Annotated[
     str,
     typer.Option(
         metavar="auto|mean:FOLDER|blur[:SIGMA]|constant[:VALUE]|FILE",
-        help="Values that hidden pixels take; auto asks the model about a few.",
+        help="Values that hidden pixels take; auto lets the model choose among a few.",
         rich_help_panel=SEARCH,
     ),
 ]
 Partition = Annotated[
     str,
-    typer.Option(help="auto, quadtree, bisection or superpixels.", rich_help_panel=SEARCH),
+    typer.Option(
+        help="auto (superpixels if installed), quadtree, bisection or superpixels.",
+        rich_help_panel=SEARCH,
+    ),
 ]
 MinSize = Annotated[
     str | None,
@@ -71,11 +73,11 @@ MinSize = Annotated[
     ),
 ]
 Tolerance = Annotated[
-    str | None,
+    str,
     typer.Option(
-        metavar="NUMBER|SHARE%",
-        help="Smallest coefficient of a relevant part: a number, or a share of the score that the "
-        f"image adds to the baseline; {TOLERANCE} by default.",
+        metavar="auto|NUMBER|SHARE%",
+        help="Smallest coefficient of a relevant part: a number, a share of the score that the "
+        "image adds to the baseline, or auto, a fifth of the strongest finding.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -87,7 +89,7 @@ Percentile = Annotated[
     ),
 ]
 Budget = Annotated[
-    int | None,
+    int,
     typer.Option(
         min=1, help="Most model evaluations for each explanation.", rich_help_panel=SEARCH
     ),
@@ -170,6 +172,12 @@ SkipBad = Annotated[
     typer.Option(
         "--skip-bad",
         help="Leave out images that cannot be used, list them, and end with exit code 7.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="End with exit code 8 if there is a concern about any explanation."
     ),
 ]
 Resize = Annotated[

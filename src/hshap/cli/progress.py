@@ -79,9 +79,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | N
     console = require("rich.console", extra="cli", needed_by=NEEDED_BY).Console()
     simple = require("rich.box", extra="cli", needed_by=NEEDED_BY).SIMPLE_HEAD
     heading = None if title is None else text(visible(title), style="table.title")
-    made = rich.Table(title=heading, box=simple, title_justify="left")
+    made = rich.Table(title=heading, box=simple, title_justify="left", padding=(0, 1, 0, 0))
+    shown = [[visible(cell) for cell in row] for row in rows]
     for number, name in enumerate(headings):
-        made.add_column(name, justify="right" if number > 1 else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(text(visible(cell)) for cell in row))
+        side = "right" if number > 1 else "left"
+        # On a narrow terminal, names are folded, and never words and numbers of other columns.
+        words = [word for cell in (name, *(row[number] for row in shown)) for word in cell.split()]
+        longest = max(map(len, words), default=0) if number > 1 else None
+        made.add_column(name, justify=side, overflow="fold", min_width=longest)
+    for row in shown:
+        made.add_row(*map(text, row))
     console.print(made)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from hshap._util import checks
-from hshap._util.recipes import recipe
+from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.protocol import Evaluator
@@ -58,11 +58,13 @@ class Explainer:
     backward pass of a torch module, and nothing for other models; a callable of yours takes the
     image and returns a map `(*grid)` of 0 and more. Leaves and their shares do not depend on it.
 
-    A part that is left out is chosen for each image. Of the image's own colour and a blur, the
-    baseline is the one with the lower score: two or three more evaluations. The partition is
-    `Superpixels()`, or `Bisection("auto")` where higra or scipy is missing. The search is
-    `Share(0.05)`, and the paper's `DepthFirst()` if the partition is given. The settings of the
-    explanation tell the choice and its reason.
+    A part that is left out is chosen for each image. The baseline is one of several candidates:
+    the image's own colour, or its own colours nearby, or a blur, if the model scores it clearly
+    lower. That takes four more evaluations. A list of baselines gives other candidates, the first
+    one preferred. The partition is `Superpixels()`, or `Bisection("auto")` where higra or scipy is
+    missing. The search is `Share(0.2, of="finding")`, and the paper's `DepthFirst()` if the
+    partition is given. `explanation.settings.chosen` tells the choices and their reasons, and
+    `explanation.concerns` warns if no candidate is good.
 
     >>> import hshap
     >>> import numpy as np
@@ -78,7 +80,7 @@ class Explainer:
     """
 
     model: Model
-    baseline: Baseline | None = None
+    baseline: Baseline | Sequence[Baseline] | None = None
     partition: Partition | None = None
     search: Search | None = None
     evidence: Evidence | Literal["auto"] | None = None
@@ -91,9 +93,12 @@ class Explainer:
             )
             raise ArgumentError(message)
         _ = self.evaluator  # refuses a model that cannot be called
+        if isinstance(self.baseline, (list, tuple)) and self.baseline:
+            settle(self, baseline=tuple(self.baseline))
         for name, examples in EXAMPLES.items():
             value = getattr(self, name)
-            if isinstance(value, type) or (value is not None and not callable(value)):
+            several = value if name == "baseline" and isinstance(value, tuple) else (value,)
+            if any(isinstance(one, type) or not (one is None or callable(one)) for one in several):
                 message = f"{name} is {checks.shown(value)}; pass one such as {examples}"
                 raise ArgumentError(message)
 
@@ -181,7 +186,7 @@ class Explainer:
         session = self.evaluator.open_session()
         setups = Setups(self, session, layout)
         groups = self._groups(iterated("pairs", pairs), setups, on_error)
-        for job in run(groups, session, progress, on_error):
+        for job in run(groups, session, setups.counted(progress), on_error):
             made = provenance_of(session, job.canvas.position)
             setup = setups.of(job.table)
             yield job, explanation_of(job, setup, made, evidence_for(self, session, job))

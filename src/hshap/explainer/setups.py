@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,19 +18,22 @@ from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import Guide, evidence_of, levels
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import Settings
-from hshap.games.automatic import choose_baseline, usual_partition, usual_search
+from hshap.games.automatic import usual_partition, usual_search
+from hshap.games.baseline_choice import affordable, choose_baseline, usual_baselines
 from hshap.games.jobs import ScoreTable
 from hshap.games.search import BreadthFirst, DepthFirst, SearchResult, Share
 from hshap.games.targets import class_index, describe_target, slope
-from hshap.partitions.grids import AUTO
+from hshap.partitions.grids import AUTO, Bisection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from hshap._util.types import Image
+    from hshap.baselines.protocol import Baseline
     from hshap.evaluators.protocol import Session
     from hshap.evaluators.provenance import Provenance
     from hshap.explainer import Explainer
+    from hshap.games.engine import Progress
     from hshap.games.jobs import Job
     from hshap.games.search import Search
     from hshap.games.targets import Target
@@ -53,9 +57,10 @@ class Setups:
     def __init__(self, explainer: Explainer, session: Session, layout: str | None) -> None:
         self._explainer, self._session, self._layout = explainer, session, layout
         # Without a baseline, this easel only reads images.
-        self._easel = Easel(explainer.baseline or OwnColour(), session.put, layout)
+        self._easel = Easel(_given(explainer.baseline) or OwnColour(), session.put, layout)
         self._settings = _settings(explainer, layout)
         self._made = WeakKeyDictionary[ScoreTable, Setup]()
+        self._spent = 0
 
     def pixels(self, image: object) -> Image:
         """Return the pixels of an image."""
@@ -69,23 +74,41 @@ class Setups:
         """Remember the setup of an image as long as the table of its scores is in use."""
         self._made[table] = setup
 
+    def counted(self, progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+        """Return a receiver of progress that counts the evaluations of choices, too."""
+
+        def tell(made: Progress) -> None:
+            if progress is not None:
+                progress(replace(made, evaluations=made.evaluations + self._spent))
+
+        return tell
+
     def make(self, position: int, pixels: Image, targets: Sequence[Target]) -> Setup:
         """Return the setup of an image; parts that were not given are chosen."""
         given, settings = self._explainer, self._settings
         search = given.search or usual_search(partition_is_given=given.partition is not None)
+        partition = given.partition or usual_partition(pixels.ndim - 1)
+        easel, spent, chosen = self._easel, 0, list[str]()
+        if _given(given.baseline) is None:
+            candidates = cast(
+                "Sequence[Baseline]", given.baseline or usual_baselines(pixels.shape[1:])
+            )
+            few = affordable(candidates, _budget(search))
+            choice = choose_baseline(self._session, pixels, targets, position, few)
+            easel = Easel(choice.baseline, self._session.put, self._layout)
+            spent = choice.evaluations
+            self._spent += spent
+            settings = settings.updated(baseline=choice.baseline)
+            chosen.append(choice.reason)
+        if given.partition is None:
+            settings = settings.updated(partition=partition)
+            chosen.append(_regions(partition, pixels.ndim - 1))
         if given.search is None:
             settings = settings.updated(search=search)
-        partition = given.partition
-        if partition is None:
-            partition = usual_partition(pixels.ndim - 1)
-            settings = settings.updated(partition=partition)
-        if given.baseline is not None:
-            return Setup(self._easel, partition, search, settings)
-        choice = choose_baseline(self._session, pixels, targets, position)
-        settings = settings.updated(baseline=choice.baseline, chosen=choice.reason)
-        easel = Easel(choice.baseline, self._session.put, self._layout)
-        search = _within(search, choice.evaluations)
-        return Setup(easel, partition, search, settings, choice.evaluations)
+            chosen += [_told(search)] if isinstance(search, Share) else []
+        if chosen:
+            settings = settings.updated(chosen="; ".join(chosen))
+        return Setup(easel, partition, _within(search, spent), settings, spent)
 
 
 def evidence_for(explainer: Explainer, session: Session, job: Job) -> Guide:
@@ -109,8 +132,8 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance, guide: Guide)
     """Return the explanation of a finished job."""
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.table.targets[job.column], setup.settings
-    if isinstance(setup.search, Share):
-        settings = settings.updated(search=setup.search.search(job.games[0]))
+    if found.equal_to is not None:
+        settings = settings.updated(search=found.equal_to)
     if guide.origin:
         settings = settings.updated(evidence=guide.origin)
     return Explanation(
@@ -130,12 +153,39 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance, guide: Guide)
     )
 
 
+def _given(baseline: Baseline | Sequence[Baseline] | None) -> Baseline | None:
+    """Return the one baseline that the caller gave; None if it is to be chosen."""
+    return None if isinstance(baseline, Sequence) else baseline
+
+
+def _regions(partition: Partition, axes: int) -> str:
+    """Return the choice of a partition in words."""
+    missing = axes > 1 and isinstance(partition, Bisection)
+    better = " (install hshap[trees] for regions that follow the image)" if missing else ""
+    return f"regions are those of {type(partition).__name__}{better}"
+
+
+def _told(search: Share) -> str:
+    """Return the choice of a search in words."""
+    limit = (
+        "" if search.max_evaluations is None else f", at most {search.max_evaluations} evaluations"
+    )
+    unit = "the score" if search.of == "image" else "the strongest finding"
+    return f"parts below {search.share:.0%} of {unit} are dropped{limit}"
+
+
 def _within(search: Search, spent: int) -> Search:
     """Return the search with a budget that leaves room for the evaluations that are spent."""
-    most = getattr(search, "max_evaluations", None)
+    most = _budget(search)
     if not spent or most is None or not isinstance(search, (DepthFirst, BreadthFirst, Share)):
         return search
     return replace(search, max_evaluations=max(1, most - spent))
+
+
+def _budget(search: Search) -> int | None:
+    """Return the most evaluations of a search; None without a limit that is known."""
+    known = isinstance(search, (DepthFirst, BreadthFirst, Share))
+    return search.max_evaluations if known else None
 
 
 def _settings(explainer: Explainer, layout: str | None) -> Settings:

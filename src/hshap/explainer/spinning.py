@@ -67,7 +67,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     roots = [setup.easel.root(made, pixels) for made in members_of]
     table = ScoreTable(setup.easel.canvas(pixels, roots[0], 0), targets)
     jobs = [Job(table, 0, setup.search, root) for root in roots]
-    for _ in run([jobs], session, progress):
+    for _ in run([jobs], session, setups.counted(progress)):
         pass  # results are read below, in the order of the shifts
     made = provenance_of(session, position=0)
     evidence = evidence_for(explainer, session, jobs[0])

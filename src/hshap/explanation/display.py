@@ -1,4 +1,4 @@
-"""An explanation in a line of text, and in a notebook: no library but NumPy is needed."""
+"""An explanation in a few lines of text, and in a notebook: no library but NumPy is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.raster import as_plane, largest_in_blocks, png
-from hshap.explanation.audit import FAR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
 LARGEST_SIDE = 512
 SMALLEST_SIDE = 192
 LONGEST = 200
+MOST_CONCERNS = 3
 
 
 def as_text(explanation: Explanation) -> str:
-    """Return one line: findings, cost, a warning if they should not be trusted, provenance."""
+    """Return one line: findings, cost and provenance."""
     grid = " x ".join(map(str, explanation.grid))
     leaves = explanation.leaves
     share = sum(leaf.area for leaf in leaves) / np.prod(explanation.grid)
@@ -32,29 +32,39 @@ def as_text(explanation: Explanation) -> str:
         f"{_count(len(explanation.games), 'game')}, "
         f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
     )
-    audit = explanation.audit
-    end = f", OR gap {audit.gap:.2f}"
-    if audit.gap >= FAR:
-        end += ": parts act together, do not trust it alone"
-    elif leaves and audit.doubt >= FAR:
-        end += f": the findings carry only {audit.carried:.0%} of the score that the image adds"
+    end = f", OR gap {explanation.audit.gap:.2f}"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:
         end += f"; {explanation.provenance.sentence}"
-    text = f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
-    # The name of a target may come from a file, with control characters for the terminal.
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return _printable(
+        f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
+    )
+
+
+def as_lines(explanation: Explanation) -> str:
+    """Return the line of `as_text`, one for the choices of the run, and one for each concern."""
+    return "\n  ".join([as_text(explanation), *_remarks(explanation)])
+
+
+def _remarks(explanation: Explanation) -> list[str]:
+    chosen, concerns = explanation.settings.chosen, explanation.concerns
+    lines = [f"chosen: {chosen}"] if chosen else []
+    lines += [f"concern: {concern}" for concern in concerns[:MOST_CONCERNS]]
+    if len(concerns) > MOST_CONCERNS:
+        lines.append(f"and {_count(len(concerns) - MOST_CONCERNS, 'more concern')}")
+    return [_printable(line) for line in lines]
 
 
 def as_html(explanation: Explanation) -> str:
-    """Return the map as a picture, with the line of text and the settings below."""
+    """Return the map as a picture, with the lines of text and the settings below."""
     rows = "".join(
-        f"<tr><th>{escape(str(name))}</th><td>{escape(_told(value))}</td></tr>"
+        f"<tr><th>{escape(_printable(str(name)))}</th><td>{escape(_printable(_told(value)))}</td></tr>"
         for name, value in explanation.settings.items()
     )
     made = f"<details><summary>settings</summary><table>{rows}</table></details>" if rows else ""
-    return map_as_html(explanation.coefficients(), as_text(explanation), made)
+    remarks = "".join(f"<br>{escape(line)}" for line in _remarks(explanation))
+    return map_as_html(explanation.coefficients(), as_text(explanation), remarks + made)
 
 
 def map_as_html(heat: Array, text: str, more: str = "") -> str:
@@ -92,6 +102,11 @@ def _told(value: object) -> str:
     else:
         text = str(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _printable(text: str) -> str:
+    """Return a line for the terminal: the name of a target may come from a file."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

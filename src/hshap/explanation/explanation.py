@@ -17,7 +17,8 @@ from hshap.evaluators.evidence import weights
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation import storage
 from hshap.explanation.audit import Audit, audit, dropped
-from hshap.explanation.display import as_html, as_text
+from hshap.explanation.concerns import Concern, concerns_of
+from hshap.explanation.display import as_html, as_lines
 from hshap.explanation.earlier_names import EarlierNames
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
@@ -141,6 +142,11 @@ class Explanation(EarlierNames):
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
         return audit(self.games, self.leaves, found, self.provenance)
+
+    @cached_property
+    def concerns(self) -> tuple[Concern, ...]:
+        """Reasons not to trust this explanation as it is, each with the next step; often none."""
+        return concerns_of(self)
 
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.
@@ -270,7 +276,7 @@ class Explanation(EarlierNames):
         return cls(**storage.read(path, max_bytes))
 
     def __repr__(self) -> str:
-        return f"<Explanation: {as_text(self)}>"
+        return f"<Explanation: {as_lines(self)}>"
 
     def _repr_html_(self) -> str:
         return as_html(self)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, JsonObject, Untyped
 
 AUTO = "auto"
+NO_EVIDENCE, LONGEST = "none: ", 400
+FAILED = "the backward pass failed"
 KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
 
 
@@ -89,6 +91,17 @@ class Settings(Mapping[str, "Json"]):
         """Names of image, class and model, where the command line made the run."""
         return _mapping(self.document.get("source"))
 
+    @property
+    def chosen(self) -> str:
+        """The choices that were not the caller's, with their reasons; empty if there are none."""
+        return _short(self.document.get("chosen"))
+
+    @property
+    def evidence_failure(self) -> str:
+        """Why the backward pass for evidence failed; empty if it did not, or was not made."""
+        reason = _short(self.document.get("evidence")).removeprefix(NO_EVIDENCE)
+        return reason if reason.startswith(FAILED) else ""
+
     def updated(self, **changes: object) -> Settings:
         """Return a copy with other entries."""
         described = {name: describe(value) for name, value in changes.items()}
@@ -146,3 +159,9 @@ def _with_innermost(partition: JsonObject, changes: Mapping[str, Json]) -> dict[
 
 def _mapping(value: object) -> JsonObject:
     return value if isinstance(value, Mapping) else {}
+
+
+def _short(value: object) -> str:
+    """Return a text to show; a file of others may hold a long one."""
+    text = str(value or "")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,7 +11,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.choices import smallest_side
+from hshap.cli.inputs.choices import BUDGET, known, smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
@@ -19,6 +19,7 @@ from hshap.cli.progress import table, tell
 from hshap.evaluators.batched import LARGEST_BATCH
 from hshap.evaluators.runners import runner
 from hshap.games import theory
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from hshap._util.types import Json
@@ -72,6 +73,15 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
 
 
+def within(cost: Cost, budget: int) -> Cost:
+    """Return the cost of explanations that end at a budget.
+
+    >>> within(predicted((64, 64), "quadtree", 1, 100), 1000).most
+    1000
+    """
+    return replace(cost, expected=min(cost.expected, budget), most=min(cost.most, budget))
+
+
 def cost(  # noqa: PLR0913, one for each option
     model: Annotated[
         str | None,
@@ -79,11 +89,12 @@ def cost(  # noqa: PLR0913, one for each option
     ] = None,
     *,
     size: opt.Size = None,
-    partition: opt.Partition = "bisection",
+    partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     findings: Annotated[
         int, typer.Option("--findings", "-k", min=0, help="Expected number of relevant leaves.")
     ] = 10,
+    budget: opt.Budget = BUDGET,
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 1,
     targets: Annotated[int, typer.Option(min=1, help="Number of classes for each image.")] = 1,
     json: opt.Json = False,
@@ -107,13 +118,14 @@ def cost(  # noqa: PLR0913, one for each option
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
-    side = smallest_side(partition, min_size)
-    one = predicted((grid[0], grid[1]), partition, side, findings)
-    asked = {"size": grid, "partition": partition, "min_size": side, "findings": findings}
+    side, kind = smallest_side(partition, min_size), known(partition)
+    one = within(predicted((grid[0], grid[1]), kind, side, findings), budget)
+    asked = {"size": grid, "partition": kind, "min_size": side, "findings": findings}
+    asked["budget"] = budget
     if json:
         print_json({**asked, **_document(one, images, targets, timing)})
     else:
-        title = f"{images} x {targets} explanations of {grid[0]} x {grid[1]}, {partition} to {side}"
+        title = f"{images} x {targets} explanations of {grid[0]} x {grid[1]}, {kind} to {side}"
         _print(title, one, images * targets, findings, timing)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import partition_of, search_of
+from hshap.cli.faults import Code, Refusal, few
+from hshap.cli.inputs.choices import BUDGET, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.output import print_json, say
@@ -23,6 +23,7 @@ from hshap.cli.runs.results import HEADINGS, PAGE
 from hshap.cli.runs.run import Method, Run, Way, refusals
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,18 +37,19 @@ def explain(  # noqa: PLR0913, one for each option
     model: opt.Model,
     *,
     target: opt.Target = None,
-    baseline: opt.Baseline = "constant",
-    partition: opt.Partition = "bisection",
+    baseline: opt.Baseline = AUTO,
+    partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
-    tolerance: opt.Tolerance = None,
+    tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
-    budget: opt.Budget = None,
+    budget: opt.Budget = BUDGET,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
     ),
     force: opt.Force = False,
     resume: opt.Resume = False,
     skip_bad: opt.SkipBad = False,
+    strict: opt.Strict = False,
     resize: opt.Resize = False,
     json: opt.Json = False,
     trust: opt.Trust = False,
@@ -70,8 +72,9 @@ def explain(  # noqa: PLR0913, one for each option
     """Find the regions of images that drive a model's score; write a page, pictures and files."""
     del debug  # its callback has noted it
     require("matplotlib", extra="plot", needed_by="hshap explain")
-    search = search_of(tolerance, percentile, budget)
-    method = Method(baseline, partition_of(partition, min_size), search, budget, batch_size)
+    regions = partition_of(partition, min_size)
+    search = search_of(tolerance, percentile, budget, partition=regions)
+    method = Method(baseline, regions, search, budget, batch_size)
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]
@@ -88,6 +91,8 @@ def explain(  # noqa: PLR0913, one for each option
         plan = Plan(loaded, reader, tuple(target or ()), files, bad)
         results, stop = Run(plan, method, way, place).run()
     _end(results, plan.bad, way, stop, json=json)
+    if strict and results.concerns():
+        raise typer.Exit(Code.CONCERN)
 
 
 def _read_by(model: str, config: Path | None, classes: str | None, baseline: str) -> list[Path]:
@@ -115,6 +120,8 @@ def _end(
     if stop is not None:
         reason = stop.strerror or stop
         raise Refusal(Code.OUTPUT, f"{way.out} cannot be written ({reason}); {kept}") from stop
+    for line in few([f"concern: {line}" for line in results.concerns()]):
+        say(line)
     if json:
         print_json({"out": str(way.out), **results.summary})
     else:

@@ -16,7 +16,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
-from hshap.games.automatic import usual_partition
+from hshap.games.automatic import MOST_EVALUATIONS, usual_partition, usual_search
 from hshap.games.search import BreadthFirst, DepthFirst, Share
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
 from hshap.partitions.superpixels import MIN_AREA, Superpixels
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
 TOP = "top"
-TOLERANCE = "5%"
+BUDGET = MOST_EVALUATIONS
 SIGMA = 10.0
 
 
@@ -43,48 +43,63 @@ def with_source(explanation: Explanation, source: Mapping[str, str]) -> Explanat
     return replace(explanation, settings=explanation.settings.updated(source=dict(source)))
 
 
-def search_of(tolerance: str | None, percentile: float | None, budget: int | None) -> Search:
-    """Return the search that options describe.
+def search_of(
+    tolerance: str, percentile: float | None, budget: int, partition: Partition | None = None
+) -> Search | None:
+    """Return the search that options describe; None for no option at all, given no partition.
+
+    The explainer then chooses, and tells its choice.
 
     >>> search_of("0.5", None, 100).tolerance
     0.5
+    >>> search_of("auto", None, 100)
+    Share(share=0.2, max_evaluations=100, of='finding')
     """
-    if tolerance is not None and percentile is not None:
+    if tolerance != AUTO and percentile is not None:
         message = "--tolerance and --percentile exclude each other; pass one of them"
         raise Refusal(Code.USAGE, message)
     if percentile is not None:
         return BreadthFirst(percentile=percentile, max_evaluations=budget)
-    text = TOLERANCE if tolerance is None else tolerance
+    if tolerance == AUTO and budget == BUDGET and partition is None:
+        return None
+    if tolerance == AUTO:
+        usual = usual_search(partition_is_given=False)
+        return replace(usual, max_evaluations=budget) if isinstance(usual, Share) else usual
     try:
-        number = float(text.removesuffix("%"))
+        number = float(tolerance.removesuffix("%"))
     except ValueError:
         number = -1.0
     if not 0 <= number < np.inf:
-        message = f"--tolerance {text} is not a number of 0 or more; pass 0.1, or a share as 5%"
+        message = (
+            f"--tolerance {tolerance} is not a number of 0 or more; "
+            "pass auto, 0.1, or a share as 5%"
+        )
         raise Refusal(Code.USAGE, message)
-    if text.endswith("%"):
+    if tolerance.endswith("%"):
         return Share(number / 100, max_evaluations=budget)
     return DepthFirst(tolerance=number, max_evaluations=budget)
 
 
-def partition_of(name: str, min_size: str | None) -> Partition:
-    """Return the partition that options describe.
+def partition_of(name: str, min_size: str | None) -> Partition | None:
+    """Return the partition that options describe; None if the explainer chooses it.
 
-    For superpixels, regions of up to the square of `min_size` pixels are not split. "auto" takes
-    them where their library is installed, and bisection elsewhere.
+    For superpixels, regions of up to the square of `min_size` pixels are not split. With a size,
+    "auto" takes them where their library is installed, and bisection elsewhere.
 
     >>> partition_of("superpixels", "5").min_area
     25
     """
     size = _checked_size(name, min_size)
-    if _known(name) == "superpixels":
+    if name == AUTO and size is None:
+        return None
+    if known(name) == "superpixels":
         if size is None:
             return Superpixels()
         return Superpixels(min_area=AUTO if size == AUTO else size**2)
     return Dyadic(size or AUTO) if name == "quadtree" else Bisection(size or AUTO)
 
 
-def _known(name: str) -> str:
+def known(name: str) -> str:
     """Return the name of a partition; that of the usual one for "auto"."""
     if name != AUTO:
         return name
@@ -98,7 +113,7 @@ def smallest_side(name: str, min_size: str | None) -> int:
     (8, 1)
     """
     size = _checked_size(name, min_size)
-    if size is None and _known(name) == "superpixels":
+    if size is None and known(name) == "superpixels":
         return math.isqrt(MIN_AREA)
     return 1 if size in (None, AUTO) else int(size)  # auto may reach single pixels
 

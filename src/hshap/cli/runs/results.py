@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PAGE = "index.html"
 SUFFIXES = (".npz", ".png")
-HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations")
+HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "concerns")
 
 
 class Results:
@@ -42,6 +42,7 @@ class Results:
         self._done: dict[tuple[Path, int], tuple[str, Explanation]] = {}
         self._bases: dict[Path, str] = {}
         self._earlier = 0
+        self._is_told = False
 
     @property
     def total(self) -> int:
@@ -76,10 +77,10 @@ class Results:
             "model": self._plan.loaded.name,
         }
         kept = with_source(explanation, source)
-        chosen = explanation.settings.get("chosen")
-        if chosen and not self._done:
-            fix = "the choice is made for each image; pass --baseline to make it yourself"
-            say(f"{asked.path.name}: {chosen}; {fix}")
+        chosen = explanation.settings.chosen
+        if chosen and not self._is_told:
+            self._is_told = True
+            say(f"{asked.path.name}: {chosen}; options override these choices, made for each image")
         kept.save(self._place.path / f"{name}.npz")
         shown = asked.shown.astype(np.float32) / np.float32(255)
         title = (
@@ -181,6 +182,16 @@ class Results:
             ],
         }
 
+    def concerns(self) -> list[str]:
+        """Return the concerns about explanations in the order of the command, a line for each."""
+        return [
+            f"{asked.path.name}{about}: {concern}"
+            for asked in self.finished()
+            for number in asked.classes
+            for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
+            for concern in self._done[asked.path, number][1].concerns
+        ]
+
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the rows of the table that ends a run, under `HEADINGS`."""
         for asked in self.finished():
@@ -193,7 +204,8 @@ class Results:
                     f"{one.baseline_score:.4g}",
                     str(len(one.boxes())),
                     f"{_area(one):.1%}",
-                    str(one.evaluations) + ("" if one.complete else " (budget)"),
+                    str(one.evaluations),
+                    ", ".join(concern.kind for concern in one.concerns),
                 )
 
 
@@ -217,6 +229,8 @@ def _document(name: str, explanation: Explanation) -> dict[str, Json]:
         "or_gap": explanation.audit.gap,
         "carried": explanation.audit.carried,
         "doubt": explanation.audit.doubt,
+        "concerns": [asdict(concern) for concern in explanation.concerns],
+        "chosen": explanation.settings.chosen or None,
         "provenance": asdict(explanation.provenance),
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,

@@ -16,14 +16,17 @@ from hshap.cli.runs.plan import asked
 from hshap.cli.runs.record import digest, read_summary
 from hshap.errors import HshapError
 from hshap.explanation.explanation import Explanation
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
+    from hshap.baselines.protocol import Baseline
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Asked, Plan
-    from hshap.explainer import Explainer
+    from hshap.games.search import Search
+    from hshap.partitions.protocol import Partition
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,19 @@ class Earlier:
     found: Mapping[int, tuple[str, Explanation]]
 
 
-def settings_of(plan: Plan, explainer: Explainer, baseline: str) -> dict[str, Json]:
-    """Return everything that the numbers of a run depend on, except for the images."""
+def settings_of(
+    plan: Plan,
+    option: str,
+    baseline: Baseline | None,
+    partition: Partition | None,
+    search: Search | None,
+) -> dict[str, Json]:
+    """Return everything that the numbers of a run depend on, except for the images.
+
+    `option` is the option of the baseline; a part that is None is chosen for each image.
+    """
     file = Path(plan.loaded.name)
-    given = explainer.baseline
-    described = {} if given is None else cast("Mapping[str, Json]", describe(given))
+    described = {} if baseline is None else cast("Mapping[str, Json]", describe(baseline))
     made = {
         "model": plan.loaded.name,
         "model_sha256": digest(file) if file.is_file() else None,
@@ -47,9 +58,9 @@ def settings_of(plan: Plan, explainer: Explainer, baseline: str) -> dict[str, Js
         "frame": plan.reader.frame,
         "targets": list(plan.targets),
         "output": plan.format.output,
-        "baseline": {"option": baseline, **described},
-        "partition": describe(explainer.partition),
-        "search": describe(explainer.search),
+        "baseline": {"option": option, **described},
+        "partition": describe(partition or AUTO),
+        "search": describe(search or AUTO),
     }
     return json.loads(json.dumps(made))
 

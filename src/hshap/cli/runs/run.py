@@ -16,6 +16,7 @@ from hshap.cli.runs.resume import settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
+from hshap.games.baseline_choice import usual_baselines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,9 +40,9 @@ class Method:
     """How images are explained."""
 
     baseline: str
-    partition: Partition
-    search: Search
-    budget: int | None
+    partition: Partition | None
+    search: Search | None
+    budget: int
     batch_size: int | None
 
 
@@ -84,13 +85,15 @@ class Run:
         baseline = baseline_of(method.baseline, plan.reader)
         usable = self._usable()
         outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
+        mean = plan.mean.mean()
+        candidates = () if mean is None else (*usual_baselines(mean.image.shape[1:]), mean)
         explainer = Explainer(
             Batched(plan.loaded.model, batch_size=method.batch_size),
-            baseline=baseline,
+            baseline=baseline or candidates or None,
             partition=method.partition,
             search=method.search,
         )
-        settings = settings_of(plan, explainer, method.baseline)
+        settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         results = Results(plan, explainer, self.place)
         if self.way.resume:
             results.take_over(take_over(plan, usable, self.place, settings))

@@ -108,6 +108,7 @@ class _Tree:
         return {
             "text": as_text(made),
             "audit": str(made.audit),
+            "concerns": [str(concern) for concern in made.concerns],
             "target": str(made.target),
             "score": _plain(made.score),
             "baseline": _plain(made.baseline_score),

@@ -27,6 +27,11 @@ RunEnded: TypeAlias = "Callable[[Region], bool]"
 """Tells, when a run is read again, whether it ended at a region."""
 
 
+def is_end(game: Game) -> bool:
+    """Tell whether no part of a region is enough alone."""
+    return float(game.alone.max()) < ENOUGH * game.total
+
+
 class Leaves:
     """The leaves so far: final ones, and those that stopped by the automatic rule.
 
@@ -53,11 +58,7 @@ class Leaves:
 
     def end(self, entry: Waiting, game: Game) -> bool:
         """Keep the region as a leaf if the automatic rule says so, and tell whether it did."""
-        ends = (
-            self._adaptive
-            and float(game.alone.max()) < ENOUGH * game.total
-            and self._is_small(game)
-        )
+        ends = self._adaptive and is_end(game) and self._is_small(game)
         if ends:
             self._automatic.append((entry, game))
         return ends

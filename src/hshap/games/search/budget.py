@@ -11,7 +11,7 @@ from hshap._util import checks
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from hshap.games.search.frontier import Waiting
     from hshap.partitions.protocol import Region
@@ -21,7 +21,10 @@ CLOSE = 0.5
 
 
 class Budget:
-    """Hands out regions, the most urgent first, until evaluations or seconds are spent."""
+    """Hands out regions, the most urgent first, until evaluations or seconds are spent.
+
+    Regions whose games are `known` cost nothing and come first.
+    """
 
     def __init__(
         self,
@@ -29,19 +32,28 @@ class Budget:
         max_seconds: float | None,
         draws: int,
         clock: Callable[[], float] = time.monotonic,
+        known: Collection[Region] = (),
     ) -> None:
         self._limited = max_evaluations is not None or max_seconds is not None
         self._left = math.inf if max_evaluations is None else max_evaluations
         self._seconds = max_seconds
-        self._draws = draws
+        self._most = self._left
+        self._draws, self._known = draws, known
         self._spent = 0
         self._clock = clock
         self._started = self._clock()
 
-    def spend(self, heap: list[Waiting], width: int) -> list[Waiting]:
-        """Take up to `width` affordable regions off the heap."""
-        taken: list[Waiting] = []
-        allowance = self._allowance()
+    def spend(self, heap: list[Waiting], width: int, *, most: float = math.inf) -> list[Waiting]:
+        """Take up to `width` affordable regions off the heap.
+
+        `most` is the largest share of all evaluations that may be spent afterwards.
+        """
+        taken = [entry for entry in heap if entry.region in self._known] if self._known else []
+        if taken:
+            heap[:] = [entry for entry in heap if entry not in taken]
+            heapq.heapify(heap)
+            return taken
+        allowance = min(self._allowance(), most * self._most - self._spent)
         while heap and len(taken) < width:
             # Less urgent regions wait: the parts of these may deserve the evaluations more.
             if self._limited and taken and heap[0].priority > CLOSE * taken[0].priority:

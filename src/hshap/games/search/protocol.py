@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class SearchResult:
     """The leaves that a search found, and those among them that its budget left unsplit.
 
+    `equal_to` is a search that gives the same result, if this one took its tolerance from the run.
+
     >>> import hshap
     >>> leaf = hshap.Box((0, 0), (2, 2))
     >>> SearchResult(leaves=(leaf,)).unfinished
@@ -29,6 +31,7 @@ class SearchResult:
 
     leaves: tuple[Region, ...]
     unfinished: tuple[Region, ...] = ()
+    equal_to: Search | None = None
 
 
 Steps: TypeAlias = Generator[list["Region"], Sequence[Game], SearchResult]

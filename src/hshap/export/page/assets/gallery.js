@@ -77,6 +77,7 @@ function makeGallery(views, trees, open) {
       });
       const parts = [`${count(card.most("count"), "finding")} on ${share(card.most("share"))}`];
       if (view.truth !== null && card.results.length) parts.push(`overlap ${card.most("overlap").toFixed(2)}`);
+      if (card.results.some((one) => view.classes[one.klass].concerns.length)) parts.push("concern");
       card.text.textContent = card.results.length ? parts.join(", ") : "not explained for this class";
       card.canvas.setAttribute("aria-label", `${view.name}: ${card.text.textContent}`);
       if (card.thumb) drawCard(card, view);
@@ -93,6 +94,7 @@ function makeGallery(views, trees, open) {
       const isFound = card.results.some((one) => one.count > 0);
       return view.name.toLowerCase().includes(words) && card.results.length > 0 &&
         (kind === "all" || (kind === "found" && isFound) || (kind === "empty" && !isFound) ||
+          (kind === "concern" && card.results.some((one) => view.classes[one.klass].concerns.length)) ||
           (kind === "unfinished" && card.results.some((one) => view.classes[one.klass].unfinished.length)));
     };
     const byName = (a, b) => views[a.number].name.localeCompare(views[b.number].name, undefined, { numeric: true });
@@ -105,6 +107,12 @@ function makeGallery(views, trees, open) {
 
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   return { update, arrange };
+}
+
+/** How many images have a concern; empty if none has. */
+function galleryConcerns(views) {
+  const some = views.filter((view) => view.classes.some((one) => one.concerns.length)).length;
+  return some ? `${some} of ${count(views.length, "image")} ${some === 1 ? "has" : "have"} a concern: see "Show", and open the image` : "";
 }
 
 /** A small picture with the boxes of the findings. */

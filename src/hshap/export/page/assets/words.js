@@ -20,7 +20,25 @@ function summary() {
   }).join("; ");
 }
 
+/** The concerns about the classes that are shown, one in each line; Python has written them. */
+function concerns() {
+  const asRun = Object.values(state.asked).every((limit) => limit === null);
+  const start = asRun ? "Concern" : "Concern about the run as it was";
+  return state.shown.flatMap((klass) => {
+    const { name, concerns: found } = view().classes[klass];
+    const about = state.shown.length > 1 ? ` (${name})` : "";
+    return found.map((text) => `${start}${about}: ${text}`);
+  }).join("\n");
+}
+
+function writeConcerns() {
+  const text = state.number === null ? galleryConcerns(views) : concerns();
+  byId("concerns").textContent = text;
+  byId("concerns").hidden = text === "";
+}
+
 function write() {
+  writeConcerns();
   showAsked(sliders, state.asked);
   byId("opacity-out").textContent = `${Math.round(100 * state.opacity)} %`;
   if (state.number === null) {

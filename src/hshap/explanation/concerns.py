@@ -1,0 +1,124 @@
+"""Concerns: what a reader must know before trusting an explanation, and what to do next.
+
+This is the one place with these rules. The repr, the command line and the page show its sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from hshap.explanation.audit import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hshap.explanation.explanation import Explanation
+
+Kind: TypeAlias = Literal["baseline", "nothing", "doubt", "whole", "unfinished", "evidence"]
+
+LITTLE = 0.25
+"""An image that adds less than this share of the score to the baseline adds little."""
+
+WHOLE = 0.5
+"""A leaf of more than this share of the image does not tell a place."""
+
+
+@dataclass(frozen=True)
+class Concern:
+    """A reason not to trust an explanation as it is, and the next step.
+
+    - "baseline": the baseline alone has most of the score, or more than the image.
+    - "nothing": no region is relevant.
+    - "doubt": the audit's doubt is 0.3 or more.
+    - "whole": a leaf covers more than half of the image.
+    - "unfinished": a budget ended the search.
+    - "evidence": the backward pass for the maps inside leaves failed.
+
+    >>> print(Concern("nothing", "nothing was found", "lower the tolerance"))
+    nothing was found; lower the tolerance
+    """
+
+    kind: Kind
+    text: str
+    fix: str
+
+    def __str__(self) -> str:
+        """Return the reason and the next step in one line."""
+        return f"{self.text}; {self.fix}"
+
+
+def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
+    """Return the concerns about an explanation, the gravest first; none if all is well."""
+    checks = (_baseline, _nothing, _doubt, _whole, _unfinished, _evidence)
+    return tuple(concern for check in checks for concern in check(explanation))
+
+
+def _baseline(explanation: Explanation) -> Iterator[Concern]:
+    score, bare = explanation.score, explanation.baseline_score
+    scores = f"the image scores {score:.3g} and the baseline alone {bare:.3g}"
+    fix = (
+        "pass a baseline without the object, such as the mean of similar images or a template "
+        "(baseline=, --baseline)"
+    )
+    if score <= bare:
+        yield Concern("baseline", f"{scores}, so nothing speaks for this target", fix)
+    elif score - bare < LITTLE * max(abs(score), abs(bare)):
+        yield Concern("baseline", f"{scores}, so little of the score is explained", fix)
+
+
+def _nothing(explanation: Explanation) -> Iterator[Concern]:
+    if not explanation.leaves:
+        yield Concern(
+            "nothing",
+            "nothing was found: no region is relevant by itself",
+            "lower the tolerance, allow larger regions (min_size) or pass another baseline",
+        )
+
+
+def _doubt(explanation: Explanation) -> Iterator[Concern]:
+    audit = explanation.audit
+    if audit.gap >= FAR:
+        yield Concern(
+            "doubt",
+            f"parts act together (OR gap {audit.gap:.2f}), do not trust it alone",
+            "compare with another baseline and another partition, or allow larger regions",
+        )
+    elif explanation.leaves and audit.doubt >= FAR:
+        yield Concern(
+            "doubt",
+            f"the findings carry only {audit.carried:.0%} of the score that the image adds",
+            "lower the tolerance, or compare with another partition",
+        )
+
+
+def _whole(explanation: Explanation) -> Iterator[Concern]:
+    largest = max((leaf.area for leaf in explanation.leaves), default=0) / prod(explanation.grid)
+    if largest > WHOLE:
+        yield Concern(
+            "whole",
+            f"one finding covers {largest:.0%} of the image, which tells no place",
+            "allow smaller regions (min_size), raise the budget or pass another baseline",
+        )
+
+
+def _unfinished(explanation: Explanation) -> Iterator[Concern]:
+    left = len(explanation.unfinished)
+    if left:
+        regions = "1 region" if left == 1 else f"{left} regions"
+        yield Concern(
+            "unfinished",
+            f"the search is incomplete: the budget left {regions} unsplit",
+            "raise the budget (max_evaluations=, --budget) for finer findings",
+        )
+
+
+def _evidence(explanation: Explanation) -> Iterator[Concern]:
+    reason = explanation.settings.evidence_failure
+    if reason:
+        yield Concern(
+            "evidence",
+            f"{reason}, so each leaf's share is spread evenly",
+            "use the leaves and not the map inside them, or pass evidence=None",
+        )

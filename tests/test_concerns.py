@@ -1,0 +1,227 @@
+"""Concerns: each is said in one sentence with the next step, in the library and the command."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import any_marked, marked
+
+import hshap
+from hshap.export.page.tables import tabulate
+
+SIDE = 8
+
+
+def explained(model, *, partition=None, search=None, image=None):
+    explainer = hshap.Explainer(
+        model, hshap.Constant(0.0), partition or hshap.Dyadic(1), search or hshap.DepthFirst()
+    )
+    return explainer.explain(marked((SIDE, SIDE), [9]) if image is None else image, target=0)
+
+
+def bare(batch):
+    """Score every image by 1, and a mark by a little more."""
+    return 1 + 0.1 * any_marked(batch)
+
+
+def lowered(batch):
+    """Score an image lower, the more marks it has."""
+    return 1 - any_marked(batch)
+
+
+def both(batch):
+    """Need two pixels at once, which no part has alone."""
+    return batch[:, 0, 0, 0] * batch[:, 0, -1, -1]
+
+
+def mostly_spread(batch):
+    """Score one pixel by 0.5, and every other one by a part of the other half."""
+    return 0.5 * batch[:, 0, 1, 1] + 0.5 * batch[:, 0].mean(axis=(1, 2))
+
+
+def failed_evidence():
+    origin = "none: the backward pass failed with RuntimeError"
+    found = explained(any_marked)
+    return replace(found, settings=found.settings.updated(evidence=origin))
+
+
+ONES = np.ones((1, SIDE, SIDE))
+CASES = {
+    "baseline": (
+        lambda: explained(bare),
+        r"the image scores 1\.1 and the baseline alone 1, so little of the score is explained",
+        "pass a baseline without the object",
+    ),
+    "nothing": (
+        lambda: explained(both, image=ONES, search=hshap.DepthFirst(0.6)),
+        "nothing was found",
+        "lower the tolerance",
+    ),
+    "doubt": (
+        lambda: explained(both, image=ONES, partition=hshap.Dyadic(4)),
+        r"parts act together \(OR gap 1\.00\), do not trust it alone",
+        "compare with another baseline and another partition",
+    ),
+    "whole": (
+        lambda: explained(any_marked, partition=hshap.Dyadic(SIDE)),
+        "one finding covers 100% of the image",
+        "allow smaller regions",
+    ),
+    "unfinished": (
+        lambda: explained(any_marked, search=hshap.DepthFirst(max_evaluations=20)),
+        "the search is incomplete: the budget left 1 region unsplit",
+        "raise the budget",
+    ),
+    "evidence": (
+        failed_evidence,
+        "the backward pass failed with RuntimeError, so each leaf's share is spread evenly",
+        "pass evidence=None",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_concern_is_told_with_the_next_step(kind):
+    make, text, fix = CASES[kind]
+    found = make()
+    (concern,) = [one for one in found.concerns if one.kind == kind]
+    assert re.search(text, concern.text)
+    assert fix in concern.fix
+    assert f"concern: {concern}" in repr(found)
+    assert len(repr(found).splitlines()) <= 6
+    html = found._repr_html_()
+    assert concern.text.replace("'", "&#x27;") in html
+    table, _ = tabulate("one", {"class": found}, None)
+    assert str(concern) in table["classes"][0]["concerns"]
+
+
+def test_a_good_explanation_has_no_concern():
+    found = explained(any_marked)
+    assert found.concerns == ()
+    assert "concern" not in repr(found)
+    assert len(repr(found).splitlines()) == 1
+
+
+def test_an_image_that_scores_below_its_baseline_is_told():
+    (first, *_) = explained(lowered).concerns
+    assert first.kind == "baseline"
+    assert "nothing speaks for this target" in first.text
+
+
+def test_findings_that_carry_little_are_told():
+    found = explained(mostly_spread, image=ONES, search=hshap.DepthFirst(0.1))
+    (concern,) = found.concerns
+    assert concern.kind == "doubt"
+    assert re.match(r"the findings carry only \d\d% of the score that the image adds", concern.text)
+
+
+def test_a_stricter_reading_has_its_own_concerns():
+    found = explained(any_marked)
+    assert [one.kind for one in found.at(tolerance=2.0).concerns] == ["nothing"]
+
+
+def test_a_backward_pass_that_fails_is_told(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(_context, values):
+            return values.amax((1, 2, 3))
+
+        @staticmethod
+        def backward(_context, _slope):
+            raise RuntimeError
+
+    class Net(torch.nn.Module):
+        def forward(self, batch):
+            return Broken.apply(batch)
+
+    image = marked((SIDE, SIDE), [9]).astype(np.float32)
+    given = (hshap.Constant(0.0), hshap.Dyadic(1))
+    found = hshap.Explainer(Net().eval(), *given, evidence="auto").explain(image, target=0)
+    assert [one.kind for one in found.concerns] == ["evidence"]
+    found.save(tmp_path / "found.npz")
+    assert hshap.Explanation.load(tmp_path / "found.npz").concerns == found.concerns
+    silent = hshap.Explainer(any_marked, *given, evidence="auto").explain(image, target=0)
+    assert silent.concerns == ()  # a model without gradients has nothing that could fail
+
+
+def test_texts_in_a_file_cannot_write_to_the_terminal():
+    origin = "none: the backward pass failed with \x1b[2J\n" + 5000 * "x"
+    found = explained(any_marked)
+    hostile = replace(found, settings=found.settings.updated(evidence=origin, chosen=origin))
+    assert all(line.isprintable() for line in repr(hostile).splitlines())
+    assert len(repr(hostile)) < 2000
+    assert hostile._repr_html_().isprintable()
+
+
+MODELS = """
+import numpy as np
+def marked(batch):
+    return (batch > 0.5).any(axis=(1, 2, 3)).astype(float)
+def bare(batch):
+    return 1 + 0.1 * marked(batch)
+def lowered(batch):
+    return 1 - marked(batch)
+def both(batch):
+    return (batch[:, 0, 0, 0] * batch[:, 0, -1, -1]).astype(float)
+"""
+GIVEN = ("--baseline", "constant:0", "--partition", "quadtree", "--tolerance", "0")
+COMMANDS = {
+    "baseline": ("bare", "dot.png", ("--min-size", "1")),
+    "nothing": ("both", "white.png", ("--min-size", "1", "--tolerance", "0.6")),
+    "doubt": ("both", "white.png", ("--min-size", "4")),
+    "whole": ("marked", "dot.png", ("--min-size", "8")),
+    "unfinished": ("marked", "dot.png", ("--min-size", "1", "--budget", "20")),
+}
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder with models and two images; returns a function that runs the command."""
+    pillow = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    app = pytest.importorskip("hshap.cli.app").app
+    runner = pytest.importorskip("typer.testing").CliRunner()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"concerns_{abs(hash(str(tmp_path)))}"
+    Path(f"{name}.py").write_text(MODELS)
+    dot = np.zeros((SIDE, SIDE, 3), np.uint8)
+    dot[1, 1] = 255
+    pillow.fromarray(dot).save("dot.png")
+    pillow.fromarray(np.full_like(dot, 255)).save("white.png")
+
+    def run(model, *words):
+        return runner.invoke(app, ["explain", "-m", f"{name}:{model}", *GIVEN, *words])
+
+    return run
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_the_command_tells_each_concern(work, kind):
+    model, image, words = COMMANDS[kind]
+    done = work(model, image, *words)
+    assert done.exit_code == 0, done.stderr
+    assert f"hshap: concern: {image}: " in done.stderr
+    (one,) = json.loads(Path("hshap-output/summary.json").read_text())["images"][0]["explanations"]
+    kinds = [concern["kind"] for concern in one["concerns"]]
+    assert kind in kinds
+    assert all(concern["text"] and concern["fix"] for concern in one["concerns"])
+    assert re.search("concerns", done.stdout)
+    assert kind in re.sub(r"\s", "", done.stdout)
+    text = one["concerns"][kinds.index(kind)]["text"]
+    assert text in Path("hshap-output/index.html").read_text()
+    assert text in done.stderr
+    strict = work(model, image, *words, "--strict", "--force")
+    assert strict.exit_code == 8
+    assert Path("hshap-output/summary.json").exists()
+
+
+def test_strict_is_fine_without_a_concern(work):
+    done = work("marked", "dot.png", "--min-size", "1", "--strict")
+    assert done.exit_code == 0, done.stderr
+    assert "concern:" not in done.stderr
