@@ -20,7 +20,7 @@ from benchmarks.core.provenance import provenance, versions
 from benchmarks.datasets.photographs import PHOTOGRAPHS
 from benchmarks.models import efficientnet
 from benchmarks.reporting import figures, report
-from benchmarks.reporting.figures.data import as_bytes, write_arrays
+from benchmarks.reporting.figures.data import write_arrays
 from benchmarks.reporting.figures.gallery import FIGURES, FOUND, MAPS, NAME
 from hshap import Explainer, demo, metrics
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from benchmarks.datasets.photographs import Photograph, Question
     from hshap import Explanation
 
-HALF = 0.5  # of a map must lie on the object
+HALF_WAY = 0.5
+BRIGHT = 0.95  # of a map's pixels above 0 are shown below full red
 FILLED = 0.8  # of the photograph: a larger object is hit by any map
 CROSS = 1  # the class of the demo's network
-EVERYTHING, NOTHING, PARTLY, MISSED = "right", "nothing found", "partly right", "wrong"
-UNTESTED, UNEXPLAINED = "not tested", "nothing to explain"
+RIGHT, PARTLY, WRONG = "right", "partly right", "wrong"
+NOTHING, UNTESTED = "nothing found", "not tested"
 
 
 def run() -> None:
@@ -48,7 +49,7 @@ def run() -> None:
     for row, found in (*_photographs(efficientnet.load()), *_crosses()):
         key = f"{row['image']}|{row['class']}"
         rows.append(row)
-        maps[key] = as_bytes(found.attribution())
+        maps[key] = as_shown(found.attribution())
         maps[key + FOUND] = np.packbits(found.saliency() > 0)
         print(f"{key}: {row['verdict']}, {row['evaluations']} evaluations", flush=True)
     content = {"task": NAME, **provenance(), "versions": versions(), "rows": rows}
@@ -75,36 +76,43 @@ def page(content: dict[str, Any]) -> str:
         for row in shown
     ]
     head = ("photograph", "class", "probability", "evaluations", "doubt", "hidden pixels", "map")
-    counts = {v: sum(row["verdict"] == v for row in shown) for v in (EVERYTHING, PARTLY)}
-    others = len(shown) - sum(counts.values())
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    verdicts = [row["verdict"] for row in shown]
+    told = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(sorted(verdicts)))
     source = (
-        f"{len(shown)} maps: {told}, {others} neither. Times are those of one thread, while other "
-        f"work may run. Commit {content['commit']}, {content['date']}."
+        f"{len(shown)} maps: {told}. Times are those of one thread, while other work may run. "
+        f"Commit {content['commit']}, {content['date']}."
     )
     return f"{table([*head, 'reason'], lines)}\n\n{source}\n"
 
 
-def judged(heat: NDArray[Any], question: Question, *, adds: bool) -> tuple[str, str]:
-    """Return the verdict on a map, and the reason in a sentence.
+def judged(heat: NDArray[Any], question: Question) -> tuple[str, str]:
+    """Return the verdict on a map, and the reason in words.
 
-    A map is right if its highest pixel and half of its total lie on the object, and partly right
-    with one of the two. `adds` says whether the photograph scores above its baseline.
+    A random map has as much of its total on the object as the object has of the pixels. A map is
+    right if its highest pixel is on the object and its share there is at least half way from that
+    of a random map to 1. With one of the two it is partly right.
     """
     truth = question.truth()
     covers = float(truth.mean())
-    if not adds:
-        return UNEXPLAINED, "the photograph scores no higher than the baseline"
     if not heat.any():
         return NOTHING, "no part is above the tolerance"
     share = float(heat[truth].sum() / heat.sum())
-    highest = bool(truth.ravel()[heat.argmax()])
     where = f"{share:.0%} of the map on the {question.thing} ({covers:.0%} of the pixels)"
     if covers > FILLED:
-        return UNTESTED, where
-    half = share >= HALF
-    verdict = (MISSED, PARTLY, EVERYTHING)[highest + half]
-    return verdict, f"{where}, highest pixel {'on' if highest else 'beside'} it"
+        return UNTESTED, f"{where}: any map would be"
+    highest = bool(truth.ravel()[heat.argmax()])
+    dense = share - covers >= HALF_WAY * (1 - covers)
+    return (WRONG, PARTLY, RIGHT)[highest + dense], (
+        f"{where}, highest pixel {'on' if highest else 'beside'} it"
+    )
+
+
+def as_shown(heat: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a map in 255 levels, from 0 to the value that few of its pixels are above."""
+    if not heat.any():
+        return np.zeros(heat.shape, np.uint8)
+    most = float(np.quantile(heat[heat > 0], BRIGHT))
+    return np.ceil(255 * np.clip(heat / most, 0, 1)).astype(np.uint8)
 
 
 def _photographs(model: nn.Module) -> Iterator[tuple[dict[str, Any], Explanation]]:
@@ -115,10 +123,11 @@ def _photographs(model: nn.Module) -> Iterator[tuple[dict[str, Any], Explanation
         _check(photograph, int(shares.argmax()))
         for question in photograph.questions:
             found = explainer.explain(image, question.index)
-            adds = found.score > found.baseline_score
-            verdict, why = judged(found.attribution(), question, adds=adds)
+            verdict, why = judged(found.attribution(), question)
             if not question.is_there:
                 why = f"the network takes the {question.thing} for a {question.name}; {why}"
+            if found.score <= found.baseline_score:
+                why += "; the score is below that of the baseline"
             yield (
                 {
                     "kind": "photograph",

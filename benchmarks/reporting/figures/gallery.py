@@ -26,10 +26,9 @@ FIGURES = ("gallery", "gallery_more", "first")
 EACH = 4  # photographs of a figure
 COLUMNS = 5  # the photograph, and two panels for each of two classes
 TITLE = 0.42  # inches above a panel, for two lines
-# The three answers that the network is surest of and right about, whatever their maps.
+# The surest answers that name the thing in view, or the nearest to it in ImageNet.
 SUREST = ("coffee", "camera", "motorcycle")
 CROSSES = (1, 2, 3)  # images of the demo
-RED = "#D62728"
 FAINT = 0.35  # of the photograph under a map
 FEW = 24  # levels of a photograph under a map: small files
 MAP = colormaps["Reds"].resampled(25)
@@ -61,7 +60,7 @@ def first() -> Figure:
     rows, heats, _ = _stored()
     samples = demo.bundled()
     photographs = {photograph.name: photograph for photograph in PHOTOGRAPHS}
-    tall = style.WIDTH / 4 + 0.3
+    tall = style.WIDTH / 4 + 0.2
     figure = style.canvas(style.WIDTH, tall * len(SUREST))
     columns = zip(style.panels(figure, len(SUREST), 4), CROSSES, SUREST, strict=True)
     for panels, number, name in columns:
@@ -105,7 +104,7 @@ def _photograph(axes: Any, photograph: Photograph, image: Image) -> None:
 
 def _map(axes: Any, image: Image, heat: NDArray[Any]) -> None:
     """Show a map in red over its image in pale grey; a pixel of 0 stays grey."""
-    strength = np.clip(heat / (abs(heat).max() or 1), 0, 1)[..., None]
+    strength = heat[..., None] / 255
     colours = MAP(0.25 + 0.75 * strength[..., 0])[..., :3]
     opacity = np.where(strength > 0, 0.3 + 0.6 * strength, 0)
     mixed = opacity * colours + (1 - opacity) * _pale(image)
