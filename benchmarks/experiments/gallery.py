@@ -8,6 +8,7 @@ thing that it should show. The four images of crosses of the demo are explained 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def run() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     maps: dict[str, NDArray[Any]] = {}
-    for row, found in (*_photographs(efficientnet.load()), *_crosses()):
+    for row, found in chain(_photographs(efficientnet.load()), _crosses()):
         key = f"{row['image']}|{row['class']}"
         rows.append(row)
         maps[key] = as_shown(found.attribution())
