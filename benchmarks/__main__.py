@@ -52,6 +52,7 @@ EXPERIMENTS = {
     "linkage": "Compare trees linked by colour, texture and place.",
     "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
     "families": "Judge trees on families of drawings that no constant was chosen on.",
+    "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }
 

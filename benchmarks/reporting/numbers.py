@@ -174,6 +174,7 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "trees": lambda: _experiment("trees", "variant", "group", "method"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
+    "gallery": lambda: _experiment("gallery", "image", "class"),
     "networks": _networks,
     "speed": _speed,
     "own_cost": _own_cost,

@@ -23,6 +23,7 @@ from benchmarks.reporting.figures import (
     demos,
     expected_visits,
     f1_runtime,
+    gallery,
     glance,
     maps,
     multi_label,
@@ -59,6 +60,9 @@ FIGURES: dict[str, Drawing] = {
     "multi_label": Drawing(multi_label.draw, multi_label.compute),
     "randomisation": Drawing(randomisation.draw, maps.collect_sanity),
     "cascade": Drawing(cascade.draw),
+    "gallery": Drawing(gallery.draw),
+    "gallery_more": Drawing(partial(gallery.draw, part=1)),
+    "first": Drawing(gallery.first),
     **{
         f"demos_{task}": Drawing(partial(demos.draw, task), partial(maps.collect, task))
         for task in demos.TASKS
