@@ -182,7 +182,8 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     within = step_of_join[~edge]
     labels = _components(a[within], b[within], len(values))
     boundaries = _boundaries(labels[a], labels[b])
-    return without_faint_edges(labels, sharp, local_range(sharp, grid), boundaries).reshape(grid)
+    ranges = local_range(sharp, grid)
+    return without_faint_edges(labels.reshape(grid), sharp, ranges, boundaries)
 
 
 def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
