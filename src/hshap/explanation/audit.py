@@ -43,11 +43,13 @@ class Audit:
       alone, if the model is monotone. The model is not monotone if `failures` is above 0.
     - `carried` is the share of `score - baseline_score` that `attribution()` gives to the leaves;
       1 if the image adds nothing to the baseline.
+    - `largest` is the share of the image that the largest leaf covers, 0 without leaves. Nothing is
+      known of the pixels inside a leaf. Leaves that a budget left unsplit do not count.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. `doubt` is the
-    one number to look at: the larger of `gap` and `1 - carried`.
+    one number to look at: the largest of `gap`, `1 - carried` and `largest`.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -67,15 +69,16 @@ class Audit:
     fall: float
     dropped_at_most: float
     carried: float
+    largest: float = 0.0
     provenance: Provenance = NOT_TOLD
 
     @property
     def doubt(self) -> float:
-        """The larger of `gap` and `1 - carried`: 0 if the result can be trusted, 1 if not at all.
+        """The largest of `gap`, `1 - carried` and `largest`: 0 to trust the result, 1 not to.
 
         Regions that a budget left unsplit do not count; see `Explanation.unfinished`.
         """
-        return max(self.gap, 1.0 - self.carried)
+        return max(self.gap, 1.0 - self.carried, self.largest)
 
     @property
     def bound(self) -> float:
@@ -86,13 +89,26 @@ class Audit:
     def __str__(self) -> str:
         """Return the audit in words."""
         made = f"Scores: {self.provenance.sentence}."
-        return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)} {made}"
+        told = (
+            _rule(self.gap),
+            _carried(self.carried),
+            _coarse(self.largest),
+            _dropped(self),
+            made,
+        )
+        return " ".join(sentence for sentence in told if sentence)
 
 
 def audit(
-    games: Sequence[Game], leaves: Sequence[Region], found: float, provenance: Provenance
+    games: Sequence[Game],
+    leaves: Sequence[Region],
+    unfinished: Sequence[Region],
+    found: float,
+    provenance: Provenance,
 ) -> Audit:
     """Return the audit of a run; `found` is the sum of the shares of the leaves."""
+    unsplit = set(unfinished)
+    largest = max((leaf.area for leaf in leaves if leaf not in unsplit), default=0)
     # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
     unit = float(weights.max()) or 1.0
@@ -105,6 +121,7 @@ def audit(
         fall=float(falls.max()),
         dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
         carried=_share(found, games[0]),
+        largest=largest / games[0].region.area,
         provenance=provenance,
     )
 
@@ -173,6 +190,12 @@ def _rule(gap: float) -> str:
 def _carried(share: float) -> str:
     told = f"The findings carry {share:.0%} of the score that the image adds"
     return f"{told}." if 1.0 - share < FAR else f"{told}; the source of the rest is not shown."
+
+
+def _coarse(share: float) -> str:
+    if share < FAR:
+        return ""
+    return f"A finding covers {share:.0%} of the image; where in it the evidence is, is not known."
 
 
 def _dropped(found: Audit) -> str:

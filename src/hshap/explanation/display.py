@@ -36,8 +36,10 @@ def as_text(explanation: Explanation) -> str:
     end = f", OR gap {audit.gap:.2f}"
     if audit.gap >= FAR:
         end += ": parts act together, do not trust it alone"
-    elif leaves and audit.doubt >= FAR:
+    elif leaves and 1 - audit.carried >= FAR:
         end += f": the findings carry only {audit.carried:.0%} of the score that the image adds"
+    elif audit.largest >= FAR:
+        end += f": a finding covers {audit.largest:.0%} of the image"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:

@@ -140,7 +140,7 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(self.games, self.leaves, found, self.provenance)
+        return audit(self.games, self.leaves, self.unfinished, found, self.provenance)
 
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.

@@ -36,24 +36,25 @@ def sharpened(values: Array, grid: tuple[int, ...]) -> Array:
     two opposite neighbours, such as lines one pixel wide, stay as they are.
     """
     image = values.reshape(*grid, -1)
-    noise, usual = _noise(image), _mean(image)
-    widest = np.zeros(grid, dtype=values.dtype)
-    out = image.copy()
-    for one, other in _opposite(image):
+    sides = list(_opposite(image))
+    steps = np.stack([_squared(side - image) for pair in sides for side in pair])
+    noise, usual = _noise(steps).ravel(), _mean(image).reshape(values.shape)
+    widest = np.zeros(len(values), dtype=values.dtype)
+    out = values.copy()
+    for (one, other), to_one, to_other in zip(sides, steps[::2], steps[1::2], strict=True):
         width = _squared(one - other)
-        to_one, to_other = _squared(one - image), _squared(other - image)
         between = (to_one + to_other < width) & (np.minimum(to_one, to_other) > 0)
-        between &= width > widest
-        width = np.where(between, width, 1.0).astype(values.dtype)
+        between &= width > widest.reshape(grid)
+        rim, width = np.flatnonzero(between), width[between]
+        ends, other_ends = one[between], other[between]
         # From 0 at the other side to 1 at this one.
-        place = (width + to_other - to_one) / (2 * width)
-        rare, frequent = _squared(one - usual), _squared(other - usual)
-        least = np.clip(SURE * noise / np.sqrt(width), TRACE, 0.5)
-        limit = np.clip(frequent / np.maximum(rare + frequent, 1e-30), least, 1 - least)
-        nearer = np.where((place > limit)[..., None], one, other)
-        np.copyto(out, nearer, where=between[..., None])
-        np.copyto(widest, width, where=between)
-    return out.reshape(values.shape)
+        place = (width + to_other[between] - to_one[between]) / (2 * width)
+        rare, frequent = _squared(ends - usual[rim]), _squared(other_ends - usual[rim])
+        least = np.clip(SURE * noise[rim] / np.sqrt(width), TRACE, 0.5)
+        limit = np.clip(frequent / (rare + frequent), least, 1 - least)
+        out[rim] = np.where((place > limit)[:, None], ends, other_ends)
+        widest[rim] = width
+    return out
 
 
 def local_range(values: Array, grid: tuple[int, ...]) -> Array:
@@ -67,15 +68,18 @@ def local_range(values: Array, grid: tuple[int, ...]) -> Array:
     return np.sqrt(total)
 
 
-def _noise(image: Array) -> Array:
+def _noise(steps: Array) -> Array:
     """Return the usual step between neighbours in the surroundings of each pixel.
 
-    The median over a pixel's neighbours ignores an edge beside it. The mean of square roots over
-    its surroundings counts a few large steps, such as those of a thin line, for little.
+    `steps` has the squared steps to each of a pixel's neighbours. Their median ignores an edge
+    beside the pixel. The mean of square roots over the surroundings counts a few large steps, such
+    as those of a thin line, for little.
     """
-    steps = np.stack([_squared(other - image) for pair in _opposite(image) for other in pair])
-    roots = np.median(steps, axis=0) ** 0.25
-    return np.square(_filters().uniform_filter(roots, 2 * SURROUNDINGS + 1, mode="nearest"))
+    # Sorting a short first axis takes a third of the time of `np.median`.
+    middle = len(steps) // 2
+    half = np.sort(steps, axis=0)[middle - 1 : middle + 1].mean(axis=0)
+    size = 2 * SURROUNDINGS + 1
+    return np.square(_filters().uniform_filter(half**0.25, size, mode="nearest"))
 
 
 def _mean(image: Array) -> Array:
