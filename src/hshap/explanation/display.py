@@ -38,8 +38,10 @@ def as_text(explanation: Explanation) -> str:
         end += ": parts act together, do not trust it alone"
     elif leaves and 1 - audit.carried >= FAR:
         end += f": the findings carry only {audit.carried:.0%} of the score that the image adds"
-    elif audit.largest >= FAR:
-        end += f": a finding covers {audit.largest:.0%} of the image"
+    elif 1 - audit.alone >= FAR:
+        end += f": a finding by itself adds only {audit.alone:.0%} of the score"
+    elif audit.covered >= FAR:
+        end += f": the findings cover {audit.covered:.0%} of the image"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:
