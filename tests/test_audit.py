@@ -159,7 +159,9 @@ def test_what_is_found_carries_the_score_or_does_not():
     assert carried == pytest.approx([1.0, 0.85, 0.6, 0.0])
     for one in found:
         assert one.audit.carried == pytest.approx(one.attribution().sum())
-        assert one.audit.doubt == max(one.audit.gap, 1 - one.audit.carried)
+        assert one.audit.doubt == max(
+            one.audit.gap, 1 - one.audit.carried, 1 - one.audit.alone, one.audit.covered
+        )
     told = "carry 60% of the score that the image adds; the source of the rest is not shown"
     assert told in str(found[2].audit)
     assert "carry 100% of the score that the image adds." in str(found[0].audit)
@@ -188,6 +190,41 @@ def test_little_that_is_carried_is_told_in_the_line():
     found = explain(np.ones((1, 8)), mostly_the_first, search=DepthFirst(0.5))
     assert found.audit.gap < FAR
     assert "the findings carry only 65% of the score that the image adds" in repr(found)
+
+
+def test_findings_that_cover_much_of_the_image_are_told():
+    halves = Superpixels.from_labels(np.repeat([[0, 0, 0, 1]], 4, axis=0))
+    found = explain(marked((4, 4), [0]), any_marked, halves)
+    assert (found.audit.gap, found.audit.carried) == (0.0, 1.0)
+    assert found.audit.covered == found.audit.doubt == 0.75
+    assert "The findings cover 75% of the image" in str(found.audit)
+    assert "the findings cover 75% of the image" in repr(found)
+    small = explain(marked((4, 4), [0]), any_marked)
+    assert small.audit.covered == 1 / 16
+    assert "cover" not in str(small.audit) + repr(small)
+
+
+def test_a_region_that_a_budget_left_unsplit_is_no_large_finding():
+    found = explain(marked((8, 8), [0]), any_marked, search=DepthFirst(max_evaluations=4))
+    assert found.unfinished
+    assert (found.audit.covered, found.audit.alone) == (0.0, 1.0)
+
+
+def test_findings_that_are_not_enough_alone_are_told():
+    def three(batch, together):
+        seen = batch[:, 0, [1, 4, 7]]
+        return (seen * [0.2, 0.1, 0.1]).sum(axis=1) + together * seen.prod(axis=1)
+
+    found = explain(np.ones((1, 8)), lambda batch: three(batch, 0.6))
+    assert found.audit.alone == pytest.approx(0.4)
+    assert found.audit.doubt >= 0.6
+    assert "The findings, each by itself, add up to 40% of the score." in str(found.audit)
+    assert explain(np.ones((1, 8)), lambda batch: three(batch, 0.0)).audit.alone == 1.0
+    assert explain(marked((8, 8), [3, 40]), any_marked).audit.alone == 1.0
+
+
+def test_a_score_below_the_baseline_has_no_share_alone():
+    assert explain(np.ones((1, 8)), lambda b: -b[:, 0, 0]).audit.alone == 1.0
 
 
 def monotone_model(rng, pixels):

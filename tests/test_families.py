@@ -72,6 +72,19 @@ def test_any_style_can_be_drawn():
         assert np.isfinite(sample.image).all()
 
 
+@pytest.mark.parametrize("name", ["stroke 1", "noise 8", "light 0.4", "anti-aliased, stroke 3"])
+def test_explanations_find_the_drawings_of_families_for_choosing(name):
+    pytest.importorskip("torch")
+    from benchmarks.experiments.families import explained
+    from benchmarks.models.finder import load
+
+    family = next(family for family in FAMILIES["choosing"] if family.name == name)
+    for number, most in ((1, 40), (6, 80)):
+        found = list(explained(load(), family, number, 2))
+        assert np.mean([one.f1 for one in found]) > 0.9
+        assert np.mean([one.evaluations for one in found]) <= most
+
+
 class TestResults:
     def test_the_network_is_accurate(self):
         record = json.loads((RESULTS / "train_families.json").read_text())

@@ -121,6 +121,92 @@ def test_any_range_of_values_gives_the_same_tree():
     assert [*nodes(trees[0])] == [*nodes(trees[1])] == [*nodes(trees[2])]
 
 
+def labels_of(image, partition=None):
+    return (partition or Superpixels()).tree(image).labels
+
+
+def same_segments(one, other):
+    """Tell whether two arrays of labels divide the grid in the same way."""
+    pairs = np.unique(np.stack([one.ravel(), other.ravel()]), axis=1).shape[1]
+    return pairs == one.max() + 1 == other.max() + 1
+
+
+def is_one_segment(labels, inside):
+    """Tell whether these pixels, and no others, are a segment."""
+    return np.array_equal(labels == labels[inside][0], inside)
+
+
+def diagonal(axes, length=14, side=20):
+    inside = np.zeros((side,) * axes, dtype=bool)
+    inside[(np.arange(3, 3 + length),) * axes] = True
+    return inside
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_diagonal_line_one_pixel_wide_is_one_segment(axes, dark):
+    inside = diagonal(axes)
+    image = np.where(inside ^ dark, 0.9, 0.2)[None]
+    assert is_one_segment(labels_of(image), inside)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.05])
+def test_a_thin_line_in_noise_is_one_segment(sigma):
+    inside = diagonal(2, length=30, side=40)
+    noise = np.random.default_rng(0).normal(0, sigma, (3, 40, 40))
+    assert is_one_segment(labels_of(np.where(inside, 0.9, 0.2) + noise), inside)
+
+
+def test_uneven_light_does_not_divide_an_object():
+    inside = np.zeros((40, 60), dtype=bool)
+    inside[18:21, 5:55] = True
+    light = np.linspace(1.0, 0.5, 60)
+    image = np.rint(np.where(inside, 0.9, 0.3) * light * 255).astype(np.uint8)[None]
+    assert is_one_segment(labels_of(image), inside)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_blurred_rim_belongs_to_a_thin_object(dark):
+    cover = np.zeros((30, 30))
+    cover[10:13, 5:25], cover[9, 5:25], cover[13, 5:25] = 1.0, 0.3, 0.6
+    cover[8, 5:25] = 0.05  # no trace of the object
+    image = np.where(dark, 1 - cover, cover)[None]
+    assert is_one_segment(labels_of(image), cover >= 0.3)
+
+
+def test_a_blurred_object_is_not_lost():
+    rows, columns = np.ogrid[:60, :60]
+    blob = np.exp(-((rows - 30) ** 2 + (columns - 30) ** 2) / (2 * 5.0**2))
+    labels = labels_of(np.rint(blob * 255).astype(np.uint8)[None])
+    assert labels[30, 30] != labels[2, 2]
+
+
+@given(images(), st.floats(0.001, 1000), st.floats(-100, 100))
+@settings(deadline=None, max_examples=40)
+def test_another_unit_of_values_gives_the_same_segments(image, factor, offset):
+    values = image.astype(np.float64)
+    # A power of two, so that no value is rounded.
+    exact = values * 2.0 ** np.round(np.log2(factor)) + 2.0 ** np.round(np.log2(abs(offset) + 1))
+    assert same_segments(labels_of(values), labels_of(exact))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_a_flipped_drawing_has_flipped_segments(axes):
+    image, _ = scene()
+    flipped = np.flip(image, [axis + 1 for axis in axes])
+    assert same_segments(np.flip(labels_of(image), axes), labels_of(flipped))
+
+
+def test_segments_with_a_faint_edge_are_joined_up_to_an_area():
+    image = np.full((1, 40, 40), 0.5)
+    image[:, 10:20, 10:20], image[:, 10:20, 20:28] = 1.0, 0.97  # one object, in two shades
+    labels = labels_of(image)
+    assert labels[15, 15] == labels[15, 25]
+    image[:, 5:35, 5:35], image[:, 5:35, 20:35] = 1.0, 0.97  # 900 pixels
+    labels = labels_of(image)
+    assert labels[15, 15] != labels[15, 25]
+
+
 @pytest.mark.parametrize("grid", [(1, 40), (40, 1), (1, 1), (7,), (1, 1, 9), (6, 5, 4)])
 def test_grids_of_any_form(grid):
     image = np.random.default_rng(0).random((2, *grid))

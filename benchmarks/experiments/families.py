@@ -114,7 +114,7 @@ def _mean(rows: Any, name: str) -> float:
 def _judged(model: nn.Module, half: str) -> Iterator[dict[str, Any]]:
     for family in FAMILIES[half]:
         for number in NUMBERS:
-            found = list(_explained(model, family, number, EACH))
+            found = list(explained(model, family, number, EACH))
             scores = [one.f1 for one in found]
             mean, *around = interval(scores)
             costs = [one.evaluations for one in found]
@@ -151,7 +151,7 @@ class One:
     doubt: float
 
 
-def _explained(
+def explained(
     model: nn.Module, family: Family, number: int, count: int, way: Way | None = None
 ) -> Iterator[One]:
     """Explain images of a family that the network finds positive."""
@@ -198,7 +198,7 @@ def _sensitivity(model: nn.Module, half: str, share: float) -> dict[str, Any]:
         str(n): [
             one
             for family in FAMILIES[half]
-            for one in _explained(model, family, n, SENSITIVITY, Way(share))
+            for one in explained(model, family, n, SENSITIVITY, Way(share))
         ]
         for n in NUMBERS
     }
@@ -227,7 +227,7 @@ def _audited(model: nn.Module) -> list[dict[str, Any]]:
             one
             for family in FAMILIES["judging"]
             for n in NUMBERS
-            for one in _explained(model, family, n, DAMAGED, way)
+            for one in explained(model, family, n, DAMAGED, way)
         ]
         everything += found
         rows.append(_told(name, found))

@@ -17,6 +17,7 @@ from hshap.evaluators.provenance import NOT_TOLD, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from hshap._util.types import Mask
     from hshap.games.game import Game
@@ -43,11 +44,16 @@ class Audit:
       alone, if the model is monotone. The model is not monotone if `failures` is above 0.
     - `carried` is the share of `score - baseline_score` that `attribution()` gives to the leaves;
       1 if the image adds nothing to the baseline.
+    - `alone` is the share of `score - baseline_score` that a leaf adds by itself, the median over
+      leaves; 1 without leaves. Under the rule, every leaf has the whole score alone.
+    - `covered` is the share of the image that the leaves cover. Nothing is known of the pixels
+      inside a leaf, so leaves on most of the image say little.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
-    `gaps`, `gap` and `fall` are shares of the largest change of score in any game. `doubt` is the
-    one number to look at: the larger of `gap` and `1 - carried`.
+    `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
+    budget left unsplit do not count in `alone` and `covered`. `doubt` is the one number to look at:
+    the largest of `gap`, `1 - carried`, `1 - alone` and `covered`.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -67,15 +73,18 @@ class Audit:
     fall: float
     dropped_at_most: float
     carried: float
+    alone: float = 1.0
+    covered: float = 0.0
     provenance: Provenance = NOT_TOLD
 
     @property
     def doubt(self) -> float:
-        """The larger of `gap` and `1 - carried`: 0 if the result can be trusted, 1 if not at all.
+        """The largest of `gap`, `1 - carried`, `1 - alone` and `covered`.
 
-        Regions that a budget left unsplit do not count; see `Explanation.unfinished`.
+        0 if the result can be trusted, 1 if not at all. Regions that a budget left unsplit do not
+        count; see `Explanation.unfinished`.
         """
-        return max(self.gap, 1.0 - self.carried)
+        return max(self.gap, 1.0 - self.carried, 1.0 - self.alone, self.covered)
 
     @property
     def bound(self) -> float:
@@ -86,13 +95,25 @@ class Audit:
     def __str__(self) -> str:
         """Return the audit in words."""
         made = f"Scores: {self.provenance.sentence}."
-        return f"{_rule(self.gap)} {_carried(self.carried)} {_dropped(self)} {made}"
+        told = (
+            _rule(self.gap),
+            _carried(self.carried),
+            _leaves(self),
+            _dropped(self),
+            made,
+        )
+        return " ".join(sentence for sentence in told if sentence)
 
 
 def audit(
-    games: Sequence[Game], leaves: Sequence[Region], found: float, provenance: Provenance
+    games: Sequence[Game],
+    leaves: Sequence[Region],
+    unfinished: Sequence[Region],
+    found: float,
+    provenance: Provenance,
 ) -> Audit:
     """Return the audit of a run; `found` is the sum of the shares of the leaves."""
+    split = set(leaves).difference(unfinished)
     # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
     unit = float(weights.max()) or 1.0
@@ -105,6 +126,8 @@ def audit(
         fall=float(falls.max()),
         dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
         carried=_share(found, games[0]),
+        alone=_alone(games, split),
+        covered=sum(leaf.area for leaf in split) / games[0].region.area,
         provenance=provenance,
     )
 
@@ -114,6 +137,20 @@ def _share(found: float, root: Game) -> float:
     if root.total <= NOISE * float(np.abs(root.values).max()):
         return 1.0
     return min(max(found / root.total, 0.0), 1.0)
+
+
+def _alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> float:
+    """Return the share of the score that a leaf adds by itself, the median; 1 if none is told."""
+    total = games[0].total
+    alone = [
+        score
+        for game in games
+        for part, score in zip(game.children, game.alone.tolist(), strict=True)
+        if part in leaves
+    ]
+    if not alone or total <= NOISE * float(np.abs(games[0].values).max()):
+        return 1.0
+    return min(max(float(np.median(alone)) / total, 0.0), 1.0)
 
 
 def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
@@ -173,6 +210,18 @@ def _rule(gap: float) -> str:
 def _carried(share: float) -> str:
     told = f"The findings carry {share:.0%} of the score that the image adds"
     return f"{told}." if 1.0 - share < FAR else f"{told}; the source of the rest is not shown."
+
+
+def _leaves(found: Audit) -> str:
+    told: list[str] = []
+    if 1.0 - found.alone >= FAR:
+        told.append(f"A finding by itself adds {found.alone:.0%} of the score (median).")
+    if found.covered >= FAR:
+        told.append(
+            f"The findings cover {found.covered:.0%} of the image; where in them the evidence is, "
+            "is not known."
+        )
+    return " ".join(told)
 
 
 def _dropped(found: Audit) -> str:

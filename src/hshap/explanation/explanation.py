@@ -141,7 +141,7 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(self.games, self.leaves, found, self.provenance)
+        return audit(self.games, self.leaves, self.unfinished, found, self.provenance)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:

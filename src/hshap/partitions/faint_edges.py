@@ -1,0 +1,118 @@
+"""Faint edges: segments that noise, compression or uneven light divided are joined again."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hshap._util.types import Array, Ints
+
+FAINT = 0.25
+"""An edge is faint if two segments differ by less than this share of the range around them."""
+
+WIDEST = 20
+"""Joined segments hold at most as many pixels as a box with sides of this length.
+
+Larger ones need no join: no object in them was divided, and they are halved by position.
+"""
+
+ROUNDING = 1e-5
+"""A range below this share of the image's is rounding."""
+
+
+def without_faint_edges(
+    labels: Ints, values: Array, ranges: Array, boundaries: tuple[Ints, Ints]
+) -> Ints:
+    """Return the labels of the grid after segments with faint edges were joined.
+
+    Segments that touch (`boundaries`) are joined, those with the faintest edge first. They are
+    compared by their mean values, since single pixels are noisy and the steps of a blurred outline
+    are small. `ranges` has the range of values around each pixel.
+    """
+    most, flat = WIDEST**labels.ndim, labels.ravel()
+    area = np.bincount(flat).astype(np.float64)
+    means = np.stack([np.bincount(flat, feature) / area for feature in values.T], axis=1)
+    around = np.maximum(np.bincount(flat, ranges) / area, ROUNDING)
+    one, other = boundaries
+    apart = np.sqrt(((means[one] - means[other]) ** 2).sum(axis=1))
+    heights = apart / np.maximum(around[one], around[other])
+    edges = list(zip(heights.tolist(), one.tolist(), other.tolist(), strict=True))
+    kept = _Segments(area.tolist(), means.tolist(), around.tolist(), edges, most).joined()
+    return np.unique(kept, return_inverse=True)[1][labels]
+
+
+class _Segments:
+    """Segments that are being joined: their areas, mean values, ranges and neighbours."""
+
+    def __init__(
+        self,
+        area: list[float],
+        means: list[list[float]],
+        around: list[float],
+        edges: list[tuple[float, int, int]],
+        most: int,
+    ) -> None:
+        self._most = most
+        self._area, self._means, self._around = area, means, around
+        self._into = list(range(len(area)))
+        self._near: list[list[int]] = [[] for _ in area]
+        for _, one, other in edges:
+            self._near[one].append(other)
+            self._near[other].append(one)
+        self._edges = [edge for edge in edges if self._may_join(*edge)]
+
+    def joined(self) -> list[int]:
+        """Join until no faint edge is left; return the number of each segment's last one."""
+        heapq.heapify(self._edges)
+        while self._edges:
+            before, one, other = heapq.heappop(self._edges)
+            one, other = self._last(one), self._last(other)
+            if one == other:
+                continue
+            height = self._height(one, other)
+            if height > before:  # it grew since, by joins on its two sides
+                self._push(height, one, other)
+            elif self._may_join(height, one, other):
+                self._join(one, other)
+        return [self._last(segment) for segment in range(len(self._into))]
+
+    def _join(self, one: int, other: int) -> None:
+        # The segment with more neighbours stays, so that few are moved.
+        if len(self._near[one]) < len(self._near[other]):
+            one, other = other, one
+        first, second = self._area[one], self._area[other]
+        whole = first + second
+        self._means[one] = [
+            (first * a + second * b) / whole
+            for a, b in zip(self._means[one], self._means[other], strict=True)
+        ]
+        self._around[one] = (first * self._around[one] + second * self._around[other]) / whole
+        self._area[one], self._into[other] = whole, one
+        for near in sorted({self._last(near) for near in self._near[other]} - {one}):
+            self._near[one].append(near)
+            self._push(self._height(one, near), one, near)
+        self._near[other] = []
+
+    def _push(self, height: float, one: int, other: int) -> None:
+        if self._may_join(height, one, other):
+            heapq.heappush(self._edges, (height, min(one, other), max(one, other)))
+
+    def _may_join(self, height: float, one: int, other: int) -> bool:
+        return height < FAINT and self._area[one] + self._area[other] <= self._most
+
+    def _height(self, one: int, other: int) -> float:
+        """Return how far two segments differ, as a share of the range around them."""
+        squares = zip(self._means[one], self._means[other], strict=True)
+        apart = sum((a - b) ** 2 for a, b in squares) ** 0.5
+        return apart / max(self._around[one], self._around[other])
+
+    def _last(self, segment: int) -> int:
+        """Return the segment that holds this one by now."""
+        into = self._into
+        while into[segment] != segment:
+            into[segment] = into[into[segment]]
+            segment = into[segment]
+        return segment
