@@ -53,6 +53,7 @@ EXPERIMENTS = {
     "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
     "families": "Judge trees on families of drawings that no constant was chosen on.",
     "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
+    "guided": "Compare the default call at small budgets with maps of one backward pass.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import any_marked, marked
 
@@ -277,6 +277,54 @@ def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
 
     found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
     assert (found.leaves[0].area == 8) == whole
+
+
+HALVES = np.repeat([[0, 0, 1, 1]], 2, axis=0)
+UNCUT = Superpixels.from_labels(HALVES, min_area="uncut")
+
+
+def seen(batch):
+    return batch[..., :2].mean(axis=(1, 2, 3)), batch[..., 2:].mean(axis=(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "leaves"),
+    [
+        (lambda batch: np.maximum(*seen(batch)), 2),  # detects a concept: never ended early
+        (lambda batch: sum(seen(batch)), 2),  # additive
+        (lambda batch: seen(batch)[0], 1),
+        (lambda batch: np.prod(seen(batch), axis=0), 1),  # an object that the split has cut
+        (lambda batch: 0.4 * sum(seen(batch)) + 0.2 * np.prod(seen(batch), axis=0), 1),
+    ],
+)
+def test_uncut_ends_where_parts_alone_add_up_to_less_than_the_whole(model, leaves):
+    found = explain(np.ones((1, 2, 4)), model, UNCUT)
+    assert len(found.leaves) == leaves
+    assert found.settings.adaptive == "uncut"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 6))
+def test_uncut_gives_all_leaves_of_a_model_that_detects_a_concept(seed, marks):
+    rng = np.random.default_rng(seed)
+    image = np.zeros((1, 8, 8))
+    image.reshape(-1)[rng.choice(64, marks, replace=False)] = 1.0
+    labels = rng.integers(0, 9, (8, 8))
+    for search in (DepthFirst(), DepthFirst(0.01), BreadthFirst(50)):
+        given, uncut = (
+            explain(image, any_marked, Superpixels.from_labels(labels, min_area=area), search)
+            for area in (1, "uncut")
+        )
+        assert set(given.leaves) == set(uncut.leaves)
+        assert np.array_equal(given.attribution(), uncut.attribution())
+
+
+def test_an_uncut_run_is_saved_and_read_again(tmp_path):
+    found = explain(np.ones((1, 2, 4)), lambda batch: np.prod(seen(batch), axis=0), UNCUT)
+    found.save(tmp_path / "e.npz")
+    again = type(found).load(tmp_path / "e.npz")
+    assert again.games[0].region.adaptive == "uncut"
+    assert again.at(tolerance=0.1).leaves == found.at(tolerance=0.1).leaves == found.leaves
 
 
 def test_what_was_not_split_further_was_not_dropped():

@@ -67,7 +67,7 @@ CASES = {
     ),
     "whole": (
         lambda: explained(any_marked, partition=hshap.Dyadic(SIDE)),
-        "one finding covers 100% of the image",
+        "the findings cover 100% of the image",
         "allow smaller regions",
     ),
     "unfinished": (
@@ -78,7 +78,7 @@ CASES = {
     "evidence": (
         failed_evidence,
         "the backward pass failed with RuntimeError, so each leaf's share is spread evenly",
-        "pass evidence=None",
+        "pass evidence='even'",
     ),
 }
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hshap
-from hshap.evaluators.evidence import MOST_PIXELS
+from hshap.evaluators.evidence import MOST_COPIES, MOST_PIXELS
 from hshap.games.targets import slope
 
 torch = pytest.importorskip("torch")
@@ -74,13 +74,78 @@ def test_no_pixel_of_a_leaf_is_left_empty():
         assert (np.abs(found.attribution()[leaf.index]) > 0).all()
 
 
-def test_leaves_games_and_evaluations_do_not_depend_on_it():
+def test_leaves_and_games_do_not_depend_on_it_and_its_passes_are_counted():
     by_model, evenly = (explained(network(), images(5), choice) for choice in ("auto", None))
     assert by_model.leaves == evenly.leaves
-    assert by_model.evaluations == evenly.evaluations
+    assert by_model.evaluations == evenly.evaluations + MOST_COPIES
     assert evenly.evidence is None
     assert np.array_equal(by_model.attribution(even=True), evenly.attribution())
     assert not np.array_equal(by_model.attribution(), evenly.attribution())
+
+
+def test_the_default_call_is_guided_and_stays_within_its_budget():
+    class Counted(nn.Module):
+        inputs = 0
+
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, batch):
+            self.inputs += len(batch)
+            return self.inner(batch)
+
+    for most in (4, 5, 6, 10, 20, 50):
+        model = Counted().eval()
+        found = hshap.Explainer(
+            hshap.Batched(model, check_batches=False),
+            baseline=hshap.Constant(0.0),
+            search=hshap.DepthFirst(max_evaluations=most),
+        ).explain(images(7), target=1)
+        assert model.inputs == found.evaluations <= most
+        assert (found.evidence is None) == (most == 4)
+        assert found.settings["partition"]["min_area"] == (25 if most == 4 else "uncut")
+
+
+def test_a_given_partition_has_even_maps_unless_evidence_is_asked_for():
+    for choice, guided in ((None, False), ("even", False), ("auto", True)):
+        assert (explained(network(), images(3), choice).evidence is not None) == guided
+    even = hshap.Explainer(network(), hshap.Constant(0.0), evidence="even")
+    assert even.explain(images(3), target=1).evidence is None
+
+
+def pass_through(grid, weight):
+    """A network whose evidence is known: the score is a weighted sum of the pixels."""
+
+    class Sum(nn.Module):
+        def forward(self, batch):
+            return (batch * torch.as_tensor(weight)).sum(tuple(range(1, batch.ndim)))[:, None]
+
+    assert weight.shape[1:] == grid
+    return Sum().eval()
+
+
+@pytest.mark.parametrize("grid", [(40,), (20, 24), (8, 10, 12)])
+def test_maps_of_copies_are_brought_back_to_their_places(grid):
+    image = np.zeros((1, *grid), np.float32)
+    spot = tuple(side // 4 for side in grid)
+    image[(0, *spot)] = 1.0
+    model = pass_through(grid, np.ones((1, *grid), np.float32))
+    found = explained(model, image, partition=hshap.Bisection(max(grid)), target=0)
+    peak = np.unravel_index(found.evidence.argmax(), grid)
+    assert max(abs(a - b) for a, b in zip(peak, spot, strict=True)) <= 1
+
+
+def test_a_copy_that_the_model_misses_does_not_count():
+    grid = (20, 20)
+    image = np.zeros((1, *grid), np.float32)
+    image[0, 3, 3] = image[0, 10, 10] = 1.0
+    weight = np.full((1, *grid), -0.2, np.float32)
+    weight[0, :8, :8] = 1.0  # one corner speaks for the class: mirrored copies have it elsewhere
+    found = explained(pass_through(grid, weight), image, partition=hshap.Bisection(20), target=0)
+    assert found.evidence[3, 3] == 255
+    # As in the image alone; it would be 228 if the three other copies counted.
+    assert found.evidence[10, 10] == pytest.approx(255 * 0.2**0.5, abs=2)
 
 
 @pytest.mark.parametrize("inplace", [False, True])

@@ -124,6 +124,17 @@ RUNS = {
     "quadtree, whole": (hshap.Dyadic(2), hshap.DepthFirst(0.01, keep_whole=True)),
     "quadtree, sides of its own": (hshap.Dyadic((2, 4)), hshap.DepthFirst()),
     "bisection, auto": (hshap.Bisection("auto"), hshap.DepthFirst()),
+    "bisection, auto, coarse": (hshap.Bisection("auto"), hshap.DepthFirst(0.3)),
+    "bisection, auto, budget": (hshap.Bisection("auto"), hshap.DepthFirst(max_evaluations=80)),
+    "bisection, auto, percentile": (hshap.Bisection("auto"), hshap.BreadthFirst(50)),
+    "labels, uncut": (
+        hshap.Superpixels.from_labels(LABELS, min_area="uncut"),
+        hshap.DepthFirst(),
+    ),
+    "labels, uncut, percentile": (
+        hshap.Superpixels.from_labels(LABELS, min_area="uncut"),
+        hshap.BreadthFirst(40),
+    ),
     "shifted": (hshap.Shifted(hshap.Dyadic(3), (5, -7)), hshap.DepthFirst()),
     "budget": (hshap.Bisection(1), hshap.DepthFirst(max_evaluations=60)),
     "one leaf": (hshap.Dyadic(64), hshap.DepthFirst()),  # gone at a high tolerance

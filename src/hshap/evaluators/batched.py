@@ -86,9 +86,9 @@ class BatchedSession:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self._mates.outcome)
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
         """Return where in the image the score comes from; None for a model without gradients."""
-        return self._runner.evidence(canvas, slope)
+        return self._runner.evidence(canvas, slope, copies)
 
     @property
     def runs_alone(self) -> bool:

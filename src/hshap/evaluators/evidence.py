@@ -1,4 +1,4 @@
-"""Evidence: a guide to the pixels inside a leaf, from one backward pass of a torch module.
+"""Evidence: a guide to the pixels inside a leaf, from backward passes of a torch module.
 
 A game tells the share of a leaf, and nothing about the pixels in it. The gradients of the score do:
 they say which of these pixels the network looked at. The evidence is the mean of two maps:
@@ -8,8 +8,12 @@ they say which of these pixels the network looked at. The evidence is the mean o
   activation and gradient (LayerCAM); at the image, the gradient times the difference from the
   baseline.
 
-On smears and boards of training and validation, each of the two is poor on one of the sets, and
-their mean is near the better one on both. Every map is scaled to a largest value of 1.
+Both are means over copies of the image, mirrored and moved by half a step of the coarsest layer:
+the layers then sample other places, and what only one copy shows fades. A copy counts by the score
+that it keeps. On smears, boards and platelets of training and validation, each of the two maps is
+poor on one of the sets, their mean is near the better one on all, and four copies are better than
+one (`docs/decisions/0022-evidence-guides-the-default.md`). Every map is scaled to a largest value
+of 1.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 
 import numpy as np
 
-from hshap._util.smoothing import gaussian
+from hshap._util.smoothing import enlarged, gaussian
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +41,9 @@ MOST_PIXELS = 2**21
 SMOOTHING = 0.25
 """Standard deviation of the smoothing, in steps of the coarsest layer, and at least a pixel."""
 
+MOST_COPIES = 4
+"""Copies of the image, each with a forward and a backward pass."""
+
 LEAST = 0.05
 """Added to every weight, as a share of their mean: a leaf is never empty anywhere."""
 
@@ -48,16 +55,17 @@ Slope: TypeAlias = "Callable[[Heat], Heat]"
 class GivesEvidence(Protocol):
     """A session that can tell where in the image a score comes from. Sessions need not."""
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
-        """Return a map `(*grid)` of 0 and more, or None where there is no gradient."""
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+        """Return a map `(*grid)` of 0 and more from so many passes; None without a gradient."""
         ...
 
 
 class Guide(NamedTuple):
-    """Evidence in levels, or None, and its origin in words, which the settings of a run tell."""
+    """Evidence in levels, or None, its origin in words, and the forward passes that it took."""
 
     levels: NDArray[np.uint8] | None
     origin: str
+    evaluations: int = 0
 
 
 class _Layers:
@@ -79,14 +87,90 @@ class _Layers:
 
 
 def evidence(
-    module: Model, forward: Callable[[Tensor], Tensor], canvas: Canvas, slope: Slope
+    module: Model, forward: Callable[[Tensor], Tensor], canvas: Canvas, slope: Slope, copies: int
 ) -> Heat | None:
     """Return a map of the pixels that the score of the image rests on; None without gradients.
 
-    `forward` runs the module on inputs. Nothing of the module is changed.
+    `forward` runs the module on inputs. Each of `copies`, 1 to `MOST_COPIES`, takes a forward and a
+    backward pass. Nothing of the module is changed.
     """
     torch = sys.modules["torch"]
     image, hidden = _pair(torch, canvas)
+    first = _maps(torch, module, forward, (image, hidden), slope)
+    if first is None:
+        return None
+    grid = canvas.grid
+    found = [(1.0, _mean(first.fine, grid), _mean(first.coarse, grid))]
+    step = max((n / m for h in first.heats for n, m in zip(grid, h.shape, strict=True)), default=1)
+    for number in range(1, copies):
+        copy = _Copy.of(number, len(grid), round(step / 2))
+        made = _maps(torch, module, forward, (copy.of_image(image), copy.of_image(hidden)), slope)
+        # A copy that the model recognises less counts less; one that it misses does not count.
+        kept = 1.0 if made is None or first.score <= 0 else made.score / first.score
+        if made is not None and kept > 0:
+            means = (_mean(maps, grid) for maps in (made.fine, made.coarse))
+            fine, coarse = (None if one is None else copy.undone(one) for one in means)
+            found.append((min(kept, 1.0), fine, coarse))
+    return _joined(found, step)
+
+
+class _Maps(NamedTuple):
+    """The maps of one pass, and the score along the slope of the target."""
+
+    fine: list[Heat]
+    coarse: list[Heat]
+    score: float
+
+    @property
+    def heats(self) -> list[Heat]:
+        return [*self.fine, *self.coarse]
+
+
+class _Copy(NamedTuple):
+    """A copy of the image, mirrored and moved: layers then sample other places."""
+
+    mirrored: tuple[int, ...]
+    moved: tuple[int, ...]
+    by: int
+
+    @classmethod
+    def of(cls, number: int, axes: int, by: int) -> _Copy:
+        """Return the copy of a number, from 1 to 3: spatial axes count from the end."""
+        one, two = bool(number & 1), bool(number & 2)
+        if axes == 1:
+            return cls((-1,) * one, (-1,) * two, by)
+        return cls((-1,) * one + (-2,) * two, (-2,) * one + (-1,) * two, by)
+
+    def of_image(self, image: Untyped) -> Untyped:
+        """Return the copy of a tensor; pixels at the border are repeated."""
+        copied = image.flip(self.mirrored)
+        for axis in self.moved:
+            side = copied.shape[axis]
+            copied = copied[_places(side, -self.by, axis)]
+        return copied
+
+    def undone(self, heat: Heat) -> Heat:
+        """Return a map of the copy at the places of the image."""
+        for axis in self.moved:
+            heat = heat[_places(heat.shape[axis], self.by, axis)]
+        return np.flip(heat, self.mirrored)
+
+
+def _places(side: int, by: int, axis: int) -> tuple[Untyped, ...]:
+    """Return the index that moves an axis, counted from the end, by some pixels."""
+    places = np.clip(np.arange(side) + by, 0, side - 1)
+    return (Ellipsis, places, *(slice(None),) * (-1 - axis))
+
+
+def _maps(
+    torch: Untyped,
+    module: Model,
+    forward: Callable[[Tensor], Tensor],
+    pair: tuple[Untyped, Untyped],
+    slope: Slope,
+) -> _Maps | None:
+    """Return the maps of one forward and backward pass; None without gradients."""
+    image, hidden = pair
     layers = _Layers(image.ndim)
     watched = [part for part in module.modules() if next(part.children(), None) is None]
     handles = [part.register_forward_hook(layers) for part in watched]
@@ -103,15 +187,16 @@ def evidence(
             handle.remove()
     if slopes[0] is None:
         return None
+    score = float(total.detach())
     # At the image, either sign counts: a dark spot on a bright ground is as good as the reverse.
     own = _products(torch, (image.detach() - hidden).abs(), slopes[0].abs())
     pairs = [(layer.detach(), one) for layer, one in zip(found, slopes[1:], strict=True)]
     if layers.last is None or any(one is None for _, one in pairs):
-        return _joined([own], [], canvas.grid)
+        return _Maps([own], [], score)
     *others, (last, of_last) = pairs
     weight = of_last.mean(tuple(range(2, of_last.ndim)), keepdim=True)
     fine = [own, *(_products(torch, layer, one) for layer, one in others)]
-    return _joined(fine, [_products(torch, last, weight)], canvas.grid)
+    return _Maps(fine, [_products(torch, last, weight)], score)
 
 
 def _pair(torch: Untyped, canvas: Canvas) -> tuple[Untyped, Untyped]:
@@ -133,22 +218,21 @@ def _products(torch: Untyped, values: Untyped, slope: Untyped) -> Heat:
     return torch.relu(each)[0].double().cpu().numpy()
 
 
-def _joined(fine: list[Heat], coarse: list[Heat], grid: Grid) -> Heat | None:
-    """Return the mean of the means of both lists, at the grid of the image."""
-    means = [_mean(maps, grid) for maps in (fine, coarse)]
-    found = [heat for heat in means if heat is not None]
-    if not found:
-        return None
-    coarsest = max(
-        n / m for heat in (*fine, *coarse) for n, m in zip(grid, heat.shape, strict=True)
-    )
-    smooth = [gaussian(heat, max(1.0, SMOOTHING * coarsest), range(len(grid))) for heat in found]
-    return np.mean([heat / heat.max() for heat in smooth], axis=0)
+def _joined(found: list[tuple[float, Heat | None, Heat | None]], step: float) -> Heat | None:
+    """Return the mean of the two means over copies, smoothed; None without a usable map."""
+    smoothed: list[Heat] = []
+    for maps in zip(*((fine, coarse) for _, fine, coarse in found), strict=True):
+        usable = [(one[0], heat) for one, heat in zip(found, maps, strict=True) if heat is not None]
+        if usable:
+            mean = np.average([h for _, h in usable], axis=0, weights=[w for w, _ in usable])
+            mean = gaussian(mean, max(1.0, SMOOTHING * step), range(mean.ndim))
+            smoothed.append(mean / mean.max())
+    return np.mean(smoothed, axis=0) if smoothed else None
 
 
 def _mean(maps: list[Heat], grid: Grid) -> Heat | None:
     """Return the mean of maps, each scaled to a largest value of 1; None without a usable one."""
-    scaled = [_enlarged(heat / heat.max(), grid) for heat in maps if 0 < heat.max() < np.inf]
+    scaled = [enlarged(heat / heat.max(), grid) for heat in maps if 0 < heat.max() < np.inf]
     return np.mean(scaled, axis=0) if scaled else None
 
 
@@ -171,28 +255,18 @@ def weights(levels: NDArray[np.uint8]) -> Heat:
     return found / found.sum()
 
 
-def evidence_of(session: Session, canvas: Canvas, slope: Slope) -> Guide:
+def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> Guide:
     """Return the evidence of a session, or the reason why there is none."""
     if prod(canvas.grid) > MOST_PIXELS:
         return Guide(None, f"none: the image has more than {MOST_PIXELS} pixels")
     if not isinstance(session, GivesEvidence):
         return Guide(None, "none: the evaluator gives no gradients")
+    if copies < 1:
+        return Guide(None, "none: the budget has no room for it")
     try:
-        found = session.evidence(canvas, slope)
+        found = session.evidence(canvas, slope, copies)
     except Exception as error:  # noqa: BLE001, a guide is not worth a run: modules fail in any way
         return Guide(None, f"none: the backward pass failed with {type(error).__name__}")
     if found is None:
         return Guide(None, "none: the model gives no gradients")
-    return Guide(levels(found), "gradients")
-
-
-def _enlarged(heat: Heat, grid: Grid) -> Heat:
-    """Return a map interpolated linearly to another grid, one axis after another."""
-    for axis, (side, wanted) in enumerate(zip(heat.shape, grid, strict=True)):
-        centres = (np.arange(wanted) + 0.5) * side / wanted - 0.5
-        places = np.clip(centres, 0, side - 1)
-        below = np.minimum(places.astype(np.intp), max(side - 2, 0))
-        above = np.minimum(below + 1, side - 1)
-        share = (places - below).reshape(-1, *(1,) * (heat.ndim - axis - 1))
-        heat = heat.take(below, axis) * (1 - share) + heat.take(above, axis) * share
-    return heat
+    return Guide(levels(found), "gradients", copies)

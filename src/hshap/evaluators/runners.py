@@ -67,7 +67,7 @@ class Runner(Protocol):
         """Return the scores of the first `count` inputs, in memory of their own."""
         ...
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
         """Return where in the image the score comes from; None for a model without gradients."""
         ...
 
@@ -117,8 +117,8 @@ class CallableRunner:
         batch.flags.writeable = False
         return as_scores(self._model(batch), count)
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> None:
-        del canvas, slope
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> None:
+        del canvas, slope, copies
 
 
 class OnnxRunner:
@@ -165,8 +165,8 @@ class OnnxRunner:
         (scores,) = self._session.run(None, {self._name: batch})
         return as_scores(scores, len(batch))[:count]
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> None:
-        del canvas, slope
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> None:
+        del canvas, slope, copies
 
 
 class TorchRunner:
@@ -224,8 +224,8 @@ class TorchRunner:
             scores = self._module(batch)
         return as_scores(scores, count)
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
-        return evidence(self._module, self._module, canvas, slope)
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+        return evidence(self._module, self._module, canvas, slope, copies)
 
 
 def _refuse_training(module: Model) -> None:

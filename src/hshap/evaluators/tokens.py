@@ -125,10 +125,10 @@ class TokenSession:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self._mates.outcome)
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
         """Return where in the image the score comes from."""
         return evidence(
-            self._model, lambda image: self._head(self._model.embed(image)), canvas, slope
+            self._model, lambda image: self._head(self._model.embed(image)), canvas, slope, copies
         )
 
     def put(self, array: Array) -> Tensor:

@@ -14,7 +14,7 @@ from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
-from hshap.explainer.setups import Setups, evidence_for, explanation_of
+from hshap.explainer.setups import EVEN, Setups, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked
@@ -54,17 +54,19 @@ class Explainer:
     an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`, and the
     model always gets them so.
 
-    `evidence` guides the maps inside leaves. None spreads each share evenly; "auto" takes one
-    backward pass of a torch module, and nothing for other models; a callable of yours takes the
-    image and returns a map `(*grid)` of 0 and more. Leaves and their shares do not depend on it.
+    `evidence` guides the maps inside leaves; the sum over each leaf does not depend on it. "auto"
+    takes four backward passes of a torch module, which count as evaluations, and nothing for other
+    models. "even" spreads each share evenly. A callable of yours takes the image and returns a map
+    `(*grid)` of 0 and more.
 
     A part that is left out is chosen for each image. The baseline is one of several candidates:
     the image's own colour, or its own colours nearby, or a blur, if the model scores it clearly
     lower. That takes four more evaluations. A list of baselines gives other candidates, the first
-    one preferred. The partition is `Superpixels()`, or `Bisection("auto")` where higra or scipy is
-    missing. The search is `Share(0.2, of="finding")`, and the paper's `DepthFirst()` if the
-    partition is given. `explanation.settings.chosen` tells the choices and their reasons, and
-    `explanation.concerns` warns if no candidate is good.
+    one preferred. Evidence is "auto", and "even" if the partition is given. The partition is
+    `Superpixels("uncut")` with evidence, `Superpixels()` without, and `Bisection("auto")` where
+    higra or scipy is missing. The search is `Share(0.2, of="finding")`, and the paper's
+    `DepthFirst()` if the partition is given. `explanation.settings.chosen` tells the choices and
+    their reasons, and `explanation.concerns` warns if no candidate is good.
 
     >>> import hshap
     >>> import numpy as np
@@ -83,13 +85,13 @@ class Explainer:
     baseline: Baseline | Sequence[Baseline] | None = None
     partition: Partition | None = None
     search: Search | None = None
-    evidence: Evidence | Literal["auto"] | None = None
+    evidence: Evidence | Literal["auto", "even"] | None = None
 
     def __post_init__(self) -> None:
-        if self.evidence is not None and self.evidence != AUTO and not callable(self.evidence):
+        if self.evidence not in (None, AUTO, EVEN) and not callable(self.evidence):
             message = (
-                f'evidence is {checks.shown(self.evidence)}; pass "auto", None for an even spread, '
-                "or a callable from an image (channels, *grid) to a map (*grid)"
+                f'evidence is {checks.shown(self.evidence)}; pass "auto", "even", or a callable '
+                "from an image (channels, *grid) to a map (*grid)"
             )
             raise ArgumentError(message)
         _ = self.evaluator  # refuses a model that cannot be called
@@ -189,7 +191,7 @@ class Explainer:
         for job in run(groups, session, setups.counted(progress), on_error):
             made = provenance_of(session, job.canvas.position)
             setup = setups.of(job.table)
-            yield job, explanation_of(job, setup, made, evidence_for(self, session, job))
+            yield job, explanation_of(job, setup, made)
 
     def _groups(
         self, pairs: Iterator[Pair], setups: Setups, on_error: OnError | None

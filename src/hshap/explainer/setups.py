@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from hshap._util.arrays import to_numpy
 from hshap.baselines.recipes import OwnColour
 from hshap.errors import ArgumentError
 from hshap.evaluators.easel import Easel
-from hshap.evaluators.evidence import Guide, evidence_of, levels
+from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of, levels
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import Settings
 from hshap.games.automatic import usual_partition, usual_search
@@ -24,12 +25,16 @@ from hshap.games.jobs import ScoreTable
 from hshap.games.search import BreadthFirst, DepthFirst, SearchResult, Share
 from hshap.games.targets import class_index, describe_target, slope
 from hshap.partitions.grids import AUTO, Bisection
+from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hshap._util.types import Image
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Grid, Image
     from hshap.baselines.protocol import Baseline
+    from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
     from hshap.evaluators.provenance import Provenance
     from hshap.explainer import Explainer
@@ -37,7 +42,9 @@ if TYPE_CHECKING:
     from hshap.games.jobs import Job
     from hshap.games.search import Search
     from hshap.games.targets import Target
-    from hshap.partitions.protocol import Partition
+    from hshap.partitions.protocol import Partition, Region
+
+EVEN = "even"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Setup:
     partition: Partition
     search: Search
     settings: Settings
+    guides: tuple[Guide, ...]
     evaluations: int = 0
 
 
@@ -87,7 +95,6 @@ class Setups:
         """Return the setup of an image; parts that were not given are chosen."""
         given, settings = self._explainer, self._settings
         search = given.search or usual_search(partition_is_given=given.partition is not None)
-        partition = given.partition or usual_partition(pixels.ndim - 1)
         easel, spent, chosen = self._easel, 0, list[str]()
         if _given(given.baseline) is None:
             candidates = cast(
@@ -100,38 +107,74 @@ class Setups:
             self._spent += spent
             settings = settings.updated(baseline=choice.baseline)
             chosen.append(choice.reason)
+        whole = Box((0,) * (pixels.ndim - 1), pixels.shape[1:])
+        blank = partial(easel.canvas, pixels, whole, position)
+        split = partial(easel.root, given.partition, pixels) if given.partition else None
+        guides = self._guides(blank, split, targets, _left(search, spent))
+        guided = any(guide.levels is not None for guide in guides)
+        partition = given.partition or usual_partition(pixels.ndim - 1, guided=guided)
         if given.partition is None:
             settings = settings.updated(partition=partition)
             chosen.append(_regions(partition, pixels.ndim - 1))
+            chosen += ["maps inside regions follow the model's gradients"] if guided else []
         if given.search is None:
             settings = settings.updated(search=search)
             chosen += [_told(search)] if isinstance(search, Share) else []
         if chosen:
             settings = settings.updated(chosen="; ".join(chosen))
-        return Setup(easel, partition, _within(search, spent), settings, spent)
+        search = _within(search, spent + max(guide.evaluations for guide in guides))
+        return Setup(easel, partition, search, settings, guides, spent)
+
+    def _guides(
+        self,
+        blank: Callable[[], Canvas],
+        split: Callable[[], Region] | None,
+        targets: Sequence[Target],
+        left: float,
+    ) -> tuple[Guide, ...]:
+        """Return the guide to the pixels inside leaves, for each target.
+
+        `split` returns the root if the caller gave a partition. `left` are the evaluations that the
+        budget leaves; the first game must have room in it.
+        """
+        wanted = self._explainer.evidence
+        if wanted is None:
+            wanted = AUTO if split is None else EVEN
+        if wanted == EVEN:
+            return (Guide(None, ""),) * len(targets)
+        canvas = blank()
+        if not isinstance(wanted, str):
+            own = _given_guide(wanted(to_numpy("image", canvas.image)), canvas.grid)
+            return (own,) * len(targets)
+        copies = MOST_COPIES
+        if left < math.inf:
+            parts = 2 if split is None else len(split().split())
+            first_game = 1 + canvas.draws * max(2**parts - 1, 1)
+            copies = max(0, min(copies, int(left) - first_game))
+        made = tuple(
+            evidence_of(self._session, canvas, partial(slope, target), copies) for target in targets
+        )
+        self._spent += sum(guide.evaluations for guide in made)
+        return made
 
 
-def evidence_for(explainer: Explainer, session: Session, job: Job) -> Guide:
-    """Return the guide to the pixels inside leaves."""
-    target, canvas = job.table.targets[job.column], job.canvas
-    if explainer.evidence is None:
-        return Guide(None, "")
-    if explainer.evidence == AUTO:
-        return evidence_of(session, canvas, partial(slope, target))
-    given = np.asarray(explainer.evidence(to_numpy("image", canvas.image)), dtype=np.float64)
-    if given.shape != canvas.grid or not np.isfinite(given).all() or given.min() < 0:
+def _given_guide(heat: ArrayLike, grid: Grid) -> Guide:
+    """Return the guide of the caller's own evidence."""
+    given = np.asarray(heat, dtype=np.float64)
+    if given.shape != grid or not np.isfinite(given).all() or given.min() < 0:
         message = (
             f"evidence returned {checks.shown(given)}; it must return a finite number of 0 or more "
-            f"for each pixel, {canvas.grid}"
+            f"for each pixel, {grid}"
         )
         raise ArgumentError(message)
     return Guide(levels(given), "a function") if given.any() else Guide(None, "none: it is 0")
 
 
-def explanation_of(job: Job, setup: Setup, provenance: Provenance, guide: Guide) -> Explanation:
+def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
     """Return the explanation of a finished job."""
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.table.targets[job.column], setup.settings
+    guide = setup.guides[job.column]
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
@@ -141,7 +184,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance, guide: Guide)
         target=describe_target(target),
         leaves=found.leaves,
         games=tuple(job.games),
-        evaluations=job.evaluations + setup.evaluations,
+        evaluations=job.evaluations + setup.evaluations + guide.evaluations,
         seconds=job.seconds,
         draws=canvas.draws,
         unfinished=found.unfinished,
@@ -172,6 +215,12 @@ def _told(search: Share) -> str:
     )
     unit = "the score" if search.of == "image" else "the strongest finding"
     return f"parts below {search.share:.0%} of {unit} are dropped{limit}"
+
+
+def _left(search: Search, spent: int) -> float:
+    """Return the evaluations that the budget of a search leaves."""
+    most = _budget(search)
+    return math.inf if most is None else most - spent
 
 
 def _within(search: Search, spent: int) -> Search:

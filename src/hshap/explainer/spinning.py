@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.evaluators.provenance import provenance_of
-from hshap.explainer.setups import Setups, evidence_for, explanation_of
+from hshap.explainer.setups import Setups, explanation_of
 from hshap.explanation.spin import Spin
 from hshap.games.engine import run
 from hshap.games.jobs import Job, ScoreTable
@@ -70,12 +70,12 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     for _ in run([jobs], session, setups.counted(progress)):
         pass  # results are read below, in the order of the shifts
     made = provenance_of(session, position=0)
-    evidence = evidence_for(explainer, session, jobs[0])
     members = [
-        explanation_of(job, _at_partition(setup, partition), made, evidence)
+        explanation_of(job, _at_partition(setup, partition), made)
         for job, partition in zip(jobs, members_of, strict=True)
     ]
-    return Spin(tuple(members), table.evaluations + setup.evaluations, made)
+    spent = table.evaluations + setup.evaluations + setup.guides[0].evaluations
+    return Spin(tuple(members), spent, made)
 
 
 def _at_partition(setup: Setup, partition: Partition) -> Setup:

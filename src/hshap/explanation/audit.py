@@ -44,8 +44,9 @@ class Audit:
       alone, if the model is monotone. The model is not monotone if `failures` is above 0.
     - `carried` is the share of `score - baseline_score` that `attribution()` gives to the leaves;
       1 if the image adds nothing to the baseline.
-    - `alone` is the share of `score - baseline_score` that a leaf adds by itself, the median over
-      leaves; 1 without leaves. Under the rule, every leaf has the whole score alone.
+    - `alone` is the share of `score - baseline_score` that the leaves add up to, each by itself,
+      at most 1; 1 without leaves. Under the rule every leaf has the whole score alone, and in an
+      additive model they add up to it; less means that leaves are pieces of an object.
     - `covered` is the share of the image that the leaves cover. Nothing is known of the pixels
       inside a leaf, so leaves on most of the image say little.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
@@ -140,7 +141,7 @@ def _share(found: float, root: Game) -> float:
 
 
 def _alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> float:
-    """Return the share of the score that a leaf adds by itself, the median; 1 if none is told."""
+    """Return the share of the score that the leaves add, each by itself; 1 if none is told."""
     total = games[0].total
     alone = [
         score
@@ -150,7 +151,7 @@ def _alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> float:
     ]
     if not alone or total <= NOISE * float(np.abs(games[0].values).max()):
         return 1.0
-    return min(max(float(np.median(alone)) / total, 0.0), 1.0)
+    return min(max(sum(alone) / total, 0.0), 1.0)
 
 
 def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
@@ -215,7 +216,7 @@ def _carried(share: float) -> str:
 def _leaves(found: Audit) -> str:
     told: list[str] = []
     if 1.0 - found.alone >= FAR:
-        told.append(f"A finding by itself adds {found.alone:.0%} of the score (median).")
+        told.append(f"The findings, each by itself, add up to {found.alone:.0%} of the score.")
     if found.covered >= FAR:
         told.append(
             f"The findings cover {found.covered:.0%} of the image; where in them the evidence is, "

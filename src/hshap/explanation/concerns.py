@@ -6,7 +6,6 @@ This is the one place with these rules. The repr, the command line and the page 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hshap.explanation.audit import FAR
@@ -21,9 +20,6 @@ Kind: TypeAlias = Literal["baseline", "nothing", "doubt", "whole", "unfinished",
 LITTLE = 0.25
 """An image that adds less than this share of the score to the baseline adds little."""
 
-WHOLE = 0.5
-"""A leaf of more than this share of the image does not tell a place."""
-
 
 @dataclass(frozen=True)
 class Concern:
@@ -32,7 +28,7 @@ class Concern:
     - "baseline": the baseline alone has most of the score, or more than the image.
     - "nothing": no region is relevant.
     - "doubt": the audit's doubt is 0.3 or more.
-    - "whole": a leaf covers more than half of the image.
+    - "whole": the leaves cover 30 % of the image or more.
     - "unfinished": a budget ended the search.
     - "evidence": the backward pass for the maps inside leaves failed.
 
@@ -85,20 +81,26 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
             f"parts act together (OR gap {audit.gap:.2f}), do not trust it alone",
             "compare with another baseline and another partition, or allow larger regions",
         )
-    elif explanation.leaves and audit.doubt >= FAR:
+    elif explanation.leaves and 1 - audit.carried >= FAR:
         yield Concern(
             "doubt",
             f"the findings carry only {audit.carried:.0%} of the score that the image adds",
             "lower the tolerance, or compare with another partition",
         )
+    elif 1 - audit.alone >= FAR:
+        yield Concern(
+            "doubt",
+            f"the findings, each by itself, add up to only {audit.alone:.0%} of the score",
+            "read the findings together, or allow larger regions",
+        )
 
 
 def _whole(explanation: Explanation) -> Iterator[Concern]:
-    largest = max((leaf.area for leaf in explanation.leaves), default=0) / prod(explanation.grid)
-    if largest > WHOLE:
+    covered = explanation.audit.covered
+    if covered >= FAR:
         yield Concern(
             "whole",
-            f"one finding covers {largest:.0%} of the image, which tells no place",
+            f"the findings cover {covered:.0%} of the image, which hardly tells a place",
             "allow smaller regions (min_size), raise the budget or pass another baseline",
         )
 
@@ -120,5 +122,5 @@ def _evidence(explanation: Explanation) -> Iterator[Concern]:
         yield Concern(
             "evidence",
             f"{reason}, so each leaf's share is spread evenly",
-            "use the leaves and not the map inside them, or pass evidence=None",
+            "use the leaves and not the map inside them, or pass evidence='even'",
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hshap.explanation.settings import Settings
     from hshap.games.search.automatic_size import RunEnded
     from hshap.games.search.protocol import SearchResult
-    from hshap.partitions.protocol import Index, Region
+    from hshap.partitions.protocol import Adaptive, Index, Region
 
 
 def reread(
@@ -39,7 +39,7 @@ def reread(
     """Return the leaves that the same search finds in the recorded games at other settings."""
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
-    adaptive = explanation.games[0].region.adaptive or settings.is_adaptive
+    adaptive = explanation.games[0].region.adaptive or settings.adaptive
     # A run by the automatic rule ends where it ended.
     ended = frozenset(explanation.leaves) if adaptive else None
     limits, area = None, 0
@@ -78,7 +78,7 @@ class _Tree:
     grid: Grid
     limits: tuple[int, ...] | None
     area: int
-    adaptive: bool
+    adaptive: Adaptive
 
     def is_small(self, region: Region) -> bool:
         if region.area <= self.area:
@@ -114,7 +114,7 @@ class _Node:
         return self.region.area
 
     @property
-    def adaptive(self) -> bool:
+    def adaptive(self) -> Adaptive:
         return self.tree.adaptive
 
     def split(self) -> tuple[_Node, ...]:

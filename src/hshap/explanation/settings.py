@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Json, JsonObject, Untyped
+    from hshap.partitions.protocol import Adaptive
 
-AUTO = "auto"
+AUTO, UNCUT = "auto", "uncut"
 NO_EVIDENCE, LONGEST = "none: ", 400
 FAILED = "the backward pass failed"
 KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
@@ -81,10 +82,13 @@ class Settings(Mapping[str, "Json"]):
         return given if isinstance(given, int) else None
 
     @property
-    def is_adaptive(self) -> bool:
-        """Whether branches ended by the automatic rule, also if the run was read again since."""
+    def adaptive(self) -> Adaptive:
+        """The automatic rule by which branches ended, also if the run was read again since."""
         inner = self._innermost
-        return AUTO in (inner.get("min_size"), inner.get("min_area")) or bool(inner.get("adaptive"))
+        known = (inner.get("min_size"), inner.get("min_area"), inner.get("adaptive"))
+        if UNCUT in known:
+            return "uncut"
+        return AUTO in known or bool(inner.get("adaptive"))
 
     @property
     def source(self) -> JsonObject:
@@ -144,8 +148,8 @@ class Settings(Mapping[str, "Json"]):
         return partition
 
     def _with_partition(self, **changes: Json) -> Settings:
-        if self.is_adaptive:
-            changes["adaptive"] = True
+        if self.adaptive:
+            changes["adaptive"] = self.adaptive
         partition = _with_innermost(_mapping(self.document.get("partition")), changes)
         return replace(self, document={**self.document, "partition": partition})
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Ints, Json
     from hshap.explanation.explanation import Explanation
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 FORMAT = "hshap explanation"
 VERSION = 2
@@ -226,7 +226,7 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
     }
 
 
-def _unpack(arrays: dict[str, Array], grid: tuple[int, ...], *, adaptive: bool) -> list[Region]:
+def _unpack(arrays: dict[str, Array], grid: tuple[int, ...], *, adaptive: Adaptive) -> list[Region]:
     free = iter(_cut(arrays["region_runs"], arrays["region_sizes"]))
     regions: list[Region] = []
     for kind, (first, second) in zip(

@@ -82,7 +82,8 @@ def check_header(header: Mapping[str, Any]) -> None:
     seconds = header["seconds"]
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
-    expect(isinstance(header["adaptive"], bool), "adaptive is neither true nor false")
+    known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
+    expect(known, 'adaptive is neither true nor false nor "uncut"')
     expect(isinstance(header["settings"], dict), "settings is no mapping")
     expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
     check_provenance(header.get("provenance", asdict(NOT_TOLD)))

@@ -26,14 +26,20 @@ SHARE = 0.2
 MOST_EVALUATIONS = 1000
 
 
-def usual_partition(axes: int, needed: Sequence[str] = ("higra", "scipy")) -> Partition:
-    """Return the partition for images of so many spatial axes.
+def usual_partition(
+    axes: int, needed: Sequence[str] = ("higra", "scipy"), *, guided: bool = False
+) -> Partition:
+    """Return the partition for images of so many spatial axes, with or without evidence.
+
+    Evidence tells more about the inside of an object than games that cut it, so leaves stay uncut.
 
     >>> usual_partition(axes=1), usual_partition(axes=2, needed=["no such library"])
     (Bisection(min_size='auto'), Bisection(min_size='auto'))
     """
     has_trees = all(find_spec(name) is not None for name in needed)
-    return Superpixels() if has_trees and axes > 1 else Bisection(AUTO)
+    if not has_trees or axes == 1:
+        return Bisection(AUTO)
+    return Superpixels("uncut") if guided else Superpixels()
 
 
 def usual_search(*, partition_is_given: bool) -> Search:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Ints, Untyped
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 
 CLEAR = 3.0
@@ -94,7 +94,7 @@ class Segment:
     min_area: int
     max_area: float
     parts: int
-    adaptive: bool = False
+    adaptive: Adaptive = False
 
     def region(self) -> Pixels:
         """Return the node's pixels."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Ints, Mask, Tensor
-    from hshap.partitions.protocol import Coalition, Index, Region, SplitRule
+    from hshap.partitions.protocol import Adaptive, Coalition, Index, Region, SplitRule
 
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
@@ -74,7 +74,7 @@ class Box(_Splitting):
     start: tuple[int, ...]
     stop: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
-    adaptive: bool = field(default=False, compare=False, repr=False)
+    adaptive: Adaptive = field(default=False, compare=False, repr=False)
 
     @property
     def index(self) -> Index:
@@ -105,7 +105,7 @@ class Rolled(_Splitting):
     shape: tuple[int, ...]
     grid: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
-    adaptive: bool = field(default=False, compare=False, repr=False)
+    adaptive: Adaptive = field(default=False, compare=False, repr=False)
 
     @property
     def index(self) -> Index:
@@ -137,7 +137,7 @@ class Pixels(_Splitting):
     flat: Ints
     grid: tuple[int, ...]
     rule: SplitRule | None = None
-    adaptive: bool = False
+    adaptive: Adaptive = False
 
     def __post_init__(self) -> None:
         # A partition may fill one array with the pixels of one image after another.

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from hshap._util.types import Array, Image, Ints, Tensor
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 MIN_AREA = 25
 MAX_AREA = 400
 POSITION = 10.0
 MOST_PARTS = 4
+RULES: dict[str, Adaptive] = {AUTO: True, "uncut": "uncut"}
 DISTURBANCE = 0.02  # standard deviation of the noise of a seed, as a share of the value range
 
 
@@ -31,13 +32,14 @@ DISTURBANCE = 0.02  # standard deviation of the noise of a seed, as a share of t
 class Superpixels:
     """Split an image along its own edges: coarsely between objects, finely along their outlines.
 
-    A region of at most `min_area` pixels is a leaf; with `"auto"`, the search ends a branch where
-    no part is enough alone. An area without inner edges is a leaf unless it has more than
-    `max_area` pixels; it is then halved by position. A region is split into up to `parts` pieces,
-    2 to 4: two cost two new evaluations, four cost 14. `position` weighs position against colour
-    when segments are merged; a higher value makes merged regions more compact. A `seed` adds a
-    little noise before the image is segmented, for `cycle_spin`. Images may have any number of
-    channels and spatial axes.
+    A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
+    no part is enough alone; with `"uncut"`, where the parts, each alone, add up to less than the
+    whole, which suits maps that evidence guides. An area without inner edges is a leaf unless it
+    has more than `max_area` pixels; it is then halved by position. A region is split into up to
+    `parts` pieces, 2 to 4: two cost two new evaluations, four cost 14. `position` weighs position
+    against colour when segments are merged; a higher value makes merged regions more compact. A
+    `seed` adds a little noise before the image is segmented, for `cycle_spin`. Images may have any
+    number of channels and spatial axes.
 
     `labels` is a segmentation to use instead, `merges` the tree over it; see `from_labels` and
     `from_linkage`.
@@ -48,7 +50,7 @@ class Superpixels:
     [24, 12]
     """
 
-    min_area: int | Literal["auto"] = MIN_AREA
+    min_area: int | Literal["auto", "uncut"] = MIN_AREA
     max_area: int = MAX_AREA
     parts: int = 2
     position: float = POSITION
@@ -57,13 +59,13 @@ class Superpixels:
     merges: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.min_area, str) and self.min_area != AUTO:
+        if isinstance(self.min_area, str) and self.min_area not in RULES:
             message = (
-                f'min_area must be a whole number or "auto", got {self.min_area!r}; '
-                'pass 1 or more, or "auto"'
+                f'min_area must be a whole number, "auto" or "uncut", got {self.min_area!r}; '
+                'pass 1 or more, "auto" or "uncut"'
             )
             raise ArgumentError(message)
-        if self.min_area != AUTO:
+        if not isinstance(self.min_area, str):
             least = checks.integer("min_area", self.min_area, minimum=1)
             settle(self, min_area=least)
         most = checks.integer("max_area", self.max_area, minimum=1)
@@ -87,7 +89,7 @@ class Superpixels:
         cls,
         labels: ArrayLike,
         *,
-        min_area: int | Literal["auto"] = 1,
+        min_area: int | Literal["auto", "uncut"] = 1,
         parts: int = 2,
         position: float = POSITION,
     ) -> Superpixels:
@@ -110,7 +112,7 @@ class Superpixels:
         labels: ArrayLike,
         merges: ArrayLike,
         *,
-        min_area: int | Literal["auto"] = 1,
+        min_area: int | Literal["auto", "uncut"] = 1,
         parts: int = 2,
     ) -> Superpixels:
         """Return the partition over a segmentation whose tree is known.
@@ -136,14 +138,14 @@ class Superpixels:
     def __call__(self, image: Image) -> Region:
         """Return the region of all pixels."""
         tree = self.tree(image)
-        least = 1 if self.min_area == AUTO else self.min_area
+        least = 1 if isinstance(self.min_area, str) else self.min_area
         return Segment(
             tree,
             tree.root,
             min_area=least,
             max_area=max(self.max_area, least) if self.labels is None else math.inf,
             parts=self.parts,
-            adaptive=self.min_area == AUTO,
+            adaptive=RULES[self.min_area] if isinstance(self.min_area, str) else False,
         ).region()
 
     def tree(self, image: Image) -> MergeTree:
@@ -159,7 +161,7 @@ class Superpixels:
         if self.labels is not None and self.merges is not None:
             return MergeTree(self.labels, self.merges)
         colours = _colours(pixels, self.seed)
-        least = MIN_AREA if self.min_area == AUTO else self.min_area
+        least = MIN_AREA if isinstance(self.min_area, str) else self.min_area
         labels = segment(colours, grid, least) if self.labels is None else self.labels
         return MergeTree(labels, link(labels, colours, self.position))
 

@@ -104,9 +104,9 @@ class IncrementalSession:
         """Memory that the activations of anchors take."""
         return self._cache.bytes
 
-    def evidence(self, canvas: Canvas, slope: Slope) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
         """Return where in the image the score comes from."""
-        return self._batched.evidence(canvas, slope)
+        return self._batched.evidence(canvas, slope, copies)
 
     def put(self, array: Array) -> Tensor:
         return self._batched.put(array)

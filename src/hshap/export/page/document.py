@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 
 from hshap._util.version import __version__
 from hshap._util.visible import visible
-from hshap.games.search.automatic_size import ENOUGH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +51,7 @@ def assemble(views: Sequence[Drawn], title: str) -> str:
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     style = _asset("page.css")
     tables = [view.table for view in views]
-    data = {"title": title, "version": __version__, "enough": ENOUGH, "views": tables}
+    data = {"title": title, "version": __version__, "views": tables}
     # A name that turns the direction of text would turn the numbers behind it, too.
     shown = _visible(cast("Json", data))
     blocks = [_block(f"runs-{i}", view.runs) for i, view in enumerate(views)]

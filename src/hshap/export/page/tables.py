@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap.explanation.display import as_text
 from hshap.games.search import DepthFirst
+from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
 if TYPE_CHECKING:
@@ -114,7 +115,6 @@ class _Tree:
             "baseline": _plain(made.baseline_score),
             "evaluations": made.evaluations,
             "search": _search(made.settings.search),
-            "adaptive": made.games[0].region.adaptive or made.settings.is_adaptive,
             "measure": "side" if is_grid else "area",
             "finest": _finest(made.settings, is_grid=is_grid),
             "sizes": [region.area for region in regions],
@@ -125,6 +125,13 @@ class _Tree:
             "unfinished": [self.numbers[leaf] for leaf in made.unfinished],
         }
 
+    def _ends_at(self, game: Game) -> bool:
+        """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""
+        made = self.explanation
+        rule = made.games[0].region.adaptive or made.settings.adaptive
+        # By the other rule, a run splits some large regions further.
+        return is_end(game, rule) and (rule == "uncut" or game.region in made.leaves)
+
     def _game(self, game: Game) -> dict[str, Json]:
         return {
             "region": self.numbers[game.region],
@@ -133,6 +140,7 @@ class _Tree:
             "errors": _numbers(game.errors) if game.errors.any() else None,
             "total": _plain(game.total),
             "alone": _numbers(game.alone),
+            "ends": self._ends_at(game),
             "values": _numbers(game.values) if len(game.children) <= MOST_PLAYERS else None,
         }
 

@@ -1,7 +1,10 @@
 """Automatic size: where a branch ends if no size is given.
 
-A region of an adaptive tree is a leaf where none of its parts is enough alone. Leaves over four
-times the median area, usually an object cut by the grid, are split further, once.
+Two rules. For maps that are even inside leaves, a region is a leaf where none of its parts is
+enough alone; leaves over four times the median area, usually an object cut by the grid, are split
+further, once. For maps that evidence guides, a region is a leaf where its parts, each alone, add up
+to less than it ("uncut"): the split went through an object, and evidence tells more than further
+games. If the model detects a concept, one part alone has the whole score, so nothing ends early.
 """
 
 from __future__ import annotations
@@ -10,15 +13,20 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hshap.games.game import Game
     from hshap.games.search.frontier import Waiting
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 ENOUGH = 0.3
 """A part is enough if it adds this share of the score that its whole region adds."""
+
+UNCUT = 0.95
+"""Parts that add less than this share of their whole, each alone and all together, were cut."""
 
 LARGE = 4
 """Automatic leaves of more than this many median areas are split further."""
@@ -27,22 +35,25 @@ RunEnded: TypeAlias = "Callable[[Region], bool]"
 """Tells, when a run is read again, whether it ended at a region."""
 
 
-def is_end(game: Game) -> bool:
-    """Tell whether no part of a region is enough alone."""
-    return float(game.alone.max()) < ENOUGH * game.total
+def is_end(game: Game, adaptive: Adaptive) -> bool:
+    """Tell whether a rule ends a branch at the region of a game."""
+    if adaptive == "uncut":
+        return float(np.maximum(game.alone, 0.0).sum()) < UNCUT * game.total
+    return adaptive and float(game.alone.max()) < ENOUGH * game.total
 
 
 class Leaves:
     """The leaves so far: final ones, and those that stopped by the automatic rule.
 
-    Parts matter if their coefficient is above `tolerance`. `adaptive` turns the rule on.
+    Parts matter if their coefficient is above `tolerance`. `adaptive` is the rule.
     `run_ended` replaces the test of large leaves where a finished run is read again.
     """
 
     def __init__(
-        self, tolerance: float, *, adaptive: bool, run_ended: RunEnded | None = None
+        self, tolerance: float, *, adaptive: Adaptive, run_ended: RunEnded | None = None
     ) -> None:
-        self._tolerance, self._adaptive, self._run_ended = tolerance, adaptive, run_ended
+        self._tolerance, self._run_ended = tolerance, run_ended
+        self._adaptive: Adaptive = adaptive
         self._final: list[Region] = []
         self._automatic: list[tuple[Waiting, Game]] = []
         self._limit = math.inf
@@ -58,14 +69,14 @@ class Leaves:
 
     def end(self, entry: Waiting, game: Game) -> bool:
         """Keep the region as a leaf if the automatic rule says so, and tell whether it did."""
-        ends = self._adaptive and is_end(game) and self._is_small(game)
+        ends = is_end(game, self._adaptive) and self._is_small(game)
         if ends:
             self._automatic.append((entry, game))
         return ends
 
     def release_large(self, unfinished: Iterable[Region]) -> list[tuple[Waiting, Game]]:
         """Take back, once, the automatic leaves that are much larger than the median leaf."""
-        if not self._automatic or self._limit < math.inf:
+        if not self._automatic or self._limit < math.inf or self._adaptive == "uncut":
             return []
         self._limit = LARGE * median([region.area for region in (*self.regions, *unfinished)])
         large = [(entry, game) for entry, game in self._automatic if not self._is_small(game)]

@@ -108,7 +108,7 @@ def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region
         game = games[region]
         best = int(np.argmax(game.coefficients))
         highest = float(game.coefficients[best])
-        if highest <= 0 or (root.adaptive and is_end(game)):
+        if highest <= 0 or is_end(game, root.adaptive):
             return least, None
         region, least = game.children[best], min(least, highest)
         if not region.split():

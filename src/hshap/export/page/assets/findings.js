@@ -4,7 +4,7 @@
    Pure functions on numbers: nothing here draws. A limit of null is the run's own. */
 
 /** A class of a view, with the game, parent and coefficient of each region. */
-function makeTree(table, enough) {
+function makeTree(table) {
   const regions = table.sizes.length;
   const root = table.games[0].region;
   const gameOf = new Array(regions).fill(null);
@@ -20,7 +20,7 @@ function makeTree(table, enough) {
       error[part] = game.errors ? (game.errors[i] ?? NaN) : 0;
     });
   }
-  return { ...table, enough, root, gameOf, parent, weight, error };
+  return { ...table, root, gameOf, parent, weight, error };
 }
 
 /** The limits in use for a tree: the requested ones, but never finer than those of the run. */
@@ -51,17 +51,12 @@ function gameAt(tree, region, isSmall) {
   const game = tree.gameOf[region];
   if (!isSmall(region)) return game;
   const { total } = game;
-  return { region, parts: [region], phi: [total], total, alone: [total] };
+  return { region, parts: [region], phi: [total], total, alone: [total], ends: false };
 }
 
 function isSplit(tree, region, isSmall) {
   const game = tree.gameOf[region];
   return game !== null && !isSmall(region) && !(game.parts.length === 1 && game.parts[0] === region);
-}
-
-/** Whether the automatic size ends here: no part alone adds enough of the region's score. */
-function endsHere(tree, game) {
-  return tree.adaptive && Math.max(...game.alone) < tree.enough * game.total;
 }
 
 /** A region's coefficient; for the root, the score that it adds to the baseline. */
@@ -73,7 +68,7 @@ function aboveTolerance(tree, tolerance, isSmall) {
   while (waiting.length) {
     const game = gameAt(tree, waiting.pop(), isSmall);
     const matters = ownOf(tree, game) > tolerance;
-    if (endsHere(tree, game) && matters) {
+    if (game.ends && matters) {
       leaves.push(game.region);
       continue;
     }
@@ -93,7 +88,7 @@ function abovePercentile(tree, percentile, isSmall) {
     level = [];
     for (const game of games) {
       const matters = ownOf(tree, game) > 0;
-      if (endsHere(tree, game) && matters) {
+      if (game.ends && matters) {
         leaves.push(game.region);
         continue;
       }

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(byId("data").textContent);
 const views = data.views;
-const trees = views.map((view) => view.classes.map((table) => makeTree(table, data.enough)));
+const trees = views.map((view) => view.classes.map((table) => makeTree(table)));
 const sliders = slidersFor(trees.flat());
 const MOST_SHOWN = 4;
 

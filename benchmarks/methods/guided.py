@@ -1,0 +1,90 @@
+"""Maps with gradients: the default call with a budget, its evidence alone, and maps of one pass.
+
+All are smoothed in the same way. They stand apart from methods that see only outputs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+import hshap
+from benchmarks.core.protocol import Method
+from benchmarks.methods.common import PRESENT, as_batch, probability
+from benchmarks.methods.gradients import grad_cam
+from benchmarks.methods.ours import FAMILY, SMOOTH
+from hshap._util.smoothing import gaussian
+from hshap.evaluators.evidence import weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.core.protocol import Image, Map, Subject
+
+BUDGETS = (10, 20, 50, 100, 200, 500)
+
+
+def _explained(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
+    """Explain by the default call; where the image has a template, over cells where they differ."""
+    return hshap.Explainer(
+        hshap.Batched(subject.model, check_batches=False),
+        baseline=hshap.Fixed(subject.baseline),
+        partition=hshap.Spots(subject.size) if subject.template else None,
+        search=hshap.DepthFirst(max_evaluations=budget),
+        evidence="auto",
+    ).explain(image, target=probability)
+
+
+def _at(subject: Subject, image: Image, budget: int) -> Map:
+    found, smooth = _explained(subject, image, budget), subject.size / SMOOTH
+    return found.alone(smooth=smooth) if subject.template else found.attribution(smooth=smooth)
+
+
+def _evidence(subject: Subject, image: Image) -> Map:
+    levels = _explained(subject, image, budget=8).evidence
+    return np.zeros(image.shape[1:]) if levels is None else weights(levels)
+
+
+def gradient_times_difference(subject: Subject, image: Image) -> Map:
+    """Return the gradient of the logit times the difference from the baseline, without sign."""
+    given = as_batch(image).requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(subject.model(given)[0, PRESENT], given)
+    difference = torch.as_tensor(image - subject.baseline)
+    return (slope[0] * difference).abs().sum(0).numpy()
+
+
+def both(subject: Subject, image: Image) -> Map:
+    """Return the geometric mean of Grad-CAM and the smoothed gradient times difference."""
+    smooth = subject.size / SMOOTH
+    maps = (grad_cam(subject, image), _smooth(subject, gradient_times_difference(subject, image)))
+    cam, fine = (heat / max(float(heat.max()), 1e-12) for heat in maps)
+    return gaussian(np.sqrt(cam * fine), smooth, range(2))
+
+
+def _smooth(subject: Subject, heat: Map) -> Map:
+    return gaussian(heat, subject.size / SMOOTH, range(heat.ndim))
+
+
+def _smoothed(subject: Subject, image: Image, explain: Callable[[Subject, Image], Map]) -> Map:
+    return _smooth(subject, explain(subject, image))
+
+
+ONE_PASS = (
+    Method("Grad-CAM smoothed", "Grad-CAM", partial(_smoothed, explain=grad_cam), gradients=True),
+    Method(
+        "gradient x difference smoothed",
+        "one pass",
+        partial(_smoothed, explain=gradient_times_difference),
+        gradients=True,
+    ),
+    Method("mean of both", "one pass", both, gradients=True),
+)
+EVIDENCE = Method("our evidence alone", "evidence", _evidence, gradients=True)
+AT = tuple(
+    Method(f"h-shap guided at {n}", FAMILY, partial(_at, budget=n), gradients=True) for n in BUDGETS
+)
+METHODS = (*ONE_PASS, EVIDENCE, *AT)
