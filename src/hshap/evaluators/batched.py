@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Heat, Model, Shape, Tensor
     from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Slope
+    from hshap.evaluators.evidence import Found, Slope
 
 LARGEST_BATCH = 32
 """Default batch; larger ones take longer per image on CPUs, whose caches the activations leave."""
@@ -86,7 +86,7 @@ class BatchedSession:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self._mates.outcome)
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from; None for a model without gradients."""
         return self._runner.evidence(canvas, slope, copies)
 

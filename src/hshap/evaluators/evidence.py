@@ -41,6 +41,9 @@ MOST_PIXELS = 2**21
 SMOOTHING = 0.25
 """Standard deviation of the smoothing, in steps of the coarsest layer, and at least a pixel."""
 
+BORDER = 2
+"""Places that padding, or its lack, may add to a layer or take from it."""
+
 MOST_COPIES = 4
 """Copies of the image, each with a forward and a backward pass."""
 
@@ -51,12 +54,19 @@ Slope: TypeAlias = "Callable[[Heat], Heat]"
 """Takes the outputs `(classes,)` of the model, returns the target's derivative by each of them."""
 
 
+class Found(NamedTuple):
+    """A map `(*grid)` of 0 and more, None without a gradient, and the forward passes made."""
+
+    heat: Heat | None
+    passes: int
+
+
 @runtime_checkable
 class GivesEvidence(Protocol):
     """A session that can tell where in the image a score comes from. Sessions need not."""
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
-        """Return a map `(*grid)` of 0 and more from so many passes; None without a gradient."""
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
+        """Return a map `(*grid)` of 0 and more, None without a gradient, and the passes made."""
         ...
 
 
@@ -68,50 +78,80 @@ class Guide(NamedTuple):
     evaluations: int = 0
 
 
+class _Layer(NamedTuple):
+    """An output with places, and which of its axes are the channels."""
+
+    output: Untyped
+    channels: int
+
+    def first(self, values: Untyped) -> Untyped:
+        """Return the output, or its gradient, with the channels first."""
+        return values.detach().movedim(self.channels, 1)
+
+
 class _Layers:
     """The last output of each resolution, and the last of all that has several channels."""
 
-    def __init__(self, axes: int) -> None:
-        self._axes = axes
-        self.last: Untyped = None
-        self.outputs: dict[tuple[int, ...], Untyped] = {}
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.last: _Layer | None = None
+        self.outputs: dict[tuple[int, ...], _Layer] = {}
 
     def __call__(self, module: Model, inputs: object, output: Untyped) -> None:
         del module, inputs
-        if not getattr(output, "requires_grad", False) or output.ndim != self._axes:
+        if not getattr(output, "requires_grad", False) or output.ndim != len(self._grid) + 2:
             return
-        places = tuple(output.shape[2:])
-        if prod(places) > 1:
-            self.outputs[places] = output
-            self.last = output if output.shape[1] > 1 else self.last
+        shape = tuple(output.shape)
+        for channels, places in ((1, shape[2:]), (-1, shape[1:-1])):
+            if prod(places) > 1 and are_places(places, self._grid):
+                self.outputs[places] = layer = _Layer(output, channels)
+                self.last = layer if shape[channels] > 1 else self.last
+                return
+
+
+def are_places(sides: Grid, grid: Grid) -> bool:
+    """Tell whether axes can be those of an image, seen at steps of a whole number of pixels.
+
+    Axes of tokens, heads or channels have no such step.
+
+    >>> are_places((9, 11), (100, 120)), are_places((7, 768), (224, 224))
+    (True, False)
+    """
+    steps = np.arange(1, max(grid) + 1)
+    gaps = [np.abs(side - whole / steps) <= BORDER for side, whole in zip(sides, grid, strict=True)]
+    return bool(np.all(gaps, axis=0).any())
 
 
 def evidence(
     module: Model, forward: Callable[[Tensor], Tensor], canvas: Canvas, slope: Slope, copies: int
-) -> Heat | None:
-    """Return a map of the pixels that the score of the image rests on; None without gradients.
+) -> Found:
+    """Return a map of the pixels that the score of the image rests on.
 
     `forward` runs the module on inputs. Each of `copies`, 1 to `MOST_COPIES`, takes a forward and a
-    backward pass. Nothing of the module is changed.
+    backward pass. A copy on which the model fails is left out. Nothing of the module is changed.
     """
     torch = sys.modules["torch"]
     image, hidden = _pair(torch, canvas)
     first = _maps(torch, module, forward, (image, hidden), slope)
     if first is None:
-        return None
+        return Found(None, 1)
     grid = canvas.grid
     found = [(1.0, _mean(first.fine, grid), _mean(first.coarse, grid))]
     step = max((n / m for h in first.heats for n, m in zip(grid, h.shape, strict=True)), default=1)
     for number in range(1, copies):
         copy = _Copy.of(number, len(grid), round(step / 2))
-        made = _maps(torch, module, forward, (copy.of_image(image), copy.of_image(hidden)), slope)
+        pair = copy.of_image(image), copy.of_image(hidden)
+        try:
+            made = _maps(torch, module, forward, pair, slope)
+        except Exception:  # noqa: BLE001, S112, modules fail in any way, and the image itself worked
+            continue
         # A copy that the model recognises less counts less; one that it misses does not count.
         kept = 1.0 if made is None or first.score <= 0 else made.score / first.score
         if made is not None and kept > 0:
             means = (_mean(maps, grid) for maps in (made.fine, made.coarse))
             fine, coarse = (None if one is None else copy.undone(one) for one in means)
             found.append((min(kept, 1.0), fine, coarse))
-    return _joined(found, step)
+    return Found(_joined(found, step), copies)
 
 
 class _Maps(NamedTuple):
@@ -171,17 +211,23 @@ def _maps(
 ) -> _Maps | None:
     """Return the maps of one forward and backward pass; None without gradients."""
     image, hidden = pair
-    layers = _Layers(image.ndim)
-    watched = [part for part in module.modules() if next(part.children(), None) is None]
+    layers = _Layers(tuple(image.shape[2:]))
+    watched = [
+        part
+        for part in module.modules()
+        if next(part.children(), None) is None
+        and not isinstance(part, torch.jit.ScriptModule)  # it takes no hooks
+    ]
     handles = [part.register_forward_hook(layers) for part in watched]
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
             image = image.clone().requires_grad_()
-            outputs = forward(image).reshape(-1)
+            outputs = forward(image.clone()).reshape(-1)  # a module may write to its input
             weights = slope(outputs.detach().double().cpu().numpy())
             total = (outputs * torch.as_tensor(weights).to(outputs)).sum()
             found = [*layers.outputs.values(), *([] if layers.last is None else [layers.last])]
-            slopes = torch.autograd.grad(total, [image, *found], allow_unused=True)
+            wanted = [image, *(layer.output for layer in found)]
+            slopes = torch.autograd.grad(total, wanted, allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
@@ -190,10 +236,15 @@ def _maps(
     score = float(total.detach())
     # At the image, either sign counts: a dark spot on a bright ground is as good as the reverse.
     own = _products(torch, (image.detach() - hidden).abs(), slopes[0].abs())
-    pairs = [(layer.detach(), one) for layer, one in zip(found, slopes[1:], strict=True)]
-    if layers.last is None or any(one is None for _, one in pairs):
+    # The target may not use all layers: a second head, for example.
+    used = [
+        (layer.first(layer.output), layer.first(one))
+        for layer, one in zip(found, slopes[1:], strict=True)
+        if one is not None
+    ]
+    if not used:
         return _Maps([own], [], score)
-    *others, (last, of_last) = pairs
+    *others, (last, of_last) = used
     weight = of_last.mean(tuple(range(2, of_last.ndim)), keepdim=True)
     fine = [own, *(_products(torch, layer, one) for layer, one in others)]
     return _Maps(fine, [_products(torch, last, weight)], score)
@@ -266,7 +317,7 @@ def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> 
     try:
         found = session.evidence(canvas, slope, copies)
     except Exception as error:  # noqa: BLE001, a guide is not worth a run: modules fail in any way
-        return Guide(None, f"none: the backward pass failed with {type(error).__name__}")
-    if found is None:
-        return Guide(None, "none: the model gives no gradients")
-    return Guide(levels(found), "gradients", copies)
+        return Guide(None, f"none: the backward pass failed with {type(error).__name__}", 1)
+    if found.heat is None:
+        return Guide(None, "none: the model gives no gradients", found.passes)
+    return Guide(levels(found.heat), "gradients", found.passes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import evidence
+from hshap.evaluators.evidence import Found, evidence
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Runner(Protocol):
         """Return the scores of the first `count` inputs, in memory of their own."""
         ...
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from; None for a model without gradients."""
         ...
 
@@ -117,8 +117,9 @@ class CallableRunner:
         batch.flags.writeable = False
         return as_scores(self._model(batch), count)
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         del canvas, slope, copies
+        return Found(None, 0)
 
 
 class OnnxRunner:
@@ -165,8 +166,9 @@ class OnnxRunner:
         (scores,) = self._session.run(None, {self._name: batch})
         return as_scores(scores, len(batch))[:count]
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         del canvas, slope, copies
+        return Found(None, 0)
 
 
 class TorchRunner:
@@ -224,7 +226,7 @@ class TorchRunner:
             scores = self._module(batch)
         return as_scores(scores, count)
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         return evidence(self._module, self._module, canvas, slope, copies)
 
 

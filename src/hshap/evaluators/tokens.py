@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Heat, Ints, Model, Shape, Tensor
     from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Slope
+    from hshap.evaluators.evidence import Found, Slope
 
 LARGEST_BATCH = 64
 MOST_IMAGES = 40
@@ -125,7 +125,7 @@ class TokenSession:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self._mates.outcome)
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from."""
         return evidence(
             self._model, lambda image: self._head(self._model.embed(image)), canvas, slope, copies

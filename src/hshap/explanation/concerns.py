@@ -56,7 +56,7 @@ def _baseline(explanation: Explanation) -> Iterator[Concern]:
     scores = f"the image scores {score:.3g} and the baseline alone {bare:.3g}"
     fix = (
         "pass a baseline without the object, such as the mean of similar images or a template "
-        "(baseline=, --baseline)"
+        "(baseline=, --baseline), or explain the class that the model predicts"
     )
     if score <= bare:
         yield Concern("baseline", f"{scores}, so nothing speaks for this target", fix)
@@ -101,7 +101,7 @@ def _whole(explanation: Explanation) -> Iterator[Concern]:
         yield Concern(
             "whole",
             f"the findings cover {covered:.0%} of the image, which hardly tells a place",
-            "allow smaller regions (min_size), raise the budget or pass another baseline",
+            "allow smaller regions (min_size, min_area), raise the budget or pass another baseline",
         )
 
 

@@ -39,7 +39,7 @@ def reread(
     """Return the leaves that the same search finds in the recorded games at other settings."""
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
-    adaptive = explanation.games[0].region.adaptive or settings.adaptive
+    adaptive = settings.adaptive or explanation.games[0].region.adaptive
     # A run by the automatic rule ends where it ended.
     ended = frozenset(explanation.leaves) if adaptive else None
     limits, area = None, 0

@@ -85,10 +85,10 @@ class Settings(Mapping[str, "Json"]):
     def adaptive(self) -> Adaptive:
         """The automatic rule by which branches ended, also if the run was read again since."""
         inner = self._innermost
-        known = (inner.get("min_size"), inner.get("min_area"), inner.get("adaptive"))
-        if UNCUT in known:
-            return "uncut"
-        return AUTO in known or bool(inner.get("adaptive"))
+        if "adaptive" in inner:
+            return "uncut" if inner["adaptive"] == UNCUT else bool(inner["adaptive"])
+        given = (inner.get("min_size"), inner.get("min_area"))
+        return "uncut" if UNCUT in given else AUTO in given
 
     @property
     def source(self) -> JsonObject:
@@ -149,7 +149,7 @@ class Settings(Mapping[str, "Json"]):
 
     def _with_partition(self, **changes: Json) -> Settings:
         if self.adaptive:
-            changes["adaptive"] = self.adaptive
+            changes.setdefault("adaptive", self.adaptive)
         partition = _with_innermost(_mapping(self.document.get("partition")), changes)
         return replace(self, document={**self.document, "partition": partition})
 

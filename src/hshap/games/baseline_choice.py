@@ -21,7 +21,7 @@ from hshap.partitions.regions import Box
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap._util.types import Grid, Image
+    from hshap._util.types import Grid, Heat, Image
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.protocol import Session
     from hshap.games.targets import Target
@@ -34,6 +34,9 @@ WIDEST_BLUR = 1 / 8
 
 BETTER = 0.05
 """A later candidate is taken if it lowers the score by this share more than the first."""
+
+ROUNDING = 1e-4
+"""Scores that differ by a smaller share are the same but for rounding."""
 
 AFFORDED = 0.1
 """The share of a budget that the comparison may take."""
@@ -78,11 +81,15 @@ def choose_baseline(
     most = session.capacity(image.shape, canvases[0].image.dtype.itemsize)
     parts = [session.score(rows[first : first + most]) for first in range(0, len(rows), most)]
     outputs = np.concatenate(parts)
-    values = np.stack([measure(target, outputs) for target in targets], axis=1).mean(axis=1)
+    values = np.stack([measure(target, outputs) for target in targets], axis=1)
     ends = np.cumsum([len(group) for group in groups])
-    own, *scores = (float(group.mean()) for group in np.split(values, ends[:-1]))
-    best = _best(own, scores)
+    of_image, *of_hidden = (group.mean(axis=0) for group in np.split(values, ends[:-1]))
+    best = _best(of_image, np.stack(of_hidden))
     names = [name_of(one) for one in candidates]
+    if len(targets) > 1:  # a score of one of them would say little about the others
+        reason = f"hidden pixels show {names[best]}, chosen for {len(targets)} targets together"
+        return Choice(candidates[best], reason, len(rows))
+    own, scores = float(of_image[0]), [float(one[0]) for one in of_hidden]
     told = [f"{score:.3g} on {name}" for name, score in zip(names, scores, strict=True)]
     others = ", ".join([f"{own:.3g} on the image", *told[:best], *told[best + 1 :]])
     reason = f"hidden pixels show {names[best]} (score {scores[best]:.3g}; {others})"
@@ -98,12 +105,25 @@ def affordable(candidates: Sequence[Baseline], budget: int | None) -> Sequence[B
     return candidates if budget is None else candidates[: max(1, int(AFFORDED * budget) - 1)]
 
 
-def _best(own: float, scores: Sequence[float]) -> int:
-    """Return the number of the candidate to take; `own` is the score of the image."""
+def _best(own: Heat, scores: Heat) -> int:
+    """Return the number of the candidate to take.
+
+    `own` are the scores of the image `(targets,)`, `scores` those of the candidates `(n, targets)`.
+    A drop counts as a share of the target's largest one, so that targets do not cancel.
+    """
+    with np.errstate(invalid="ignore"):
+        drops = np.where(np.isfinite(scores), own - scores, -np.inf)
     # A candidate without a finite score is never the best.
-    drops = np.nan_to_num(own - np.array(scores), nan=-np.inf)
-    best = int(np.argmax(drops))
-    return best if drops[best] > drops[0] + BETTER * abs(drops[0]) else 0
+    if not np.isfinite(drops[0]).all():
+        usable = np.flatnonzero(np.isfinite(drops).all(axis=1))
+        return int(usable[0]) if len(usable) else 0
+    finite = np.where(np.isfinite(drops), drops, 0.0)
+    largest = np.abs(finite).max(axis=0)
+    shares = (drops / np.where(largest > 0, largest, 1.0)).mean(axis=1)
+    best = int(np.argmax(shares))
+    beyond = finite[best] - finite[0] > ROUNDING * np.maximum(np.abs(own), np.abs(scores[0]))
+    better = shares[best] > shares[0] + BETTER * abs(shares[0])
+    return best if better and beyond.any() else 0
 
 
 def name_of(baseline: Baseline) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat, Shape, Tensor
     from hshap.evaluators.batched import BatchedSession
     from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Slope
+    from hshap.evaluators.evidence import Found, Slope
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
     from hshap.evaluators.provenance import Comparison
@@ -104,7 +104,7 @@ class IncrementalSession:
         """Memory that the activations of anchors take."""
         return self._cache.bytes
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Heat | None:
+    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from."""
         return self._batched.evidence(canvas, slope, copies)
 

@@ -128,7 +128,7 @@ class _Tree:
     def _ends_at(self, game: Game) -> bool:
         """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""
         made = self.explanation
-        rule = made.games[0].region.adaptive or made.settings.adaptive
+        rule = made.settings.adaptive or made.games[0].region.adaptive
         # By the other rule, a run splits some large regions further.
         return is_end(game, rule) and (rule == "uncut" or game.region in made.leaves)
 
