@@ -21,7 +21,12 @@ app = typer.Typer(
 )
 Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
 Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that everything works")]
-Only = Annotated[list[str] | None, typer.Option(help="only these methods; nothing is written then")]
+Only = Annotated[list[str] | None, typer.Option(help="only these methods; see --update")]
+Update = Annotated[
+    bool, typer.Option("--update", help="with --method: replace their rows in the results")
+]
+Validation = Annotated[int | None, typer.Option(min=1, help="only the first validation images")]
+Test = Annotated[int | None, typer.Option(min=1, help="only the first test images")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="forget the rows of earlier runs")]
 
 Compute = Annotated[
@@ -54,37 +59,43 @@ EXPERIMENTS = {
     "families": "Judge trees on families of drawings that no constant was chosen on.",
     "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
     "guided": "Compare the default call at small budgets with maps of one backward pass.",
+    "kills": "Kill runs of archives a thousand times, and compare their tables with quiet ones.",
+    "throughput": "Explain 10,000 images in one process and in two: throughput, own cost, memory.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }
 
 
-def explain(name: str, quick: bool, workers: int, methods: tuple[str, ...]) -> None:  # noqa: FBT001
+def explain(settings: Run, workers: int, *, update: bool = False) -> None:
     """Explain, collate, and print the table."""
     from benchmarks.core import results
     from benchmarks.core.runner import run
     from benchmarks.reporting import ranking, report
 
-    settings = Run(name, quick, tuple(method.name for method in named(methods)))
     found = results.collate(settings.folder.name, run(settings, workers))
-    if not quick and not methods:
-        results.write(found)
+    if not settings.quick and (update or not settings.methods):
+        results.write(results.updated(found) if update else found)
     print(report.table(found.summary))
-    if quick and (results.folder(name) / "summary.json").exists():
-        full = results.read_summary(name)
+    if settings.quick and (results.folder(settings.task) / "summary.json").exists():
+        full = results.read_summary(settings.task)
         print("\n" + ranking.told(ranking.levels(found.summary), ranking.levels(full)))
 
 
 def _add_task(name: str) -> None:
     @app.command(name, help=f"Explain {name}: every method on every image found positive.")
-    def command(
+    def command(  # noqa: PLR0913, PLR0917, one parameter for each option
         workers: Workers = 2,
         quick: Quick = False,  # noqa: FBT002
         fresh: Fresh = False,  # noqa: FBT002
         method: Only = None,
+        validation: Validation = None,
+        test: Test = None,
+        update: Update = False,  # noqa: FBT002
     ) -> None:
+        methods = tuple(each.name for each in named(method or ()))
+        settings = Run(name, quick, methods, validation, test)
         if fresh:
-            shutil.rmtree(Run(name, quick).folder, ignore_errors=True)
-        explain(name, quick, workers, tuple(method or ()))
+            shutil.rmtree(settings.folder, ignore_errors=True)
+        explain(settings, workers, update=update)
 
 
 for task in TASKS:

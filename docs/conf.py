@@ -71,12 +71,12 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects)",
+        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects|Smooth|Files|Executor|Decode|KeptEvidence|Folder|Shard|Key)",
     ),
     # The aliases of reference/types.md.
     (
         "py:.*",
-        r"(Grid|Shape|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
+        r"(Grid|Shape|Position|Corners|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
     ),
     (
         "py:.*",

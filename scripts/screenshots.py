@@ -43,7 +43,7 @@ def views() -> list[View]:
 
 
 def main() -> None:
-    """Write the page, look at its last image, and point at a cross."""
+    """Write the page, look at its last image, and select a finding."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         sys.exit("scripts/screenshots: no chromium was found; install Debian's package chromium")
@@ -55,9 +55,11 @@ def main() -> None:
         tab.goto(path.as_uri())
         tab.evaluate("hshap.ready.then(() => hshap.open(3))")
         tab.wait_for_selector(".panel")
-        frame = tab.locator(".screen").first.bounding_box()
-        tab.mouse.move(frame["x"] + 0.5 * frame["width"], frame["y"] + 0.55 * frame["height"])
-        tab.wait_for_timeout(300)
+        tab.locator("#finding-1").click()
+        tab.keyboard.press("a")
+        tab.locator(".screen").first.focus()
+        tab.keyboard.press("0")
+        tab.wait_for_timeout(500)
         tab.screenshot(path=OUT)
         browser.close()
     sys.stdout.write(f"{OUT}\n")

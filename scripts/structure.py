@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
-    "entries at the top of src/hshap": 14,
+    "entries at the top of src/hshap": 15,
     "import layers": 12,
     "typing imports left out of the contracts": 0,
     "Any in 1000 lines of src": 12,

@@ -15,6 +15,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import skips
+from browsers import browser, show, visit  # noqa: F401, fixtures of several files
 
 # Machines are noisy: a slow example says nothing about the code.
 hypothesis.settings.register_profile("hshap", deadline=None, derandomize=True)

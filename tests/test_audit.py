@@ -114,7 +114,8 @@ def test_parts_that_cancel_out_are_told():
 
     found = explain(np.ones((1, 8)), either)
     assert found.games[0].total == 0
-    assert found.audit.gap == 1.0
+    assert found.audit.gap == found.audit.cancelled == found.audit.doubt == 1.0
+    assert "The whole image lacks 100% of the score that parts have." in str(found.audit)
 
 
 def test_rounding_is_no_failure_but_more_is():
@@ -147,6 +148,12 @@ def test_nothing_at_all_has_no_gap():
     assert (audit.carried, audit.doubt) == (1.0, 0.0)
 
 
+def product_of_shares(audit):
+    unlike = (1 - audit.alike) ** 2
+    found = min(audit.carried, audit.alone) * (1 - audit.covered)
+    return found * (1 - unlike) * (1 - audit.cancelled**2)
+
+
 def test_what_is_found_carries_the_score_or_does_not():
     def parts_of_the_score(batch):
         return 0.6 * batch[:, 0, 1] + 0.25 * batch[:, 0, 4] + 0.15 * batch[:, 0, 7]
@@ -159,9 +166,7 @@ def test_what_is_found_carries_the_score_or_does_not():
     assert carried == pytest.approx([1.0, 0.85, 0.6, 0.0])
     for one in found:
         assert one.audit.carried == pytest.approx(one.attribution().sum())
-        assert one.audit.doubt == max(
-            one.audit.gap, 1 - one.audit.carried, 1 - one.audit.alone, one.audit.covered
-        )
+        assert one.audit.doubt == pytest.approx(1 - product_of_shares(one.audit))
     told = "carry 60% of the score that the image adds; the source of the rest is not shown"
     assert told in str(found[2].audit)
     assert "carry 100% of the score that the image adds." in str(found[0].audit)
@@ -204,6 +209,20 @@ def test_findings_that_cover_much_of_the_image_are_told():
     assert "cover" not in str(small.audit) + repr(small)
 
 
+def test_a_region_that_a_budget_left_unsplit_adds_its_score_to_the_others():
+    def total(batch):
+        return batch.sum(axis=(1, 2, 3))
+
+    image = marked((8, 8), [0, 63]) * np.linspace(1.0, 0.5, 8)
+    partial = 0
+    for most in range(4, 30):
+        search = DepthFirst(max_evaluations=most, width=1)
+        found = explain(image, total, Bisection(1), search=search)
+        partial += 0 < len(found.unfinished) < len(found.leaves)
+        assert found.audit.alone == pytest.approx(1.0)
+    assert partial
+
+
 def test_a_region_that_a_budget_left_unsplit_is_no_large_finding():
     found = explain(marked((8, 8), [0]), any_marked, search=DepthFirst(max_evaluations=4))
     assert found.unfinished
@@ -221,6 +240,79 @@ def test_findings_that_are_not_enough_alone_are_told():
     assert "The findings, each by itself, add up to 40% of the score." in str(found.audit)
     assert explain(np.ones((1, 8)), lambda batch: three(batch, 0.0)).audit.alone == 1.0
     assert explain(marked((8, 8), [3, 40]), any_marked).audit.alone == 1.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_leaves_of_an_additive_model_and_of_an_or_model_are_alike(worth, random):
+    worth = [one + 0.1 for one in worth] + [0.0] * (8 - len(worth))
+    random.shuffle(worth)
+    worth = np.array(worth)
+    models = (
+        lambda b: (b[:, 0] * worth).sum(axis=1),
+        lambda b: (b[:, 0] * (worth > 0)).max(axis=1),
+    )
+    for model in models:
+        audit = explain(np.ones((1, 8)), model).audit
+        assert audit.alike == pytest.approx(1.0)
+        assert audit.cancelled == pytest.approx(0.0)
+        assert audit.doubt == pytest.approx(audit.covered)
+
+
+def test_leaves_of_which_one_has_the_score_and_others_little_are_told():
+    def one_and_helpers(batch):
+        first, second, *helpers = (batch[:, 0, place] for place in (0, 2, 4, 5, 7))
+        return np.maximum(np.maximum(first, second), 0.1 * sum(helpers)) + 0.1 * sum(helpers)
+
+    found = explain(np.ones((1, 8)), one_and_helpers)
+    alone = np.array([found.parts[leaf].alone for leaf in found.leaves]) / found.games[0].total
+    assert len(alone) == 5
+    by_hand = max(np.median(alone) / alone.max(), 1 - min(abs(alone.sum() - 1), 1))
+    assert found.audit.alike == pytest.approx(by_hand)
+    assert found.audit.alike < 0.5
+    assert found.audit.doubt >= FAR
+    assert "others have far less" in str(found.audit) + repr(found)
+
+
+def thin_cross(partition, enough):
+    """Explain a cross one pixel wide; this share of it is enough for the whole score."""
+    image = np.zeros((1, 40, 40))
+    image[0, range(10, 21), range(10, 21)] = image[0, range(10, 21), range(20, 9, -1)] = 1.0
+    total = image.sum()
+    model = lambda batch: np.minimum(batch.sum(axis=(1, 2, 3)) / (enough * total), 1.0) ** 2
+    return explain(image, model, partition), image[0] > 0
+
+
+@pytest.mark.parametrize("enough", [0.2, 0.9])
+def test_a_thin_line_that_went_with_the_background_raises_the_doubt(enough):
+    labels = np.zeros((40, 40), dtype=int)
+    labels[30:, 30:] = 1  # the cross is in the other segment, which is the background
+    found, truth = thin_cross(Superpixels.from_labels(labels), enough)
+    (leaf,) = found.leaves
+    assert truth.sum() / leaf.area < 0.06
+    assert found.audit.doubt >= FAR
+    whole, _ = thin_cross(Superpixels.from_labels(truth.astype(int)), enough)
+    assert whole.audit.doubt < FAR / 3
+
+
+def test_a_thin_line_cut_with_the_background_raises_the_doubt():
+    rows, columns = np.indices((40, 40)) // 8
+    found, truth = thin_cross(Superpixels.from_labels(rows * 5 + columns), 0.9)
+    covered = found.saliency() > 0
+    assert (covered & truth).sum() / covered.sum() < 0.3
+    assert found.audit.covered < FAR
+    assert found.audit.doubt >= FAR
+
+
+def test_several_small_lacks_add_up_to_a_doubt():
+    def lacking(batch):  # a quarter of the image has four fifths of the score
+        seen = batch[:, 0]
+        return 0.8 * seen[:, :4].mean(axis=1) + 0.2 * seen[:, 4:].mean(axis=1)
+
+    found = explain(np.ones((1, 16)), lacking, search=DepthFirst(0.1))
+    audit = found.audit
+    assert max(audit.gap, 1 - audit.carried, 1 - audit.alone, 1 - audit.alike, audit.covered) < FAR
+    assert audit.doubt >= FAR
+    assert f"several lacks add up to a doubt of {audit.doubt:.2f}" in repr(found)
 
 
 def test_a_score_below_the_baseline_has_no_share_alone():

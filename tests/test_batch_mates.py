@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -174,7 +176,20 @@ def test_other_models_pass(model):
     assert provenance.batches == "independent"
 
 
+LOW_PRECISION = """
+import torch
+with torch.inference_mode():
+    for size in (3, 64, 8 * 14 * 14):
+        for batch in (1, 2, 5, 16, 33):
+            torch.nn.Linear(size, 3).bfloat16()(torch.rand(batch, size).bfloat16())
+"""
+
+
 def test_models_in_low_precision_pass():
+    # Virtual machines may announce instructions that they do not run: the process then ends.
+    probe = subprocess.run([sys.executable, "-c", LOW_PRECISION], check=False)  # noqa: S603
+    if probe.returncode:
+        pytest.skip("torch ends with an illegal instruction in bfloat16 on this processor")
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 3))
     for evaluator in (Batched(net.eval().bfloat16()), Batched(net.float(), autocast="bfloat16")):

@@ -30,10 +30,12 @@ from benchmarks.reporting.figures import (
     degradation,
     demos,
     expected_visits,
+    f1_runtime,
     glance,
     labels,
     maps,
     multi_label,
+    quality_evaluations,
     scatter,
     style,
 )
@@ -117,6 +119,18 @@ def _assert_drawn(name):
 
 
 class TestFromSummaries:
+    def test_groups_whose_times_were_not_measured_have_no_panel_of_times(self, summaries):
+        timed = len(f1_runtime.draw().axes)
+        every = len(quality_evaluations.draw().axes)
+        made = [
+            _row(f"a-{index}", method, place, group="", seconds=None)
+            for index in range(2)
+            for place, method in enumerate(METHODS)
+        ]
+        results.write(results.collate("boards", made))
+        assert len(f1_runtime.draw().axes) == timed
+        assert len(quality_evaluations.draw().axes) > every
+
     @pytest.mark.parametrize(
         "name", ["glance", "f1_runtime", "quality_evaluations", "ablation_curves", "partition"]
     )

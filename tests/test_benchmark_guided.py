@@ -10,10 +10,11 @@ pytest.importorskip("skimage")
 pytest.importorskip("rich")
 pytest.importorskip("higra")
 
+from benchmarks.core.comparison import MEASURES
 from benchmarks.core.folders import RESULTS
 from benchmarks.core.runner import explain
 from benchmarks.core.tasks import Synthetic
-from benchmarks.experiments.guided import MEASURES, SETS, page
+from benchmarks.experiments.guided import SETS, page
 from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, gradient_times_difference
 
 COMMITTED = RESULTS / "guided"

@@ -32,9 +32,11 @@ WITH_TORCHVISION = {
 }
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4
 EVERY = (*NAMED, ours_at(60))
-# Three controls look elsewhere, LIME's default takes so small an image for one segment, and 16
+# Three controls look elsewhere, LIME's default takes so small an image for one segment, and 20
 # evaluations end before the regions are as small as the spot.
 NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
+NOT_POINTING |= {f"PartitionExplainer {budget} default" for budget in (10, 20)}
+NOT_POINTING |= {f"PartitionExplainer {budget} default smoothed" for budget in (10, 20)}
 
 each = pytest.mark.parametrize("method", EVERY, ids=lambda method: method.name)
 each_pointing = pytest.mark.parametrize(
@@ -185,6 +187,20 @@ def test_budgets_bound_our_evaluations():
             rows.clear()
             method.explain(replace(subject, template=template), image_of(3))
             assert 2 < sum(rows) <= budget
+
+
+@pytest.mark.parametrize("budget", [10, 20, 50])
+def test_cells_alone_keep_their_budget_and_show_the_most_different_first(budget):
+    subject, image = subject_of(3), image_of(3)
+    rows = []
+    subject.model.register_forward_pre_hook(lambda _, given: rows.append(given[0].numpy()))
+    (method,) = named([f"spots alone {budget} smoothed"])
+    method.explain(subject, image)
+    shown = np.concatenate(rows)
+    assert len(shown) <= budget
+    assert np.array_equal(shown[0], subject.baseline)
+    differing = np.abs(shown[1:] - subject.baseline).sum(axis=(1, 2, 3))
+    assert np.all(np.diff(differing) <= 1e-4)
 
 
 def test_names_are_unique_and_looked_up_in_the_order_given():

@@ -272,7 +272,7 @@ def lock_of(owner, folder="found"):
     lock = Path(folder, ".hshap-run")
     (lock / "results").mkdir(parents=True)
     (lock / "results" / "left.npz").write_text("")
-    (lock / owner.name).touch()
+    (lock / f"owner+{owner}").touch()
 
 
 @POSIX
@@ -307,7 +307,8 @@ def test_a_lock_that_cannot_be_judged_is_told_with_the_folder_to_remove(name, wh
 def test_one_of_many_takes_over_the_lock_of_a_killed_run(tmp_path):
     here = this_process()
     (tmp_path / "lock").mkdir()
-    (tmp_path / "lock" / Owner(here.machine, here.space, "999999999", "1").name).touch()
+    owner = Owner(here.machine, here.space, "999999999", "1")
+    (tmp_path / "lock" / f"owner+{owner}").touch()
     together, inside, most = threading.Barrier(8), [], []
 
     def one():
@@ -408,6 +409,65 @@ def test_results_inside_the_image_folder_do_not_become_inputs(name):
     done = fine(f"{name}:brightest", images=sorted(Path("images").iterdir()), out="other")
     assert "images/found: 3 pictures of an earlier run are no images to explain" in done.stderr
     assert names("other") == of("a", "b", "c")
+
+
+def publish(out, *names):
+    """Write a run with these files, as `hshap explain` writes those of a large page."""
+    with folder(out, fill=True) as place:
+        for name in names:
+            file = place.path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f'hshapPart("{name}", "written by hshap");')
+        write_summary(place.path, {"hshap": "0", "command": "explain"}, {})
+
+
+def files_below(out):
+    return {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+
+
+def test_the_folder_of_a_large_page_goes_with_the_page(tmp_path):
+    out = tmp_path / "found"
+    mark = "index_files/hshap-page.txt"
+    first = [mark, *(f"index_files/{n}/{kind}.js" for n in range(3) for kind in ("view", "thumb"))]
+    publish(out, *first)
+    assert files_below(out) == {*first, "summary.json"} == set(unchanged(out))
+    (out / "index_files" / "mine.txt").write_text("of the user")
+    publish(out, *first[:5])
+    assert files_below(out) == {*first[:5], "summary.json", "index_files/mine.txt"}
+    assert not (out / "index_files" / "2").exists()
+    changed = out / "index_files" / "1" / "view.js"
+    changed.write_text("hshapPart( changed by the user")
+    with pytest.raises(Refusal, match=r"view\.js"):
+        publish(out, *first)
+    assert changed.read_text() == "hshapPart( changed by the user"
+
+
+@POSIX
+@pytest.mark.parametrize("link", ["index_files", "index_files/0"])
+def test_the_folder_of_a_page_is_never_written_through_a_link(tmp_path, link):
+    out, elsewhere = tmp_path / "found", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (out / link).parent.mkdir(parents=True)
+    (out / link).symlink_to(elsewhere)
+    with pytest.raises(Refusal):
+        publish(out, "index_files/0/view.js")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.js", "index_files/../x.js", "index_files/../../x.js", "other/x.js", "/x.js"]
+)
+def test_a_record_cannot_lead_out_of_its_folder(tmp_path, name):
+    out = tmp_path / "a" / "found"
+    (out / "index_files").mkdir(parents=True)
+    (out / "other").mkdir()
+    text = "hshapPart(written by hshap"
+    for place in (tmp_path / "a" / "x.js", tmp_path / "x.js", out / "x.js", out / "other" / "x.js"):
+        place.write_text(text)
+    record = {"hshap": "0", "command": "explain"}
+    digests = {name: hashlib.sha256(text.encode()).hexdigest()}
+    (out / "summary.json").write_text(json.dumps({**record, "sha256": digests}))
+    assert set(unchanged(out)) == {"summary.json"}
 
 
 def test_force_replaces_files_of_an_earlier_run_and_no_others(name):
@@ -629,7 +689,7 @@ def test_a_run_stopped_before_the_first_result_leaves_nothing(name, monkeypatch)
 @POSIX
 @pytest.mark.usefixtures("_interrupts")
 def test_a_second_interrupt_stops_at_once_and_leaves_no_hidden_folder(name, monkeypatch):
-    def slow(explanation):  # called when the record is written
+    def slow(explanation, **how):  # called when the page and the record are written
         time.sleep(0.6)  # two signals within half a second count as one
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("the second signal was not heard")

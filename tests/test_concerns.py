@@ -62,7 +62,7 @@ CASES = {
     ),
     "doubt": (
         lambda: explained(both, image=ONES, partition=hshap.Dyadic(4)),
-        r"parts act together \(OR gap 1\.00\), do not trust it alone",
+        r"areas act together \(OR gap 1\.00\), do not trust it alone",
         "compare with another baseline and another partition",
     ),
     "whole": (
@@ -77,7 +77,7 @@ CASES = {
     ),
     "evidence": (
         failed_evidence,
-        "the backward pass failed with RuntimeError, so each leaf's share is spread evenly",
+        "the backward pass failed with RuntimeError, so the map inside each finding is even",
         "pass evidence='even'",
     ),
 }
@@ -103,6 +103,20 @@ def test_a_good_explanation_has_no_concern():
     assert found.concerns == ()
     assert "concern" not in repr(found)
     assert len(repr(found).splitlines()) == 1
+
+
+def test_a_spin_tells_the_concerns_of_its_members():
+    explainer = hshap.Explainer(both, hshap.Constant(0.0), hshap.Dyadic(1), hshap.DepthFirst(0.6))
+    spin = hshap.cycle_spin(explainer, ONES, target=0, shifts=[0, 1])
+    assert "concerns: nothing in 2, doubt in 2, see members" in repr(spin)
+    assert "concern" not in repr(
+        hshap.cycle_spin(
+            hshap.Explainer(any_marked, hshap.Constant(0.0), hshap.Dyadic(1)),
+            marked((SIDE, SIDE), [9]),
+            target=0,
+            shifts=[0, 1],
+        )
+    )
 
 
 def test_an_image_that_scores_below_its_baseline_is_told():

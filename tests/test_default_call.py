@@ -2,6 +2,7 @@
 
 import gc
 import re
+import time
 import weakref
 
 import numpy as np
@@ -105,6 +106,89 @@ def test_the_comparison_takes_a_tenth_of_a_budget(most, compared):
     found = hshap.Explainer(model, search=search).explain(spot(), target=0)
     assert found.evaluations <= most
     assert found.evaluations - sum(len(g.values) - 2 for g in found.games) - 2 == compared
+
+
+def lists_of_candidates():
+    rng = np.random.default_rng(0)
+    several = [hshap.References(0.5 + 0.01 * rng.random((n, 1, 20, 20))) for n in (2, 5, 40)]
+    return {
+        "the usual": None,
+        "one draw each": [hshap.OwnColour(), hshap.Constant(0.5)],
+        "several draws": [hshap.OwnColour(), *several],
+        "several draws first": [several[0], hshap.OwnColour(), several[1]],
+        "very many": [hshap.OwnColour() for _ in range(30)],
+    }
+
+
+@pytest.mark.parametrize("evidence", ["auto", "even"])
+@pytest.mark.parametrize("partition", [None, hshap.Dyadic(5)], ids=repr)
+@pytest.mark.parametrize("which", lists_of_candidates())
+def test_no_budget_is_ever_exceeded(which, partition, evidence):
+    torch = pytest.importorskip("torch")
+
+    class Dark(torch.nn.Module):
+        inputs = 0
+
+        def forward(self, batch):
+            self.inputs += len(batch)
+            return (1 - batch).amax((2, 3))
+
+    candidates = lists_of_candidates()[which]
+    image = spot(20).astype(np.float32)
+    refused = True
+    for most in range(1, 61, 1 if partition else 3):  # trees take longer
+        model = Dark().eval()
+        explainer = hshap.Explainer(
+            hshap.Batched(model, check_batches=False),
+            candidates,
+            partition,
+            hshap.DepthFirst(max_evaluations=most),
+            evidence,
+        )
+        try:
+            found = explainer.explain(image, target=0)
+        except hshap.ArgumentError as error:
+            found, told = None, str(error)
+        if found is None:
+            assert refused, "a larger budget is refused where a smaller one was enough"
+            assert f"max_evaluations={most} " in told
+            assert model.inputs == 0
+            continue
+        refused = False
+        assert model.inputs == found.evaluations <= most
+        assert found.at(tolerance=0.0).evaluations == found.evaluations
+    assert not refused
+
+
+def test_candidates_that_the_budget_has_no_room_for_are_told(rng):
+    hundreds = hshap.References(0.5 + 0.01 * rng.random((300, 1, 40, 40)))
+    model = hshap.Batched(dark, check_batches=False)
+    candidates = [hshap.Constant(0.8), hundreds, hshap.OwnColour()]
+    found = hshap.Explainer(model, candidates).explain(spot(), target=0)
+    assert found.settings["search"]["max_evaluations"] is not None
+    assert found.evaluations < 100
+    assert "1 candidate was not compared: the budget has no room" in found.settings.chosen
+    assert "on the image's own colour" in found.settings.chosen
+
+
+def test_seconds_include_the_choice_and_the_evidence_and_count_in_a_budget_of_them():
+    torch = pytest.importorskip("torch")
+
+    class Slow(torch.nn.Module):
+        def forward(self, batch):
+            time.sleep(0.05)
+            return (1 - batch).amax((2, 3))
+
+    model = hshap.Batched(Slow().eval(), check_batches=False)
+    image = spot().astype(np.float32)
+    before = time.perf_counter()
+    found = hshap.Explainer(model, search=hshap.DepthFirst(max_evaluations=60)).explain(image, 0)
+    passed = time.perf_counter() - before
+    assert found.evidence is not None
+    assert 0.9 * passed - 0.05 < found.seconds <= passed
+    # The choice and the evidence spend all of these seconds; the first game is always played.
+    search = hshap.DepthFirst(max_seconds=0.05)
+    assert len(hshap.Explainer(model, search=search).explain(image, target=0).games) == 1
 
 
 @pytest.mark.parametrize("candidates", [[], ["blur"], [hshap.OwnColour]])

@@ -19,6 +19,8 @@ pytest.importorskip("higra")
 from hshap.cli.runs.record import unchanged
 from hshap.demo.run import file_names
 
+DOCUMENTED = Path(__file__).parents[1] / "docs" / "images" / "demo.png"
+
 
 def run(*words):
     return subprocess.run(  # noqa: S603
@@ -38,6 +40,18 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
         assert found.target == "probability_of_a_cross"
     # A second demo may replace these files, and no others.
     assert set(unchanged(tmp_path / "pictures")) == {"summary.json", *file_names()}
+
+
+def test_the_picture_in_the_documentation_has_the_numbers_of_the_demo(tmp_path):
+    images = pytest.importorskip("PIL.Image")
+    done = run("demo", "--out", str(tmp_path))
+    told = []
+    for path in (DOCUMENTED, tmp_path / "demo.png"):
+        with images.open(path) as picture:
+            told.append(picture.text["Description"])
+    assert told[0] == told[1], "copy the demo.png of hshap demo to docs/images"
+    for number in re.findall(r"\d+", told[1]):
+        assert number in done.stdout
 
 
 def test_the_demo_finds_the_crosses():

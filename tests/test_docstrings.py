@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hshap
-from hshap import export, metrics, plot, theory
+from hshap import export, metrics, plot, runs, theory
 from hshap.demo import bundled
 from hshap.export import page as html_page
 
@@ -23,6 +23,7 @@ NAMES += [("hshap.metrics", metrics, name) for name in metrics.__all__]
 NAMES += [("hshap.export", export, name) for name in export.__all__]
 NAMES += [("hshap.export.page", html_page, name) for name in ("View", "page", "write_page")]
 NAMES += [("hshap.plot", plot, name) for name in plot.__all__]
+NAMES += [("hshap.runs", runs, name) for name in runs.__all__]
 NAMES += [
     ("hshap.theory", theory, name) for name, _ in inspect.getmembers(theory, inspect.isfunction)
 ]

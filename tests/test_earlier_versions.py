@@ -26,7 +26,7 @@ def test_a_saved_explanation_loads_with_the_numbers_it_had(name):
     assert found.score == facts["score"]
     assert found.baseline_score == facts["baseline_score"]
     assert (found.attribution() * places).sum() == pytest.approx(facts["attribution"], rel=1e-12)
-    # Version 0.1 had two of the four numbers of which doubt is the largest.
+    # The doubt of version 0.1 was the larger of these two numbers.
     doubt = max(found.audit.gap, 1 - found.audit.carried)
     assert doubt == pytest.approx(facts["doubt"], abs=1e-12)
 
@@ -52,7 +52,6 @@ def found():
     ("old", "new"),
     [
         (lambda found: hshap.Found, lambda found: hshap.SearchResult),
-        (lambda found: hshap.viewer.View, lambda found: hshap.export.page.View),
         (lambda found: found.leaves[0].size, lambda found: found.leaves[0].area),
         (lambda found: found.audit.bound, lambda found: found.audit.dropped_at_most),
         (lambda found: found.bounds().tolist()[0], lambda found: [0.0] * 8),

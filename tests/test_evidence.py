@@ -48,12 +48,22 @@ def sums(explanation, heat):
 @given(
     seed=st.integers(0, 10**6),
     evidence=st.sampled_from(["auto", None, "own", "one pixel"]),
-    partition=st.sampled_from([hshap.Bisection(1), hshap.Dyadic(4), hshap.Bisection("auto")]),
+    partition=st.sampled_from(
+        [
+            hshap.Bisection(1),
+            hshap.Dyadic(4),
+            hshap.Bisection("auto"),
+            hshap.Spots(3),
+            hshap.Spots("auto"),
+        ]
+    ),
 )
 def test_the_sum_over_each_leaf_is_its_share_whatever_the_spread(seed, evidence, partition):
     rng = np.random.default_rng(seed)
     one_pixel = np.zeros((12, 10))
     one_pixel[tuple(rng.integers((12, 10)))] = 1e-200
+    if isinstance(partition, hshap.Spots):
+        pytest.importorskip("scipy")
     given_map = {"own": rng.random((12, 10)) ** 9, "one pixel": one_pixel}.get(evidence)
     choice = evidence if given_map is None else lambda _: given_map
     found = explained(network(seed), images(seed), choice, partition)
@@ -72,6 +82,14 @@ def test_no_pixel_of_a_leaf_is_left_empty():
     assert found.settings["evidence"] == "gradients"
     for leaf in found.leaves:
         assert (np.abs(found.attribution()[leaf.index]) > 0).all()
+
+
+def test_a_reading_counts_the_passes_of_the_evidence_too():
+    by_model, evenly = (explained(network(), images(5), choice) for choice in ("auto", None))
+    for size in (3, 6, 12):
+        guided, even = by_model.at(min_size=size), evenly.at(min_size=size)
+        assert guided.evaluations == even.evaluations + MOST_COPIES
+        assert guided.at(min_size=12).evaluations == by_model.at(min_size=12).evaluations
 
 
 def test_leaves_and_games_do_not_depend_on_it_and_its_passes_are_counted():
@@ -177,11 +195,11 @@ class Failing(nn.Module):
 
 
 @pytest.mark.parametrize("model", [Cut().eval(), Failing().eval(), lambda b: b.max(axis=(2, 3))])
-def test_models_without_gradients_spread_evenly(model):
+def test_models_without_gradients_have_no_evidence(model):
     found = explained(model, images(1))
     assert found.evidence is None
     assert found.settings["evidence"].startswith("none: ")
-    assert np.array_equal(found.attribution(), found.attribution(even=True))
+    assert found.settings.nearby
 
 
 def test_a_large_image_takes_no_backward_pass():

@@ -339,9 +339,9 @@ def test_a_newer_version_and_damage_are_told(tmp_path):
     with np.load(path) as archive:
         arrays = dict(archive)
     header = arrays["header"].tobytes()
-    newer = np.frombuffer(header.replace(b'"version": 2', b'"version": 9'), np.uint8)
+    newer = np.frombuffer(header.replace(b'"version": 3', b'"version": 9'), np.uint8)
     np.savez(path, **{**arrays, "header": newer})
-    with pytest.raises(FormatError, match="version 9, but this hshap reads version 2"):
+    with pytest.raises(FormatError, match="version 9, but this hshap reads version"):
         Explanation.load(path)
     np.savez(path, **{**arrays, "game_values": arrays["game_values"][:-1]})
     with pytest.raises(FormatError, match="damaged"):

@@ -484,7 +484,7 @@ def test_mistakes_are_named(call, message):
         (
             "tifffile",
             lambda found: export.write_tiff("x.tiff", found.saliency()),
-            r"pip install 'hshap\[export\]'",
+            r"pip install tifffile",
         ),
     ],
 )

@@ -18,11 +18,10 @@ def test_everything_public_is_exported_in_order():
     assert callable(hshap.shapley)
 
 
-def test_the_page_is_reachable_from_the_package_and_its_old_name_warns():
+def test_the_page_is_reachable_from_the_package():
     code = "import hshap; print(hshap.export.page.View, hshap.export.page.write_page)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)  # noqa: S603
-    with pytest.warns(DeprecationWarning, match=r"hshap.viewer is now hshap.export.page"):
-        assert hshap.viewer.View is hshap.export.page.View
+    assert hshap.viewer.View is hshap.export.page.View
     assert ">>>" in hshap.export.page.__doc__
 
 

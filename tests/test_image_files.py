@@ -563,6 +563,8 @@ PRINTERS = {"echo", "secho", "print"}
 SINKS = {  # the functions that spell out control characters, and one that writes JSON
     ("output.py", "say"),
     ("output.py", "print_json"),
+    ("output.py", "print_csv"),
+    ("progress.py", "status"),
     ("progress.py", "tell"),
     ("progress.py", "table"),
     ("__main__.py", "main"),

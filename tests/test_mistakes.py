@@ -39,6 +39,11 @@ def explain(image=IMAGE, target=0, *, model=any_marked, **recipes):
     return Explainer(model, **settings).explain(image, target)
 
 
+def archive(dataset, out="no-such-folder", **options):
+    made = Explainer(any_marked, baseline=Constant(0.0), partition=Dyadic(8))
+    return hshap.runs.explain_dataset(made, dataset, out, target=0, **options)
+
+
 def two_outputs(batch):
     return np.stack([any_marked(batch)] * 2, axis=1)
 
@@ -462,7 +467,7 @@ CASES = {
         ),
         "pairs",
         "ndarray",
-        "(image, target) tuples",
+        "(image, target) or (image, target, baseline) tuples",
     ),
     "rho above one": (lambda: hshap.theory.expected_visited(64, 2, 1.5), "rho", "1.5", "0 to 1"),
     "n that is no power": (lambda: hshap.theory.cost_bound(60, 4, 1), "n", "60", "pass 64"),
@@ -472,11 +477,39 @@ CASES = {
         "s=100",
         "smaller",
     ),
+    "data set of a run": (lambda: archive(3), "dataset", "3", "pass a folder"),
+    "data set that is no archive": (
+        lambda: archive(__file__),
+        "dataset",
+        __file__,
+        ".csv, .parquet or .tar",
+    ),
+    "folder of a run": (lambda: archive([IMAGE], out=3), "out", "3", "path of a folder"),
+    "evidence to keep": (
+        lambda: archive([IMAGE], evidence="some"),
+        "evidence",
+        "'some'",
+        "none, leaves, all",
+    ),
+    "images of a task": (
+        lambda: archive([IMAGE], task_images=0),
+        "task_images",
+        "0",
+        "pass 1 or more",
+    ),
+    "explainer of a run": (
+        lambda: hshap.runs.explain_dataset("model", [IMAGE], "no-such-folder"),
+        "explainer",
+        "'model'",
+        "model_id=",
+    ),
+    "workers": (lambda: hshap.runs.Processes(0), "workers", "0", "pass 1 or more"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_mistake_is_answered_in_one_line(case):
+def test_a_mistake_is_answered_in_one_line(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     act, name, value, fix = CASES[case]
     inputs = (IMAGE, COLOUR)
     before = copy.deepcopy(inputs)
@@ -490,6 +523,7 @@ def test_a_mistake_is_answered_in_one_line(case):
     assert isinstance(caught.value, (ValueError, TypeError, RuntimeError))
     for image, original in zip(inputs, before, strict=True):
         assert np.array_equal(image, original)
+    assert list(tmp_path.iterdir()) == [], "a mistake writes nothing"
 
 
 def test_there_are_many_such_cases():
@@ -506,5 +540,5 @@ def test_an_unknown_option_is_a_type_error_as_everywhere_in_python():
 def test_a_missing_extra_names_its_command():
     from hshap.errors import MissingExtraError, require
 
-    with pytest.raises(MissingExtraError, match=r"x needs not_there: pip install 'hshap\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"x needs not_there: pip install matplotlib"):
         require("not_there.at_all", extra="plot", needed_by="x")

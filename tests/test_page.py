@@ -2,120 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from browsers import (
+    canvas_pixels,
+    drawn,
+    expected_leaves,
+    explained,
+    point_at,
+    shown_leaves,
+)
 from oracle import any_marked, marked
+from pages import enlarged, spotted
 
 import hshap
 from hshap._util.visible import visible
-from hshap.export.page import View, write_page
-
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no browser: install chromium, for example Debian's package"
-)
+from hshap.export.page import View
 
 HOSTILE = (
     "a</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>\u2028&amp;"
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        # As root, as in containers, Chromium refuses to start with its sandbox.
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Open a page, and afterwards check that it was quiet and asked for nothing."""
-    complaints, contexts = [], []
-
-    def opened(path, **options):
-        context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("console", lambda message: complaints.append(message.text))
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("dialog", lambda dialog: complaints.append(dialog.message) or dialog.dismiss())
-        tab.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith(("data:", "blob:")) or request.url == path.as_uri()
-                else complaints.append(request.url)
-            ),
-        )
-        tab.goto(path.as_uri())
-        tab.evaluate("hshap.ready")
-        return tab
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not complaints
-
-
-@pytest.fixture
-def show(visit, tmp_path):
-    """Write views to a file and open it."""
-
-    def opened(views, *, title="test", **options):
-        return visit(write_page(tmp_path / "page.html", views, title=title), **options)
-
-    return opened
-
-
-def weighted(weights):
-    """Return a model that adds and multiplies what is seen, so that coefficients differ."""
-
-    def model(batch):
-        seen = (batch[:, 0] * weights).sum(axis=(1, 2))
-        half = weights.shape[1] // 2
-        together = (batch[:, 0, :, :half] * weights[:, :half]).sum(axis=(1, 2))
-        return seen + 0.3 * together * (seen - together)
-
-    return model
-
-
-def explained(seed, partition, search, grid=(24, 31), density=0.05):
-    rng = np.random.default_rng(seed)
-    weights = np.where(rng.random(grid) < density, rng.standard_normal(grid) + 0.6, 0.0)
-    image = np.ones((1, *grid)) + 0.01 * rng.random((1, *grid))
-    return image, hshap.Explainer(
-        weighted(weights), baseline=hshap.Constant(0.0), partition=partition, search=search
-    ).explain(image, target=0)
-
-
-def flat_pixels(region, grid):
-    place = np.arange(np.prod(grid)).reshape(grid)
-    return frozenset(place[region.index].ravel().tolist())
-
-
-def shown_leaves(tab, klass=0):
-    found = tab.evaluate("(klass) => hshap.leaves(klass)", klass)
-    return {
-        frozenset(p for a, b in leaf["runs"] for p in range(a, b)): leaf["coefficient"]
-        for leaf in found
-    }
-
-
-def expected_leaves(explanation):
-    return {
-        flat_pixels(leaf, explanation.grid): explanation.parts[leaf].coefficient
-        for leaf in explanation.leaves
-    }
 
 
 LABELS = np.kron(np.arange(48).reshape(6, 8), np.ones((4, 4), int))[:24, :31]
@@ -180,17 +89,12 @@ def test_sliders_give_exactly_the_leaves_of_at(show, name):
             again = explanation.at(**{k: v for k, v in asked.items() if v is not None})
             expected = expected_leaves(again)
             assert shown_leaves(tab) == expected, asked
-            boxes = tab.evaluate("hshap.boxes().classes[0].boxes")
+            boxes = tab.evaluate("hshap.findings().classes[0].findings")
             assert sorted((box["start"], box["stop"], box["score"]) for box in boxes) == sorted(
                 (list(box.start), list(box.stop), box.score) for box in again.boxes()
             )
             changes += expected.keys() != expected_leaves(explanation).keys()
     assert changes
-
-
-def drawn(tab):
-    """Wait until the page has drawn what was asked: it does so once a frame."""
-    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def test_the_python_line_says_what_is_read(show):
@@ -210,7 +114,8 @@ def test_the_python_line_says_what_is_read(show):
     assert shown_leaves(tab) == expected_leaves(explanation.at(tolerance=0.01, min_size=6))
     tab.click("#reset")
     assert shown_leaves(tab) == expected_leaves(explanation)
-    assert tab.text_content("#found").startswith(f"{len(explanation.boxes())} findings on ")
+    drawn(tab)
+    assert f" {len(explanation.boxes())} findings on " in tab.text_content("#first")
 
 
 def test_a_search_of_another_make_is_shown_as_it_was(show):
@@ -241,7 +146,7 @@ def test_nothing_in_a_name_becomes_markup(show):
         assert tab.text_content("#where") == shown
         assert tab.locator("figcaption strong").first.text_content() == shown
         tab.hover(".screen")
-        assert tab.evaluate("document.scripts.length") == 2 + 2 * len(views)
+        assert tab.evaluate("document.scripts.length") == 2 + 3 * len(views)
 
 
 def test_scripts_that_are_not_the_page_s_own_do_not_run(show):
@@ -264,15 +169,6 @@ def test_hover_tells_coefficient_game_and_place(show):
     assert f"x {leaf.start[1]} to {leaf.stop[1]}, y {leaf.start[0]} to {leaf.stop[0]}" in text
     assert "level" in text
     assert tab.locator("#region table tbody tr").count() == 16
-
-
-def point_at(tab, pixel, *, click=False):
-    camera = tab.evaluate("hshap.state().camera")
-    frame = tab.locator(".screen").first.bounding_box()
-    x = frame["x"] + (pixel[1] + 0.5 - camera["x"]) * camera["scale"]
-    y = frame["y"] + (pixel[0] + 0.5 - camera["y"]) * camera["scale"]
-    (tab.mouse.click if click else tab.mouse.move)(x, y)
-    tab.evaluate("new Promise(requestAnimationFrame)")
 
 
 def test_click_descends_and_escape_goes_up(show):
@@ -299,12 +195,12 @@ def test_keys_alone_are_enough(show):
     tab = show([View("x.png", image, {"one": explanation})])
     tab.locator(".screen").focus()
     before = tab.evaluate("hshap.state()")
-    for key in ("+", "ArrowRight", "ArrowDown", "n", "h"):
+    for key in ("+", "ArrowRight", "ArrowDown", "n", "m"):
         tab.keyboard.press(key)
     after = tab.evaluate("hshap.state()")
     assert after["camera"] != before["camera"]
     assert after["finding"] == 0
-    assert not after["layers"]["heat"]
+    assert after["layers"]["heat"]
     tab.evaluate("new Promise(requestAnimationFrame)")
     assert "Finding 1 of" in tab.text_content("#found")
     tab.keyboard.press("Enter")
@@ -339,26 +235,6 @@ def test_zoom_reaches_single_pixels_and_shows_them_as_they_are(show):
     drawn = canvas_pixels(tab, 0)
     for dx, dy in ((0, 0), (25, 25), (-25, 25)):
         assert drawn[y + dy, x + dx, :3].tolist() == pixels[:, row, column].tolist()
-
-
-def canvas_pixels(tab, layer):
-    """Return what a canvas shows; read from a copy, since Chromium warns of reading a fast one."""
-    height, width, data = tab.evaluate(
-        """(layer) => new Promise(requestAnimationFrame).then(() => {
-             const shown = document.querySelectorAll("canvas.layer")[layer];
-             const canvas = document.createElement("canvas");
-             [canvas.width, canvas.height] = [shown.width, shown.height];
-             const context = canvas.getContext("2d", {willReadFrequently: true});
-             context.drawImage(shown, 0, 0);
-             const {data} = context.getImageData(0, 0, shown.width, shown.height);
-             let text = "";
-             for (const byte of data) text += String.fromCharCode(byte);
-             return [shown.height, shown.width, btoa(text)];
-           })""",
-        layer,
-    )
-    raw = np.frombuffer(base64.b64decode(data), np.uint8)
-    return raw.reshape(height, width, 4)
 
 
 def test_classes_stand_side_by_side(show):
@@ -460,11 +336,11 @@ def test_what_is_seen_can_be_taken_away(show, tmp_path):
     tab = show([View("scan <1>.png", image, {"one": explanation}, truth=truth)])
     with tab.expect_download() as waiting:
         tab.click("#save-json")
-    assert waiting.value.suggested_filename == "scan_1_-boxes.json"
+    assert waiting.value.suggested_filename == "scan_1_-findings.json"
     found = json.loads(waiting.value.path().read_text())
     assert found["image"] == "scan <1>.png"
     assert len(found["classes"][0]["leaves"]) == len(explanation.leaves)
-    assert [box["score"] for box in found["classes"][0]["boxes"]] == [
+    assert [box["score"] for box in found["classes"][0]["findings"]] == [
         box.score for box in explanation.boxes()
     ]
     with tab.expect_download() as waiting:
@@ -485,14 +361,23 @@ def test_layers_can_be_switched_off_one_by_one(show):
 
     before = drawn()
     assert before
+    for layer in ("heat", "boxes"):
+        tab.check(f"#layer-{layer}")
+        now = drawn()
+        assert now > before, layer
+        before = now
+    tab.keyboard.press("h")
+    ruler = drawn()
+    assert 0 < ruler < before / 4  # the scale bar stays
+    tab.keyboard.press("h")
+    assert drawn() == before
     for layer in ("heat", "leaves", "boxes", "truth"):
         tab.uncheck(f"#layer-{layer}")
         now = drawn()
         assert now != before, layer
         before = now
-    assert before == 0
     tab.check("#layer-visited")
-    assert drawn()
+    assert drawn() > before
 
 
 def test_light_and_dark(show):
@@ -511,20 +396,8 @@ def test_light_and_dark(show):
 def test_a_large_image_with_many_regions_opens_and_moves(show, capsys, tmp_path):
     side = 4000
     rng = np.random.default_rng(0)
-    spots = rng.integers(0, side, (80, 2))
-    image = np.zeros((3, side, side), np.uint8)
-    image[:, spots[:, 0], spots[:, 1]] = 255
-    image[:] += (
-        rng.integers(0, 200, (1, side // 8, side // 8), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
-        // 4
-    )
-    chosen = np.zeros((1, side, side), np.float32)
-    chosen[0, spots[:, 0], spots[:, 1]] = 1 + rng.random(80)
-    explanation = hshap.Explainer(
-        lambda batch: batch[:, 0, spots[:, 0], spots[:, 1]].sum(axis=1),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Dyadic(200),
-    ).explain(chosen, 0)
+    image = rng.integers(0, 50, (3, side // 8, side // 8), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
+    explanation = enlarged(spotted(400), side // 400)
     regions = sum(len(game.children) for game in explanation.games)
     assert regions >= 500
     tab = show([View("large.png", image, {"spots": explanation})])
@@ -540,7 +413,7 @@ def test_a_large_image_with_many_regions_opens_and_moves(show, capsys, tmp_path)
 
 
 def shown_leaf_count(tab):
-    return tab.evaluate("hshap.boxes().classes[0].leaves.length")
+    return tab.evaluate("hshap.findings().classes[0].leaves.length")
 
 
 # Names from the command line

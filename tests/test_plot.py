@@ -22,10 +22,12 @@ from hshap import (
     MissingExtraError,
     Superpixels,
     cycle_spin,
+    demo,
     plot,
 )
 from hshap.explanation.display import map_as_html
 from hshap.metrics import Curve, ablation_curve, deletion
+from hshap.plot.fonts import drawable
 
 figures = pytest.importorskip("matplotlib.figure")
 
@@ -260,7 +262,7 @@ def test_without_matplotlib_the_extra_is_named(variant, monkeypatch):
     image = points((4, 4))
     found = explain(image)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"needs matplotlib: pip install 'hshap\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs matplotlib: pip install matplotlib"):
         VARIANTS[variant](found, image)
 
 
@@ -302,3 +304,27 @@ def test_a_spin_shows_itself_in_a_notebook():
     spun = cycle_spin(explainer, marked((8, 8), [9]), target=0, shifts=[0, 1])
     assert re.findall(r"<(\w+)", spun._repr_html_()) == ["figure", "img", "figcaption"]
     assert "Spin of 2 explanations" in spun._repr_html_()
+
+
+@pytest.mark.parametrize("title", ["細胞 中文.png", "клетка", '\N{MICROSCOPE} a\'b "c"'])
+def test_titles_in_any_script_are_drawn_without_a_warning(title, tmp_path):
+    # Warnings are errors here, also those of matplotlib about missing letters.
+    demo.example().plot(title=title).savefig(tmp_path / "a.png")
+    plot.compare({title: np.eye(4)}, title=title).savefig(tmp_path / "b.png")
+
+
+def test_letters_that_no_font_has_are_replaced_and_others_stay():
+    text, fonts = drawable("a\U000f1234b")  # for private use: no font has it
+    assert text == "a\N{WHITE SQUARE}b"
+    assert drawable("plain") == ("plain", fonts)
+
+
+def test_the_picture_of_a_volume_says_which_slice_it_shows():
+    heat = np.zeros((5, 4, 4))
+    heat[3, 1, 1] = 1.0
+    with_image = plot.draw(np.zeros((1, 5, 4, 4)), heat)
+    assert with_image.axes[0].get_xlabel() == "slice 3 of 0 to 4"
+    assert plot.draw(None, heat).axes[0].get_xlabel() == "largest values of slices 0 to 4"
+    assert plot.draw(None, heat[3]).axes[0].get_xlabel() == ""
+    both = plot.compare({"a": heat, "b": heat}, np.zeros((1, 5, 4, 4)))
+    assert both.axes[0].get_xlabel() == "slice 3 of 0 to 4"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hshap
+from hshap.errors import EXTRAS
 
 yaml = pytest.importorskip("yaml")
 
@@ -85,3 +86,18 @@ def test_every_script_that_the_workflow_runs_exists():
     scripts = set(re.findall(r"\bscripts/[\w-]+", text))
     assert {"scripts/test", "scripts/docs", "scripts/try-wheel"} <= scripts
     assert all((ROOT / script).is_file() for script in scripts)
+
+
+def test_messages_name_the_packages_of_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"]
+
+    def packages(extra):
+        for line in wanted[extra]:
+            name = re.match(r"[\w.-]+", line)[0]
+            inner = re.match(r"hshap\[(.+)\]", line)
+            yield from packages(inner[1]) if inner else [name]
+
+    assert {extra: set(names) for extra, names in EXTRAS.items()} == {
+        extra: set(packages(extra)) for extra in wanted if extra not in ("docs", "dev")
+    }

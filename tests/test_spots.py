@@ -150,7 +150,8 @@ def test_the_options_of_version_0_1_warn_and_work(old):
     ("make", "words"),
     [
         (lambda: Spots(0), "cell_size must be at least 1"),
-        (Spots, "cell_size must be a whole number, got None"),
+        (lambda: Spots("large"), 'cell_size=.large. is not a size; pass pixels, or "auto"'),
+        (lambda: Spots(2.5), "cell_size must be a whole number, got 2.5"),
         (lambda: Spots(4)(np.zeros((1, 5, 5))), "needs the baseline too"),
         (lambda: Spots(4).compare(np.zeros((3, 6, 5)), np.zeros((3, 5, 5))), "hidden has shape"),
         (lambda: root_of(4, np.full((1, 4, 4), np.nan), 0.0), "not finite"),

@@ -415,7 +415,7 @@ def test_values_that_are_not_finite_are_refused():
 
 def test_without_higra_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "higra", None)
-    with pytest.raises(MissingExtraError, match=r"hshap\[trees\]"):
+    with pytest.raises(MissingExtraError, match="pip install higra scipy"):
         Superpixels()(np.random.default_rng(0).random((1, 4, 4)))
 
 

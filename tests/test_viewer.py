@@ -8,10 +8,12 @@ import io
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from oracle import any_marked, marked
+from pages import enlarged, spotted
 
 import hshap
 from hshap import ArgumentError
@@ -19,7 +21,9 @@ from hshap._util.raster import png
 from hshap._util.visible import visible
 from hshap.export.page import View, page, write_page
 from hshap.export.page.document import as_json
-from hshap.export.page.picture import to_bytes
+from hshap.export.page.picture import shown, to_bytes
+from hshap.export.page.tables import tabulate
+from hshap.export.page.tiles import TILE, levels_of, tiles
 from hshap.partitions.regions import mask
 
 IMAGE = marked((16, 20), [5, 200])
@@ -33,22 +37,28 @@ def explained(partition=None, image=IMAGE):
 
 
 EXPLANATION = explained()
+PLACED = replace(EXPLANATION, placement=hshap.Placement((16, 20), shape=(32, 40)))
 VIEW = View("x.png", IMAGE, {"marked": EXPLANATION})
 
 
 def block(text, name):
-    return re.search(f'<script type="[a-z/]+" id="{name}">([^<]*)</script>', text)[1]
+    return re.search(f'<script type="[a-z/]+" id="{re.escape(name)}">([^<]*)</script>', text)[1]
 
 
 def view_of(text, number=0):
-    return json.loads(block(text, "data"))["views"][number]
+    return json.loads(block(text, f"{number}/view"))
 
 
-def cells_of(text, number=0):
-    raw = zlib.decompress(base64.b64decode(block(text, f"runs-{number}")))
-    lengths, cells = np.frombuffer(raw, "<u4").reshape(2, -1)
-    table = view_of(text, number)
-    return np.repeat(cells, lengths).reshape(table["height"], table["width"])
+def cells_of(table):
+    """Return the cell of each pixel, from the runs of a table."""
+    numbers = np.frombuffer(zlib.decompress(base64.b64decode(table["runs"])), "<u4")
+    lines = int(np.prod([len(axis) for axis in table["repeats"]]))
+    lengths, cells = numbers[lines:].reshape(2, -1)
+    assert numbers[:lines].sum() == len(cells)
+    plane = np.repeat(cells, lengths).reshape(*map(len, table["repeats"]), table["grid"][-1])
+    for axis, repeats in enumerate(table["repeats"]):
+        plane = np.repeat(plane, repeats, axis=axis)
+    return plane
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "\ud800 half a character", "{{data}} {{script}}"])
@@ -58,12 +68,13 @@ def test_names_are_data_wherever_they_stand(text):
     document.encode()
     table = json.loads(block(document, "data"))
     shown = visible(text)
-    assert table["title"] == table["views"][0]["name"] == shown
-    assert [one["name"] for one in table["views"][0]["classes"]] == [shown, f"{shown} 2"]
-    # The page's own: data, runs, image, code.
-    assert document.count("<script") == 4
-    assert document.lower().count("</script") == 4
-    assert "<!--" not in block(document, "data")
+    assert table["title"] == table["views"][0]["name"] == view_of(document)["name"] == shown
+    for names in (table["views"][0]["classes"], view_of(document)["classes"]):
+        assert [one["name"] for one in names] == [shown, f"{shown} 2"]
+    # The page's own: index, table, small picture, tile, code.
+    assert document.count("<script") == 5
+    assert document.lower().count("</script") == 5
+    assert "<!--" not in block(document, "data") + block(document, "0/view")
 
 
 def test_json_holds_no_sign_that_ends_a_script_or_a_line():
@@ -90,7 +101,7 @@ def test_the_page_names_no_address():
 def test_the_image_is_in_it_pixel_by_pixel():
     pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 20), dtype=np.uint8)
     document = page([View("x.png", pixels, {"marked": EXPLANATION})])
-    assert np.array_equal(read_png(base64.b64decode(block(document, "image-0"))), pixels)
+    assert np.array_equal(read_png(base64.b64decode(block(document, "0/0-0-0"))), pixels)
 
 
 def read_png(data):
@@ -141,7 +152,8 @@ def test_every_region_is_a_set_of_cells(partition):
     truth = np.zeros((16, 20), bool)
     truth[3:8, 2:19] = True
     document = page([View("x.png", IMAGE, {"a": explanation, "b": EXPLANATION}, truth=truth)])
-    table, cells = view_of(document), cells_of(document)
+    table = view_of(document)
+    cells = cells_of(table)
     assert np.array_equal(np.array(table["truth"])[cells] == 1, truth)
     assert table["areas"] == np.bincount(cells.ravel()).tolist()
     owner = np.array(table["classes"][0]["cells"])[cells]
@@ -160,17 +172,11 @@ def test_every_region_is_a_set_of_cells(partition):
 
 def test_a_large_image_adds_little_but_itself():
     side = 4000
-    spots = np.random.default_rng(0).integers(0, side, (80, 2))
     image = np.zeros((1, side, side), np.float32)
-    image[0, spots[:, 0], spots[:, 1]] = 1.0
-    explanation = hshap.Explainer(
-        lambda batch: batch[:, 0, spots[:, 0], spots[:, 1]].sum(axis=1),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Dyadic(200),
-    ).explain(image, 0)
+    explanation = enlarged(spotted(400), side // 400)
     assert sum(len(game.children) for game in explanation.games) > 500
     document = page([View("large.png", image, {"spots": explanation})])
-    beyond = len(document) - len(block(document, "image-0"))
+    beyond = len(document) - len(block(document, "0/0-0-0"))
     assert beyond < 3e6
 
 
@@ -197,6 +203,92 @@ def test_the_file_is_whole_or_as_it_was(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "index.html"
+    write_page(path, (VIEW for _ in range(2)), form="folder")
+    folder = tmp_path / "index_files"
+    before = {file: file.read_bytes() for file in folder.rglob("*.js")}
+    assert len(before) == 4
+
+    def failing():
+        yield VIEW
+        message = "no more"
+        raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError):
+        write_page(path, failing(), form="folder")
+    assert {file: file.read_bytes() for file in folder.rglob("*.js")} == before
+    write_page(path, [VIEW], form="folder")
+    assert len(list(folder.rglob("*.js"))) == 2
+    assert {file.name for file in tmp_path.iterdir()} == {"index.html", "index_files"}
+
+
+def test_a_folder_of_others_is_not_touched(tmp_path):
+    (tmp_path / "x_files").mkdir()
+    (tmp_path / "x_files" / "thesis.txt").write_text("mine")
+    with pytest.raises(ArgumentError, match="not the folder of a page"):
+        write_page(tmp_path / "x.html", [VIEW], form="folder")
+    assert [path.name for path in tmp_path.rglob("*")] == ["x_files", "thesis.txt"]
+
+
+def test_a_large_page_has_a_folder_and_a_small_one_has_none(tmp_path):
+    side = 3000
+    noise = np.random.default_rng(0).integers(0, 256, (3, side, side), dtype=np.uint8)
+    large = View("large.png", noise, {"spots": enlarged(spotted(300), side // 300)})
+    write_page(tmp_path / "small.html", [VIEW])
+    write_page(tmp_path / "large.html", [VIEW, large, VIEW])
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "small.html", "large.html", "large_files",
+    }  # fmt: skip
+    assert len(list((tmp_path / "large_files").rglob("view.js"))) == 3
+    tiles_of = {path.stem for path in (tmp_path / "large_files" / "1").iterdir()}
+    assert len(tiles_of - {"view", "thumb"}) == 9 + 4 + 1
+    index = json.loads(block((tmp_path / "large.html").read_text(), "data"))
+    assert index["folder"] == "large_files"
+    assert [view["name"] for view in index["views"]] == ["x.png", "large.png", "x.png"]
+
+
+def test_scripts_beside_the_page_hold_data_alone(tmp_path):
+    view = View(HOSTILE, IMAGE, {HOSTILE: EXPLANATION})
+    write_page(tmp_path / "x.html", [view], form="folder")
+    for file in (tmp_path / "x_files").rglob("*.js"):
+        for line in file.read_text().splitlines():
+            name, text = re.fullmatch(r'hshapPart\(("[^"]*"), (".*")\);', line).groups()
+            assert json.loads(name).startswith("0/")
+            assert not set("<>&\u2028\u2029") & set(text)
+            json.loads(text)
+
+
+def test_the_map_of_cells_of_a_large_grid_is_small():
+    table, _ = tabulate("x", {"a": enlarged(spotted(400), 50)}, None)
+    assert table["grid"] == [20_000, 20_000]
+    assert len(table["runs"]) < 20_000
+    assert sum(table["areas"]) == 20_000**2
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1024, 1024), (1025, 3), (2100, 1500)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_tiles_put_together_are_the_image(shape, dtype):
+    most = np.iinfo(dtype).max
+    plane = np.random.default_rng(0).integers(0, most, shape, dtype=dtype, endpoint=True)
+    picture = shown(plane, 2)
+    sizes = levels_of(picture)
+    assert sizes[0] == list(shape)
+    assert max(sizes[-1]) <= TILE
+    found = np.zeros(shape, dtype)
+    for name, data in tiles(picture):
+        level, row, column = map(int, name.split("-"))
+        if level:
+            continue
+        raw = np.frombuffer(zlib.decompress(data), np.uint8)
+        part = found[row * TILE :, column * TILE :][:TILE, :TILE]
+        if dtype == np.uint16:
+            high, low = raw.reshape(2, *part.shape).astype(np.uint16)
+            raw = high * np.uint16(256) + low
+        part[:] = np.cumsum(raw.reshape(part.shape), axis=1, dtype=dtype)
+    assert np.array_equal(found, plane)
+
+
 def test_what_is_given_stays_as_it_was():
     image = IMAGE.copy()
     image.flags.writeable = False
@@ -207,6 +299,24 @@ def test_what_is_given_stays_as_it_was():
 
 
 MISTAKES = {
+    "form": (lambda: write_page("x.html", [VIEW], form="zip"), "form is 'zip'", "'folder'"),
+    "pixel size": (
+        lambda: View("x", IMAGE, {"a": EXPLANATION}, pixel_size=-1),
+        "pixel_size is -1",
+        "0.5",
+    ),
+    "pixel sizes": (
+        lambda: View("x", IMAGE, {"a": EXPLANATION}, pixel_size=(1, 2, 3)),
+        "pixel_size is (1, 2, 3)",
+        "2 of them",
+    ),
+    "unit": (lambda: View("x", IMAGE, {"a": EXPLANATION}, unit=3), "unit is 3", '"mm"'),
+    "two images": (
+        lambda: View("x", IMAGE, {"a": EXPLANATION, "b": PLACED}),
+        "explanations['b'] has another grid or place",
+        "one image",
+    ),
+    "frame": (lambda: EXPLANATION.view(height=3), "height", "200"),
     "no views": (lambda: page([]), "views", "at least one View"),
     "a bare view": (lambda: page(VIEW), "views", "[View(...)]"),
     "not a view": (lambda: page([VIEW, "x"]), "views[1] is 'x'", "pass a View"),

@@ -110,6 +110,35 @@ def write(results: Results) -> None:
     (target / "summary.json").write_text(json.dumps(results.summary, indent=1) + "\n")
 
 
+def updated(found: Results) -> Results:
+    """Return the committed results with the rows of these methods in place of earlier ones.
+
+    Costs that were measured for the earlier rows stay in `costs.json`.
+    """
+    name = found.summary["task"]
+    rows, summary = read_rows(name), json.loads((folder(name) / "summary.json").read_text())
+    new = {row["method"] for row in found.rows}
+    kept = [row for row in rows if row["method"] not in new]
+    every = sorted(
+        [*kept, *found.rows], key=lambda row: (row["group"], row["image"], row["method"])
+    )
+    reference = [_as_numbers(row) for row in kept if row["method"] == PAIRED_WITH]
+    for group, own in _grouped(found.rows).items():
+        pairs = [row for row in reference if (row["group"] or "all") == group]
+        made = _group([*own, *pairs])
+        summary["groups"][group] |= {method: made[method] for method in made if method in new}
+        summary["ablation"][group] |= found.summary["ablation"][group]
+        summary["objects"][group]["methods"] |= found.summary["objects"][group]["methods"]
+    for key in ("thresholds", "cannot", "failed"):
+        stay = {method: entry for method, entry in summary[key].items() if method not in new}
+        summary[key] = dict(sorted((stay | found.summary[key]).items()))
+    lacking = set(summary["not_validated"]) - new
+    summary["not_validated"] = sorted(lacking | set(found.summary["not_validated"]))
+    for key in ("commits", "dates"):
+        summary[key] = sorted({*summary[key], *found.summary[key]})
+    return Results(every, summary)
+
+
 def write_experiment(content: dict[str, Any], page: str) -> None:
     """Write summary.json and table.md of an experiment into its folder, and print the table."""
     target = folder(content["task"])
@@ -189,6 +218,12 @@ def _group(rows: Sequence[Row]) -> dict[str, Any]:
         if reference and method != PAIRED_WITH:
             summary[method]["less_quadtree"] = {m: _paired(own, reference, m) for m in PAIRED}
     return summary
+
+
+def _as_numbers(row: Row) -> Row:
+    """Return a committed row with its measures as numbers; no cost is None."""
+    quality = {name: float(row[name]) for name in QUALITY}
+    return row | quality | {name: float(row[name]) if row[name] else None for name in COST}
 
 
 def _paired(own: Sequence[Row], reference: Sequence[Row], name: str) -> list[float]:

@@ -2,6 +2,9 @@
 
 Rows go to files in the cache as they are made, one file for each worker. A run that was killed
 continues: an image and method with a row are not run again.
+
+Rows hold quality and evaluations, not times: the model computes an input once for all methods, and
+other work may run. `benchmarks/run costs` measures times.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.core.folders import CACHE, cache
 from benchmarks.core.measures import against_model, against_truth
-from benchmarks.core.meter import Meter, metered
+from benchmarks.core.meter import Meter, Remembered, metered
 from benchmarks.core.protocol import Cannot
 from benchmarks.core.provenance import provenance
-from benchmarks.core.tasks import TASKS, Synthetic, fitted
+from benchmarks.core.tasks import TASKS, fitted
 from benchmarks.methods import methods_of
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 SPLITS = ("validation", "test")
+TIMES = ("seconds", "seconds_in_model", "megabytes")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Run:
     task: str
     quick: bool = False
     methods: tuple[str, ...] = ()  # all, if none is named
+    validation: int | None = None  # the first so many images; all of the task's, if None
+    test: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -135,21 +141,22 @@ def checked(heat: Any, image: Image) -> Any:
 def _examples(settings: Run) -> Iterator[tuple[str, Example]]:
     task = TASKS[settings.task]()
     for split in SPLITS:
-        yield from ((split, e) for e in task.positives(split, quick=settings.quick))
+        most = settings.test if split == "test" else settings.validation
+        found = islice(task.positives(split, quick=settings.quick), most)
+        yield from ((split, e) for e in found)
 
 
 def _work(settings: Run, number: int, workers: int) -> None:
-    # One thread each: two share cores badly, and times then vary tenfold.
-    torch.set_num_threads(1)
-    task, warm = TASKS[settings.task](), False
+    torch.set_num_threads(1)  # two share cores badly
+    task = TASKS[settings.task]()
     subject = task.subject()
     path = cache("runs", settings.folder.name, f"{number}-of-{workers}.jsonl")
     parent = os.getppid()
     with path.open("a") as file:
         file.write("\n")  # closes a line that a killed run left open
         for split, example, missing in _missing(settings, number, workers):
-            warm = warm or _warm_up(settings)
             at_hand = fitted(subject, example)
+            at_hand = replace(at_hand, model=Remembered(at_hand.model).eval())
             for method in missing:
                 if os.getppid() != parent:
                     return  # the run was killed, and may be going on elsewhere
@@ -158,6 +165,7 @@ def _work(settings: Run, number: int, workers: int) -> None:
                 if split == "test":
                     _keep(settings, example, method, heat)
                     row |= against_model(heat, example.image, at_hand)
+                row |= dict.fromkeys(TIMES)
                 file.write(json.dumps({"split": split, **row, **provenance()}) + "\n")
                 file.flush()
 
@@ -172,17 +180,6 @@ def _missing(
         lacking = [m for m in settings.chosen() if (split, example.name, m.name) not in done]
         if lacking:
             yield split, example, lacking
-
-
-def _warm_up(settings: Run) -> bool:
-    """Run every method once before anything is timed: packages compile when first used."""
-    if settings.quick:
-        return True  # times of a quick run do not matter
-    task = Synthetic(each=1)
-    subject, example = task.subject(), next(task.positives("test", quick=False))
-    for method in settings.chosen():
-        explain(method, subject, example, task.concept)
-    return True
 
 
 def _keep(settings: Run, example: Example, method: Method, heat: Any) -> None:

@@ -40,6 +40,8 @@ SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25)
 SENSITIVITY = 1  # images, for other tolerances
 BAD = 0.3  # F1 below which an explanation is bad
 DAMAGED = 3  # images of a family, for each damage
+NO_AREA = (None, None, None)
+DRAWS = 2000
 
 
 def run() -> None:
@@ -235,17 +237,27 @@ def _audited(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def _told(name: str, found: list[One]) -> dict[str, Any]:
-    bad = np.array([one.f1 < BAD for one in found])
+    bad = np.array([one.f1 < BAD for one in found]).astype(int)
     doubts = np.array([one.doubt for one in found])
-    area = auc(doubts, bad.astype(int)) if 0 < bad.sum() < len(bad) else None
+    area, low, high = _ranked(doubts, bad) if 0 < bad.sum() < len(bad) else NO_AREA
     return {
         "name": name,
         "images": len(found),
         "bad": int(bad.sum()),
         "auroc": area,
-        "told": "" if area is None else f"{area:.2f}",
+        "interval": [low, high],
+        "told": "" if area is None else f"{area:.2f} [{low:.2f}, {high:.2f}]",
         "doubt": float(doubts.mean()),
     }
+
+
+def _ranked(doubts: NDArray[np.float64], bad: NDArray[np.int64]) -> tuple[float, float, float]:
+    """Return the AUROC of doubt for bad explanations, and its bootstrap interval."""
+    rng = np.random.default_rng(0)
+    draws = (rng.integers(0, len(bad), len(bad)) for _ in range(DRAWS))
+    areas = [auc(doubts[d], bad[d]) for d in draws if 0 < bad[d].sum() < len(d)]
+    low, high = np.quantile(areas, [0.025, 0.975]).tolist()
+    return auc(doubts, bad), low, high
 
 
 def _another_colour(sample: Sample) -> NDArray[np.float32]:

@@ -33,7 +33,8 @@ def _smooth(subject: Subject, image: Image, method: Method) -> Map:
     return gaussian(found, subject.size / SMOOTH, range(found.ndim))
 
 
-def _smoothed(method: Method) -> Method:
+def smoothed(method: Method) -> Method:
+    """Return the method with its maps smoothed as ours are at a budget."""
     explain = partial(_smooth, method=method)
     return replace(method, name=f"{method.name} smoothed", explain=explain)
 
@@ -43,13 +44,21 @@ def _ablated(subject: Subject, image: Image) -> Map:
     return cells.explain(subject, image, kind="FeatureAblation", mask=mask)
 
 
-def _alone(subject: Subject, image: Image) -> Map:
-    """Show each cell by itself: no game at all, one evaluation a cell."""
+def _alone(subject: Subject, image: Image, budget: int | None = None) -> Map:
+    """Show each cell by itself: no game at all, one evaluation a cell and one of the baseline.
+
+    With a budget, the cells that differ most from the baseline in total are shown.
+    """
     labels = _spots(subject, image)
-    shown = (np.where(labels == n, image, subject.baseline) for n in range(labels.max() + 1))
-    found = [float(scores(subject.model, one[None])[0, PRESENT]) for one in shown]
+    differing = abs(image - subject.baseline).sum(axis=0)
+    total = np.bincount(labels.ravel(), differing.ravel())
+    most = len(total) if budget is None else budget - 1
     bare = float(scores(subject.model, subject.baseline[None])[0, PRESENT])
-    return (np.array(found) - bare)[labels] / np.bincount(labels.ravel())[labels]
+    found = np.zeros(len(total))
+    for cell in np.argsort(-total, kind="stable")[:most]:
+        shown = np.where(labels == cell, image, subject.baseline)
+        found[cell] = float(scores(subject.model, shown[None])[0, PRESENT]) - bare
+    return (found / np.bincount(labels.ravel()))[labels]
 
 
 def _spots(subject: Subject, image: Image) -> NDArray[np.intp]:
@@ -65,17 +74,21 @@ OLD = {method.name for method in (*partition.METHODS, *bpt.METHODS)}
 PEERS = (*map(partition.default_at, BUDGETS), *map(bpt.at, BUDGETS))
 ABLATION = Method("captum FeatureAblation spots", "captum", _ablated, package="captum")
 ALONE = Method("spots alone", "control", _alone)
+ALONE_AT = tuple(
+    Method(f"spots alone {n}", "control", partial(_alone, budget=n)) for n in BUDGETS if n <= 50
+)
 METHODS = (
     *ours.AT,
     *(method for method in PEERS if method.name not in OLD),
-    *map(_smoothed, PEERS),
+    *map(smoothed, PEERS),
     *map(
-        _smoothed,
+        smoothed,
         (
             partition.at(64),
             _of(gradients.METHODS, "Grad-CAM"),
             _of(cells.METHODS, "captum FeatureAblation"),
             ABLATION,
+            *ALONE_AT,
             ALONE,
             Method("difference", "control", difference),
         ),

@@ -1,4 +1,4 @@
-"""Maps with gradients: the default call with a budget, its evidence alone, and maps of one pass.
+"""Maps with gradients: the default call with a budget, its evidence alone, and those of peers.
 
 All are smoothed in the same way. They stand apart from methods that see only outputs.
 """
@@ -13,6 +13,8 @@ import torch
 
 import hshap
 from benchmarks.core.protocol import Method
+from benchmarks.methods import gradients
+from benchmarks.methods.budgeted import smoothed
 from benchmarks.methods.common import PRESENT, as_batch, probability
 from benchmarks.methods.gradients import grad_cam
 from benchmarks.methods.ours import FAMILY, SMOOTH
@@ -20,8 +22,6 @@ from hshap._util.smoothing import gaussian
 from hshap.evaluators.evidence import weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.core.protocol import Image, Map, Subject
 
 BUDGETS = (10, 20, 50, 100, 200, 500)
@@ -69,22 +69,12 @@ def _smooth(subject: Subject, heat: Map) -> Map:
     return gaussian(heat, subject.size / SMOOTH, range(heat.ndim))
 
 
-def _smoothed(subject: Subject, image: Image, explain: Callable[[Subject, Image], Map]) -> Map:
-    return _smooth(subject, explain(subject, image))
-
-
-ONE_PASS = (
-    Method("Grad-CAM smoothed", "Grad-CAM", partial(_smoothed, explain=grad_cam), gradients=True),
-    Method(
-        "gradient x difference smoothed",
-        "one pass",
-        partial(_smoothed, explain=gradient_times_difference),
-        gradients=True,
-    ),
-    Method("mean of both", "one pass", both, gradients=True),
-)
+DIFFERENCE = Method("gradient x difference", "one pass", gradient_times_difference, gradients=True)
+PEERS = tuple(map(smoothed, (*gradients.METHODS, DIFFERENCE)))
+BOTH = Method("mean of both", "one pass", both, gradients=True)
 EVIDENCE = Method("our evidence alone", "evidence", _evidence, gradients=True)
 AT = tuple(
     Method(f"h-shap guided at {n}", FAMILY, partial(_at, budget=n), gradients=True) for n in BUDGETS
 )
-METHODS = (*ONE_PASS, EVIDENCE, *AT)
+METHODS = (*PEERS, BOTH, EVIDENCE, *AT)
+RIVALS = tuple(method.name for method in (*PEERS, BOTH))

@@ -75,9 +75,9 @@ def _partitions(subject: Subject, budget: int) -> list[Partition]:
     if subject.template:
         return [hshap.Spots(subject.size)]
     half = subject.size // 2
-    shifts = {50: (), 100: ((0, 0), (half, half)), 200: ((0, 0), (half, half))}.get(
-        budget, tuple(product((0, half), repeat=2))
-    )
+    two = ((0, 0), (half, half))
+    every = tuple(product((0, half), repeat=2))
+    shifts = () if budget <= ONLY_TREES else two if budget <= TWO_GRIDS else every
     grids = [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
     return grids if budget == ONLY_GRIDS else [*grids, tree_of(subject)]
 
@@ -109,7 +109,8 @@ FINE = hshap.DepthFirst(0.0, max_evaluations=BUDGET)
 SPIN = hshap.DepthFirst(0.0, max_evaluations=BUDGET // 4)
 HIGH = hshap.BreadthFirst(percentile=70)
 CLEAR = hshap.DepthFirst(0.15)  # tried on some of the test images, so not blind; see trees.py
-BUDGETS = (50, 100, 200, 500)  # of equal evaluations with peers
+BUDGETS = (10, 20, 50, 100, 200, 500)  # of equal evaluations with peers
+ONLY_TREES, TWO_GRIDS = 50, 200  # evaluations; 10 and 20 were not chosen for, and are as 50
 ONLY_GRIDS = 100  # evaluations: two grids did better than a grid and a tree
 SMOOTH = 8  # the part of the size that maps at a budget are smoothed by
 METHODS = (

@@ -1,71 +1,80 @@
-"""h-Shap at 50, 100, 200 and 500 evaluations, against all methods that take no more.
+"""h-Shap at 10 to 500 evaluations, against all methods that take no more.
 
-Made from the committed rows. A method's evaluations are its median; Grad-CAM takes one, so it is a
-rival at every budget. The rival of a line is the best method by that line's measure. It is chosen
-with the test images in view, which favours it. Our own control, which shows one cell after another
-and plays no games, has a line of its own.
+Made from the committed rows. Methods that see outputs only are compared among themselves: the
+control that shows one cell after another is a rival, grids and trees of ours are not. Our maps with
+gradients, from the rows of `benchmarks/run guided`, are compared with all methods, those with
+gradients smoothed as ours are. A method's evaluations are its median. The rival of a line is the
+best method by that line's measure, chosen with the test images in view, which favours it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from benchmarks.core import markdown, results
-from benchmarks.core.tasks import SEED
-from benchmarks.methods import EVERY
-from benchmarks.methods.ours import BUDGETS
-from hshap.metrics import paired_bootstrap
+from benchmarks.core import markdown
+from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
+from benchmarks.methods import EVERY, guided
+from benchmarks.methods.ours import AT, BUDGETS, FAMILY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
-MEASURES = {
-    "average_precision": "AUPRC",
-    "iou_best": "best IoU",
-    "f1_validated": "F1 validated",
-}
-HEADER = ("evaluations", "measure", "h-shap", "best rival that asks no more", "difference", "")
-OVER = 1.05  # some peers end a little above their budget
+    Rows = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+OURS = {method.name for method in EVERY if method.family == FAMILY}
+GRADIENTS = {method.name for method in EVERY if method.gradients}
+OUTPUTS_ONLY = "outputs only"
+WITH_GRADIENTS = "with gradients"
 ALONE = "spots alone smoothed"
-OURS = {ALONE} | {method.name for method in EVERY if method.family == "hshap"}
 
 
-def table(rows: Sequence[dict[str, str]]) -> str:
+def table(rows: Iterable[Mapping[str, Any]], guided_rows: Iterable[Mapping[str, Any]] = ()) -> str:
     """Return one line for each budget and measure: ours, the best rival, and the difference."""
-    by: defaultdict[str, dict[str, dict[str, str]]] = defaultdict(dict)
-    for row in rows:
-        by[row["method"]][f"{row['group']}/{row['image']}"] = row
-    spent = {m: median(float(r["evaluations"]) for r in mine.values()) for m, mine in by.items()}
-    if missing := {f"h-shap at {budget}" for budget in BUDGETS} - by.keys():
-        return f"No rows of {', '.join(sorted(missing))}: run the task again."
+    by = by_method(rows)
+    others = [method for method in by if method not in OURS]
+    blind = [method for method in others if method not in GRADIENTS | set(guided.RIVALS)]
+    parts = [_lines(by, OUTPUTS_ONLY, [method.name for method in AT], blind)] if by else []
+    # A peer with the same name in both is the same map; these rows have the images of ours.
+    both = by | by_method(guided_rows)
+    ours = [method.name for method in guided.AT]
+    if ours[0] in both:
+        rivals = [*others, *(method for method in guided.RIVALS if method not in by)]
+        parts.append(_lines(both, WITH_GRADIENTS, ours, rivals))
+    return "\n\n".join([*parts, *([_control(by[ALONE])] if ALONE in by else [])])
+
+
+def _lines(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> str:
     lines: list[tuple[object, ...]] = []
-    for budget in BUDGETS:
-        rivals = [m for m in by if m not in OURS and spent[m] <= OVER * budget]
-        for name, title in MEASURES.items():
-            lines.append((budget, title, *_compared(by, f"h-shap at {budget}", rivals, name)))
-    return markdown.table(HEADER, lines) + (_control(by[ALONE]) if ALONE in by else "")
+    images = max((len(by[method]) for method in ours if method in by), default=0)
+    left_out: set[str] = set()
+    for budget, method in zip(BUDGETS, ours, strict=True):
+        if method not in by:
+            continue
+        fewer = f" ({len(by[method])} images)" if len(by[method]) < images else ""
+        close = within(by, rivals, budget)
+        # A rival must have explained all images that ours has.
+        able = [rival for rival in close if by[method].keys() <= by[rival].keys()]
+        left_out |= set(close) - set(able)
+        lines += [
+            (f"{budget}{fewer}", title, *compared(by, method, able, measure))
+            for measure, title in MEASURES.items()
+        ]
+    header = [f"{seen}, {images} images", "measure", "h-shap", "best rival that asks no more"]
+    made = markdown.table([*header, "difference", ""], lines)
+    if not left_out:
+        return made
+    methods = f"{len(left_out)} method{'s' * (len(left_out) != 1)}"
+    return f"{made}\n\nLeft out for want of rows on all {images} images: {methods}."
 
 
-def _control(rows: dict[str, dict[str, str]]) -> str:
-    told = ", ".join(
-        f"{title} {fmean(float(row[name]) for row in rows.values()):.2f}"
+def _control(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    means = {
+        title: sum(float(row[name]) for row in rows.values()) / len(rows)
         for name, title in MEASURES.items()
+    }
+    told = ", ".join(f"{title} {mean:.2f}" for title, mean in means.items())
+    return (
+        f"Our control, one cell of `Spots` after another, {evaluations(rows):.0f} evaluations: "
+        f"{told}."
     )
-    asked = median(float(row["evaluations"]) for row in rows.values())
-    return f"\n\nOur control, one cell of `Spots` after another, {asked:.0f} evaluations: {told}."
-
-
-def _compared(
-    by: dict[str, dict[str, dict[str, str]]], ours: str, rivals: Sequence[str], measure: str
-) -> tuple[str, ...]:
-    def scores(method: str) -> list[float]:
-        return [float(by[method][image][measure]) for image in sorted(by[ours])]
-
-    best = max(rivals, key=lambda method: fmean(scores(method)))
-    own, theirs = scores(ours), scores(best)
-    middle, low, high = paired_bootstrap(own, theirs, draws=results.DRAWS, seed=SEED)
-    verdict = "leads" if low > 0 else "behind" if high < 0 else "not told apart"
-    difference = f"{middle:+.2f} [{low:+.2f}, {high:+.2f}]"
-    return f"{fmean(own):.2f}", f"{fmean(theirs):.2f} ({best})", difference, verdict

@@ -20,10 +20,12 @@ import json
 import re
 from fnmatch import fnmatchcase
 from functools import cache
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.core import results
+from benchmarks.core import comparison, results
 from benchmarks.core.folders import RESULTS
+from benchmarks.experiments import guided
 from benchmarks.reporting.claims import ZERO
 from benchmarks.speed import own_cost, speed_goals, speed_table
 
@@ -113,14 +115,18 @@ def _middle(value: Any) -> Any:
 
 @cache
 def _task(name: str) -> Mapping[str, Any]:
-    """Return the measures of a task by group and method, with two that compare seconds."""
+    """Return the measures of a task by group and method, with two that compare seconds.
+
+    Methods whose seconds were not measured do not have these two.
+    """
     groups = results.read_summary(name)["groups"]
     for methods in groups.values():
-        quadtree = methods[ZERO[0]]["seconds"][0]
-        for entry in methods.values():
+        timed = {method: entry for method, entry in methods.items() if entry["seconds"]}
+        for entry in timed.values():
             seconds = entry["seconds"][0]
             entry["share_in_model"] = entry["seconds_in_model"][0] / seconds
-            entry["times_quadtree"] = seconds / quadtree
+            if ZERO[0] in timed:
+                entry["times_quadtree"] = seconds / timed[ZERO[0]]["seconds"][0]
     return groups
 
 
@@ -156,6 +162,23 @@ def _experiment(name: str, *keys: str) -> Mapping[str, Any]:
 
 
 @cache
+def _guided() -> Mapping[str, Any]:
+    """Return the means of the maps with gradients, by set and method."""
+    return {name: _means(rows) for name, rows in guided.stored()["rows"].items()}
+
+
+def _means(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        method: {
+            "images": len(own),
+            "evaluations": comparison.evaluations(own),
+            **{name: fmean(row[name] for row in own.values()) for name in comparison.MEASURES},
+        }
+        for method, own in comparison.by_method(rows).items()
+    }
+
+
+@cache
 def _networks() -> Mapping[str, Any]:
     """Return the records of the trainings, by the name of the network."""
     paths = sorted(RESULTS.glob("train_*.json"))
@@ -170,10 +193,13 @@ def _compare_reference() -> Mapping[str, Any]:
 SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "synthetic": lambda: _task("synthetic"),
     "malaria": lambda: _task("malaria"),
+    "malaria-made": lambda: _task("malaria-made"),
+    "platelets": lambda: _task("platelets"),
     "boards": lambda: _task("boards"),
     "trees": lambda: _experiment("trees", "variant", "group", "method"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
+    "guided": _guided,
     "gallery": lambda: _experiment("gallery", "image", "class"),
     "networks": _networks,
     "speed": _speed,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import markdown, results
 from benchmarks.core.folders import RESULTS, ROOT
+from benchmarks.experiments import guided
 from benchmarks.methods import BUDGETED, METHODS
 from benchmarks.reporting import budgets, numbers
 from benchmarks.reporting.claims import claims
@@ -103,7 +104,7 @@ def source(summary: dict[str, Any]) -> str:
 
 def _costs(summary: dict[str, Any]) -> str:
     if "costs" not in summary:
-        return ", while other work ran"
+        return ", times not measured"
     costs = summary["costs"]
     return f", times and memory of {costs['images']} images alone ({costs['commit']})"
 
@@ -143,9 +144,13 @@ def _task_table(task: str) -> str:
 
 
 def _budgets(task: str) -> str:
-    if not (results.folder(task) / "rows.csv.gz").exists():
-        return f"Not run yet: `benchmarks/run {task}`."
-    return budgets.table(results.read_rows(task))
+    with_gradients = guided.stored()["rows"].get(task, [])
+    if (results.folder(task) / "rows.csv.gz").exists():
+        return budgets.table(results.read_rows(task), with_gradients)
+    lacking = f"Not run yet: `benchmarks/run {task}`."
+    if not with_gradients:
+        return lacking
+    return f"Maps with gradients alone. {lacking}\n\n{budgets.table((), with_gradients)}"
 
 
 def _file(name: str) -> str:
@@ -156,16 +161,22 @@ def _file(name: str) -> str:
 
 def _measures(methods: dict[str, Any], columns: dict[str, str]) -> str:
     best = {name: _best(methods, name) for name in QUALITY | FAITHFUL}
-    rows = [
-        (method, *(_cell(methods[method][name], name, best.get(name)) for name in columns))
-        for method in sorted(methods, key=_order)
-    ]
+    images = max(entry["images"] for entry in methods.values())
+    rows: list[tuple[str, ...]] = []
+    for method in sorted(methods, key=_order):
+        entry = methods[method]
+        fewer = f" ({entry['images']} images)" if entry["images"] < images else ""
+        bold = {} if fewer else best
+        cells = (_cell(entry[name], name, bold.get(name)) for name in columns)
+        rows.append((method + fewer, *cells))
     return markdown.table(["method", *columns.values()], rows)
 
 
 def _best(methods: dict[str, Any], name: str) -> float:
-    # A method that finds nothing has no false finds either.
-    able = [e for e in methods.values() if name != "false_positives" or e["object_recall"][0] > 0.1]
+    # Means over fewer images are not compared. A method that finds nothing has no false finds.
+    images = max(entry["images"] for entry in methods.values())
+    full = [entry for entry in methods.values() if entry["images"] == images]
+    able = [e for e in full if name != "false_positives" or e["object_recall"][0] > 0.1]
     values = [entry[name][0] for entry in able]
     return min(values) if name in LOWER_IS_BETTER else max(values)
 

@@ -2,8 +2,7 @@
 
 from sys import modules as _modules
 
-from hshap import demo, export, metrics, plot, testing
-from hshap._util.renamed import RenamedModule as _RenamedModule
+from hshap import demo, export, metrics, plot, runs, testing
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
@@ -38,10 +37,13 @@ from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
 from hshap.explainer.spinning import cycle_spin
 from hshap.explanation.audit import Audit
-from hshap.explanation.concerns import Concern
-from hshap.explanation.explanation import Explanation, Finding, Reading
+from hshap.explanation.concerns import Concern, HowSure
+from hshap.explanation.explanation import Explanation
+from hshap.explanation.findings import Finding, Reading
+from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
+from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
@@ -78,6 +80,7 @@ __all__ = [
     "Fixed",
     "FormatError",
     "Game",
+    "HowSure",
     "HshapError",
     "Incremental",
     "Mean",
@@ -89,6 +92,7 @@ __all__ = [
     "PairsFailedError",
     "Partition",
     "Pixels",
+    "Placement",
     "Progress",
     "Provenance",
     "Reading",
@@ -115,14 +119,16 @@ __all__ = [
     "export",
     "metrics",
     "plot",
+    "runs",
     "shapley",
     "testing",
     "theory",
+    "viewer",
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
 _modules["hshap.theory"] = theory
-_modules["hshap.viewer"] = _RenamedModule("hshap.viewer", "hshap.export.page")
+_modules["hshap.viewer"] = viewer
 
 
 def __getattr__(name: str) -> object:
@@ -130,7 +136,5 @@ def __getattr__(name: str) -> object:
     if name == "Found":
         _warn_renamed("hshap.Found", "hshap.SearchResult")
         return SearchResult
-    if name == "viewer":
-        return _modules["hshap.viewer"]
     message = f"module 'hshap' has no attribute {name!r}"
     raise AttributeError(message)

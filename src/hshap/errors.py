@@ -19,6 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
+EXTRAS = {
+    "torch": ("torch", "safetensors"),
+    "plot": ("matplotlib",),
+    "onnx": ("onnxruntime",),
+    "trees": ("higra", "scipy"),
+    "cli": ("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
+    "export": ("tifffile",),
+    "serve": (
+        *("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
+        *("starlette", "uvicorn"),
+    ),
+    "runs": ("cloudpickle", "duckdb", "fsspec", "pyarrow"),
+    "ray": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "ray"),
+    "slurm": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "submitit"),
+}
+"""The packages of each extra in pyproject.toml.
+
+Messages name them: an extra could be installed only if the index had this project by its name.
+"""
+
 MOST_POSITIONS = 10
 """Positions that a message lists."""
 
@@ -145,16 +165,24 @@ class MissingExtraError(HshapError, ImportError):
 
     >>> require("a_library", extra="torch", needed_by="this example")
     Traceback (most recent call last):
-    hshap.errors.MissingExtraError: this example needs a_library: pip install 'hshap[torch]'
+    hshap.errors.MissingExtraError: this example needs a_library: pip install torch safetensors
     """
 
 
 def require(module: str, *, needed_by: str, extra: str | None = None) -> ModuleType:
-    """Import an optional dependency, or say which extra or package to install."""
+    """Import an optional dependency, or say which packages to install."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        source = package if extra is None else f"'hshap[{extra}]'"
-        message = f"{needed_by} needs {package}: pip install {source}"
+        message = f"{needed_by} needs {package}: {installing(extra or package)}"
         raise MissingExtraError(message) from error
+
+
+def installing(name: str) -> str:
+    """Return the command that installs the packages of an extra, or one package.
+
+    >>> installing("trees"), installing("pandas")
+    ('pip install higra scipy', 'pip install pandas')
+    """
+    return f"pip install {' '.join(EXTRAS.get(name, (name,)))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,10 @@ KEY = (
 def grid(given: Sequence[Panel], measures: dict[str, str], cost: tuple[str, str]) -> Figure:
     """Return a row of panels for each group and a column for each measure.
 
-    `cost` is the key of the summary and the name of the axis.
+    `cost` is the key of the summary and the name of the axis. Methods whose cost was not measured
+    are left out, and so are groups without any.
     """
+    given = [panel for panel in (_with_cost(each, cost[0]) for each in given) if panel.entries]
     figure = style.canvas(style.WIDTH, HEIGHT * len(given) + 0.9)
     rows = style.panels(figure, len(given), len(measures), sharex="row", sharey=True)
     figure.supxlabel(KEY, fontsize=style.SMALL, x=0.01, ha="left", color=style.TEXT)
@@ -52,6 +55,11 @@ def grid(given: Sequence[Panel], measures: dict[str, str], cost: tuple[str, str]
         for axes, measure in zip(row, measures, strict=True):
             _name(axes, panel.entries, cost[0], measure)
     return figure
+
+
+def _with_cost(panel: Panel, cost: str) -> Panel:
+    known = {method: entry for method, entry in panel.entries.items() if entry[cost] is not None}
+    return replace(panel, entries=known)
 
 
 def plain_ticks(axis: Any) -> None:

@@ -22,10 +22,12 @@ UP = 2
 """PNG filter: a line is stored as its difference from the line above, which compresses better."""
 
 
-def png(pixels: NDArray[np.uint8], text: Mapping[str, str] | None = None) -> bytes:
+def png(
+    pixels: NDArray[np.uint8], text: Mapping[str, str] | None = None, *, effort: int = -1
+) -> bytes:
     r"""Encode bytes `(height, width, 3)`, or `(height, width)` in grey, as a PNG file.
 
-    `text` is stored in the file under Latin-1 keywords.
+    `text` is stored in the file under Latin-1 keywords. `effort` is zlib's level, 1 to 9.
 
     >>> png(np.zeros((2, 2), np.uint8))[:8]
     b'\x89PNG\r\n\x1a\n'
@@ -39,7 +41,7 @@ def png(pixels: NDArray[np.uint8], text: Mapping[str, str] | None = None) -> byt
     chunks = [
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)),
         *((b"tEXt", f"{key}\0{value}".encode("latin-1")) for key, value in (text or {}).items()),
-        (b"IDAT", zlib.compress(lines.tobytes())),
+        (b"IDAT", zlib.compress(lines.tobytes(), effort)),
         (b"IEND", b""),
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from importlib import import_module
-from types import ModuleType
 
 UNTIL = "0.3"
 
@@ -20,17 +18,3 @@ def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
     """
     message = f"{old} is now {new}; the old name goes with version {UNTIL}"
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
-
-
-class RenamedModule(ModuleType):
-    """A module under its old name: every use warns and goes to the new one."""
-
-    def __init__(self, old: str, new: str) -> None:
-        super().__init__(old, f"Old name of `{new}`.")
-        self._new = new
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        warn_renamed(self.__name__, self._new)
-        return getattr(import_module(self._new), name)

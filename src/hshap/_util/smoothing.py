@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
+from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +20,11 @@ WIDEST = 4
 """Largest standard deviation, in lengths of the longest axis: beyond it the result is even."""
 
 
-def smoothed(heat: NDArray[np.float64], smooth: float) -> NDArray[np.float64]:
+def smoothed(heat: NDArray[np.float64], smooth: float | str) -> NDArray[np.float64]:
     """Return a map smoothed over all axes by `smooth` pixels, or the map itself for 0."""
+    if isinstance(smooth, str):
+        message = f'smooth is {checks.shown(smooth)}; pass a number of pixels, or "auto"'
+        raise ArgumentError(message)
     sigma = checks.number("smooth", smooth, minimum=0.0)
     return gaussian(heat, sigma, range(heat.ndim)) if sigma else heat
 

@@ -19,6 +19,10 @@ from hshap.cli.commands.cost import cost
 from hshap.cli.commands.doctor import doctor
 from hshap.cli.commands.explain import explain
 from hshap.cli.commands.export import export
+from hshap.cli.commands.query import query
+from hshap.cli.commands.run import run
+from hshap.cli.commands.serve import serve
+from hshap.cli.commands.verify import verify
 from hshap.cli.commands.view import view
 from hshap.cli.faults import Code, code_of, lines_of
 from hshap.cli.output import say
@@ -39,6 +43,13 @@ HELP = "Find the regions of images that drive a classifier's score."
 class Commands(TyperGroup):
     """Runs a command, and writes any error in one line to standard error."""
 
+    def make_context(self, *args: Untyped, **options: Untyped) -> Untyped:
+        """Read the words before a command."""
+        try:
+            return super().make_context(*args, **options)
+        except UsageError as error:
+            raise _told(error) from None
+
     def invoke(self, ctx: Untyped) -> object:
         """Run the command."""
         try:
@@ -51,10 +62,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort, KeyboardInterrupt, BrokenPipeError):
             raise
         except UsageError as error:
-            text = " ".join(error.format_message().split())
-            path = error.ctx.command_path if error.ctx else "hshap"
-            say(f"{text}; see {path} --help")
-            raise typer.Exit(Code.USAGE) from None
+            raise _told(error) from None
         except Exception as error:
             if ctx.find_root().meta.get("hshap.debug"):
                 raise
@@ -63,20 +71,59 @@ class Commands(TyperGroup):
             raise typer.Exit(code_of(error)) from None
 
 
+def _told(error: Untyped) -> typer.Exit:
+    """Say in one line how a command is to be called; return the end of the command."""
+    param, path = getattr(error, "param", None), error.ctx.command_path if error.ctx else "hshap"
+    text = " ".join(error.format_message().split()).rstrip(".")
+    if type(error).__name__ == "MissingParameter" and param is not None:
+        is_option = param.param_type_name == "option"
+        name = param.opts[0] if is_option else param.metavar or param.name.upper()
+        meaning = (getattr(param, "help", None) or "").rstrip(".")
+        text = f"{name} is missing" + (f" ({meaning})" if meaning else "")
+    say(f"{text}; see {path} --help")
+    return typer.Exit(Code.USAGE)
+
+
 app = typer.Typer(
     cls=Commands,
     help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (explain, view, export, compare, cost, doctor):
+for command in (
+    explain,
+    run,
+    query,
+    verify,
+    view,
+    serve,
+    export,
+    compare,
+    cost,
+    doctor,
+):
     app.command()(command)
 
 
+def _tell_version(value: bool) -> None:
+    if value:
+        tell(__version__)
+        raise typer.Exit
+
+
 @app.callback(help=HELP)
-def root(*, debug: opt.Debug = False) -> None:
+def root(
+    *,
+    debug: opt.Debug = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Take the options that stand before a command."""
-    del debug
+    del debug, version
 
 
 @app.command()

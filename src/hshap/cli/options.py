@@ -57,10 +57,29 @@ Baseline = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+Template = Annotated[
+    Path | None,
+    typer.Option(
+        "--template",
+        metavar="FOLDER",
+        help="Instead of a baseline: the same scenes without the finding, under the images' names.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Evidence = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|even",
+        help="Map inside regions: auto by the gradients of a torch module, even without; auto "
+        "unless a partition is given.",
+        rich_help_panel=SEARCH,
+    ),
+]
 Partition = Annotated[
     str,
     typer.Option(
-        help="auto (superpixels if installed), quadtree, bisection or superpixels.",
+        help="auto (spots around differences from a template, else superpixels if installed), "
+        "quadtree, bisection or superpixels.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -183,6 +202,13 @@ Strict = Annotated[
 Resize = Annotated[
     bool,
     typer.Option("--resize", help="Resize images of another size to the one that is needed."),
+]
+Background = Annotated[
+    str,
+    typer.Option(
+        metavar="COLOUR",
+        help="Colour behind transparent pixels: a name such as white or black, or #808080.",
+    ),
 ]
 MaxPixels = Annotated[
     int,

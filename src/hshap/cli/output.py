@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from hshap._util.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hshap._util.types import Json
 
@@ -60,6 +62,15 @@ def as_json(document: Mapping[str, Json]) -> str:
 def print_json(document: Mapping[str, Json]) -> None:
     """Print the one JSON document of a command."""
     sys.stdout.write(as_json(document))
+
+
+def print_csv(rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as CSV, each in one line."""
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(
+        [visible(str(cell)) for cell in row] for row in rows
+    )
+    sys.stdout.write(lines.getvalue())
 
 
 def say(text: str) -> None:

@@ -73,11 +73,21 @@ def run_demo(out: Path) -> Path:
             stem = out / f"{name}-{number}"
             explanation.save(stem.with_suffix(".npz"))
             explanation.plot(images[number]).savefig(
-                stem.with_suffix(".png"), dpi=120, metadata=WRITTEN_BY
+                stem.with_suffix(".png"), dpi=120, bbox_inches="tight", metadata=WRITTEN_BY
             )
     overview = out / OVERVIEW
-    _overview(images, samples["truths"], found).savefig(overview, dpi=150, metadata=WRITTEN_BY)
+    # The numbers in words, too: by them a test compares the picture in the documentation.
+    _overview(images, samples["truths"], found).savefig(
+        overview, dpi=150, metadata={**WRITTEN_BY, "Description": _in_words(found)}
+    )
     return overview
+
+
+def _in_words(found: dict[str, list[Explanation]]) -> str:
+    counts = (
+        f"{name} {', '.join(str(one.evaluations) for one in made)}" for name, made in found.items()
+    )
+    return f"evaluations: {'; '.join(counts)}"
 
 
 def _make_folder(out: Path) -> None:

@@ -34,7 +34,7 @@ class Batched:
     """Paint every coalition in full and call the model on batches of inputs.
 
     `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
-    or any callable from a read-only NumPy batch `(n, *image.shape)` to scores `(n,)` or
+    or any callable from a NumPy batch `(n, *image.shape)` to scores `(n,)` or
     `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
     out, the batch is halved and the run continues. Three inputs of the first two batches are scored
     again, alone: if scores depend on the other inputs, every input runs alone, and a warning says

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.arrays import check_layout, read_image
+from hshap._util.arrays import check_layout, read_image, to_numpy
+from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.evaluators.canvas import Backdrop, Canvas
 from hshap.partitions.protocol import ComparesWithBaseline, as_region
 
@@ -43,9 +44,19 @@ class Easel:
     def root(self, partition: Partition, pixels: Image) -> Region:
         """Return the root region of an image."""
         if isinstance(partition, ComparesWithBaseline):
-            hidden = np.asarray(self._baseline(pixels)(())).mean(axis=0)
-            return as_region(partition.compare(pixels, hidden))
+            return as_region(partition.compare(pixels, self.hidden(pixels)))
         return as_region(partition(pixels))
+
+    @property
+    def may_be_template(self) -> bool:
+        """Whether the baseline may show the scene of an image: no colour and no blur does."""
+        return not isinstance(self._baseline, (Blur, Constant, OwnColour))
+
+    def hidden(self, pixels: Image) -> Image:
+        """Return an image with every pixel hidden; the mean if the baseline draws several."""
+        stand_ins = self._backdrop.behind(pixels)
+        every = (stand_ins((), draw) for draw in range(stand_ins.draws))
+        return np.mean([to_numpy("baseline's answer", one) for one in every], axis=0)
 
     def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
         """Return the canvas of an image."""

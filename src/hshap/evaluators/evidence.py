@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 import numpy as np
 
 from hshap._util.smoothing import enlarged, gaussian
+from hshap.evaluators.outputs import scores_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,9 @@ SMOOTHING = 0.25
 
 BORDER = 2
 """Places that padding, or its lack, may add to a layer or take from it."""
+
+GRADIENTS = "gradients"
+"""The origin of evidence from backward passes."""
 
 MOST_COPIES = 4
 """Copies of the image, each with a forward and a backward pass."""
@@ -222,7 +226,8 @@ def _maps(
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
             image = image.clone().requires_grad_()
-            outputs = forward(image.clone()).reshape(-1)  # a module may write to its input
+            # A clone, since a module may write to its input.
+            outputs = scores_in(forward(image.clone())).reshape(-1)
             weights = slope(outputs.detach().double().cpu().numpy())
             total = (outputs * torch.as_tensor(weights).to(outputs)).sum()
             found = [*layers.outputs.values(), *([] if layers.last is None else [layers.last])]
@@ -320,4 +325,4 @@ def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> 
         return Guide(None, f"none: the backward pass failed with {type(error).__name__}", 1)
     if found.heat is None:
         return Guide(None, "none: the model gives no gradients", found.passes)
-    return Guide(levels(found.heat), "gradients", found.passes)
+    return Guide(levels(found.heat), GRADIENTS, found.passes)

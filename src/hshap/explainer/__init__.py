@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.explanation.explanation import Explanation
     from hshap.games.engine import OnError
-    from hshap.games.pairs import Pair
+    from hshap.games.pairs import Order, Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
@@ -55,18 +55,20 @@ class Explainer:
     model always gets them so.
 
     `evidence` guides the maps inside leaves; the sum over each leaf does not depend on it. "auto"
-    takes four backward passes of a torch module, which count as evaluations, and nothing for other
-    models. "even" spreads each share evenly. A callable of yours takes the image and returns a map
-    `(*grid)` of 0 and more.
+    takes four backward passes of a torch module, which count as evaluations; for other models, maps
+    follow the leaves nearby. "even" spreads each share evenly. A callable of yours takes the image
+    and returns a map `(*grid)` of 0 and more.
 
     A part that is left out is chosen for each image. The baseline is one of several candidates:
     the image's own colour, or its own colours nearby, or a blur, if the model scores it clearly
     lower. That takes four more evaluations. A list of baselines gives other candidates, the first
     one preferred. Evidence is "auto", and "even" if the partition is given. The partition is
-    `Superpixels("uncut")` with evidence, `Superpixels()` without, and `Bisection("auto")` where
-    higra or scipy is missing. The search is `Share(0.2, of="finding")`, and the paper's
-    `DepthFirst()` if the partition is given. `explanation.settings.chosen` tells the choices and
-    their reasons, and `explanation.concerns` warns if no candidate is good.
+    `Spots("auto")` if the baseline is a template, that is the same scene but for a few places. Else
+    it is `Superpixels("uncut")` with evidence, `Superpixels()` without, and `Bisection("auto")`
+    where higra or scipy is missing. The search is `Share(0.2, of="finding")`, with 0.05 for a
+    template, and the paper's `DepthFirst()` if the partition is given.
+    `explanation.settings.chosen` tells the choices and their reasons, and `explanation.concerns`
+    warns if no candidate is good.
 
     >>> import hshap
     >>> import numpy as np
@@ -163,9 +165,10 @@ class Explainer:
     ) -> Iterator[Explanation]:
         """Explain `(image, target)` pairs in shared batches, and yield results as they finish.
 
-        `explanation.position` is the number of its pair. Pairs are read as they are needed. Times
-        and `max_seconds` are wall-clock: they include other images and the caller's own work.
-        `layout` is as in `explain`.
+        A third entry, `(image, target, baseline)`, is a baseline for this image alone, such as its
+        template. `explanation.position` is the number of its pair. Pairs are read as they are
+        needed. Times and `max_seconds` are wall-clock: they include other images and the caller's
+        own work. `layout` is as in `explain`.
 
         A pair that fails does not stop the others. After the last result, a `PairsFailedError`
         names every position that failed. With `on_error`, nothing is raised: it is called with the
@@ -209,11 +212,13 @@ class Explainer:
                 yield made
 
 
-def _jobs(setups: Setups, position: int, pair: Pair) -> list[Job]:
-    image, target = pair
-    pixels, targets = setups.pixels(image), as_targets(target)
-    setup = setups.make(position, pixels, targets)
+def _jobs(setups: Setups, position: int, order: Order) -> list[Job]:
+    pixels, targets = setups.pixels(order.image), as_targets(order.target)
+    setup = setups.make(position, pixels, targets, order.baseline)
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
     table = ScoreTable(canvas, targets)
     setups.keep(table, setup)
-    return [Job(table, column, setup.search, canvas.root) for column in range(len(targets))]
+    return [
+        Job(table, column, setup.search, canvas.root, setup.started)
+        for column in range(len(targets))
+    ]

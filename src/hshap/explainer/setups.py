@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,18 +15,21 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.baselines.recipes import OwnColour
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, installing
 from hshap.evaluators.easel import Easel
-from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of, levels
+from hshap.evaluators.evidence import GRADIENTS, MOST_COPIES, Guide, evidence_of, levels
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.settings import Settings
-from hshap.games.automatic import usual_partition, usual_search
-from hshap.games.baseline_choice import affordable, choose_baseline, usual_baselines
+from hshap.explanation.nearby import has_nearby
+from hshap.explanation.settings import NEARBY, Settings
+from hshap.games.automatic import partition_by_template, usual_partition, usual_search
+from hshap.games.baseline_choice import choose_baseline, usual_baselines
 from hshap.games.jobs import ScoreTable
 from hshap.games.search import BreadthFirst, DepthFirst, SearchResult, Share
+from hshap.games.search.budget import first_game
 from hshap.games.targets import class_index, describe_target, slope
 from hshap.partitions.grids import AUTO, Bisection
 from hshap.partitions.regions import Box
+from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +41,8 @@ if TYPE_CHECKING:
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
     from hshap.evaluators.provenance import Provenance
-    from hshap.explainer import Explainer
+    from hshap.explainer import Evidence, Explainer
+    from hshap.games.baseline_choice import Choice
     from hshap.games.engine import Progress
     from hshap.games.jobs import Job
     from hshap.games.search import Search
@@ -45,6 +50,18 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Partition, Region
 
 EVEN = "even"
+
+USUAL_PARTS = 2
+"""Parts of the root in every partition that is chosen."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The choices that were made for the caller, in words; empty where the caller chose."""
+
+    baseline: str = ""
+    regions: str = ""
+    search: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,10 @@ class Setup:
     search: Search
     settings: Settings
     guides: tuple[Guide, ...]
+    started: float  # by `time.perf_counter()`
     evaluations: int = 0
+    evidence: Evidence | Literal["auto", "even"] = EVEN
+    chosen: Chosen = Chosen()
 
 
 class Setups:
@@ -91,39 +111,89 @@ class Setups:
 
         return tell
 
-    def make(self, position: int, pixels: Image, targets: Sequence[Target]) -> Setup:
-        """Return the setup of an image; parts that were not given are chosen."""
+    def make(
+        self,
+        position: int,
+        pixels: Image,
+        targets: Sequence[Target],
+        baseline: Baseline | None = None,
+        *,
+        notice_template: bool = True,
+    ) -> Setup:
+        """Return the setup of an image; parts that were not given are chosen.
+
+        `baseline` is one for this image alone. `notice_template` allows the partition to be
+        `Spots`, which cannot be moved.
+        """
+        started = time.perf_counter()
         given, settings = self._explainer, self._settings
         search = given.search or usual_search(partition_is_given=given.partition is not None)
-        easel, spent, chosen = self._easel, 0, list[str]()
-        if _given(given.baseline) is None:
-            candidates = cast(
-                "Sequence[Baseline]", given.baseline or usual_baselines(pixels.shape[1:])
-            )
-            few = affordable(candidates, _budget(search))
-            choice = choose_baseline(self._session, pixels, targets, position, few)
+        easel, spent, chosen = self._easel, 0, Chosen()
+        if baseline is not None:
+            easel = Easel(baseline, self._session.put, self._layout)
+            settings = settings.updated(baseline=baseline)
+        elif _given(given.baseline) is None:
+            choice = self._baseline(position, pixels, targets, _budget(search))
             easel = Easel(choice.baseline, self._session.put, self._layout)
             spent = choice.evaluations
             self._spent += spent
             settings = settings.updated(baseline=choice.baseline)
-            chosen.append(choice.reason)
-        whole = Box((0,) * (pixels.ndim - 1), pixels.shape[1:])
-        blank = partial(easel.canvas, pixels, whole, position)
+            chosen = replace(chosen, baseline=choice.reason)
+        blank = partial(easel.canvas, pixels, _whole(pixels), position)
         split = partial(easel.root, given.partition, pixels) if given.partition else None
         guides = self._guides(blank, split, targets, _left(search, spent))
         guided = any(guide.levels is not None for guide in guides)
-        partition = given.partition or usual_partition(pixels.ndim - 1, guided=guided)
-        if given.partition is None:
+        partition = given.partition
+        if partition is None:
+            by_template = notice_template and easel.may_be_template
+            partition, reason = self._partition(
+                easel, pixels, guided=guided, by_template=by_template
+            )
             settings = settings.updated(partition=partition)
-            chosen.append(_regions(partition, pixels.ndim - 1))
-            chosen += ["maps inside regions follow the model's gradients"] if guided else []
+            chosen = replace(chosen, regions=reason)
         if given.search is None:
+            if given.partition is None and isinstance(partition, Spots):
+                search = usual_search(partition_is_given=False, by_template=True)
             settings = settings.updated(search=search)
-            chosen += [_told(search)] if isinstance(search, Share) else []
-        if chosen:
-            settings = settings.updated(chosen="; ".join(chosen))
-        search = _within(search, spent + max(guide.evaluations for guide in guides))
-        return Setup(easel, partition, search, settings, guides, spent)
+            told = _told(search) if isinstance(search, Share) else ""
+            chosen = replace(chosen, search=told)
+        search = _within(search, spent + max(guide.evaluations for guide in guides), started)
+        return Setup(
+            easel, partition, search, settings, guides, started, spent, self._wanted, chosen
+        )
+
+    @property
+    def _wanted(self) -> Evidence | Literal["auto", "even"]:
+        """The evidence that the caller asked for; by default, none for a partition of theirs."""
+        given = self._explainer
+        return given.evidence or (AUTO if given.partition is None else EVEN)
+
+    def _partition(
+        self, easel: Easel, pixels: Image, *, guided: bool, by_template: bool
+    ) -> tuple[Partition, str]:
+        """Return the partition for an image and a baseline, and the reason for it in words."""
+        axes = pixels.ndim - 1
+        if by_template:
+            spots = partition_by_template(pixels, easel.hidden(pixels))
+            if spots is not None:
+                reason = "regions are cells around the differences (Spots)"
+                return spots, f"{reason}: the baseline shows the same scene but for a few places"
+        found = usual_partition(axes, guided=guided)
+        return found, _regions(found, axes)
+
+    def _baseline(
+        self, position: int, pixels: Image, targets: Sequence[Target], budget: int | None
+    ) -> Choice:
+        """Return the baseline of an image, chosen among the caller's candidates or the usual."""
+        given = self._explainer
+        candidates = cast("Sequence[Baseline]", given.baseline or usual_baselines(pixels.shape[1:]))
+        easels = [Easel(one, self._session.put) for one in candidates]
+        canvases = [one.canvas(pixels, _whole(pixels), position) for one in easels]
+        parts = USUAL_PARTS
+        if budget is not None and given.partition is not None:
+            parts = len(easels[0].root(given.partition, pixels).split())
+        compared = list(zip(candidates, canvases, strict=True))
+        return choose_baseline(self._session, targets, compared, budget, parts)
 
     def _guides(
         self,
@@ -137,9 +207,7 @@ class Setups:
         `split` returns the root if the caller gave a partition. `left` are the evaluations that the
         budget leaves; the first game must have room in it.
         """
-        wanted = self._explainer.evidence
-        if wanted is None:
-            wanted = AUTO if split is None else EVEN
+        wanted = self._wanted
         if wanted == EVEN:
             return (Guide(None, ""),) * len(targets)
         canvas = blank()
@@ -148,9 +216,8 @@ class Setups:
             return (own,) * len(targets)
         copies = MOST_COPIES
         if left < math.inf:
-            parts = 2 if split is None else len(split().split())
-            first_game = 1 + canvas.draws * max(2**parts - 1, 1)
-            copies = max(0, min(copies, int(left) - first_game))
+            parts = USUAL_PARTS if split is None else len(split().split())
+            copies = max(0, min(copies, int(left) - first_game(canvas.draws, parts)))
         made = tuple(
             evidence_of(self._session, canvas, partial(slope, target), copies) for target in targets
         )
@@ -179,6 +246,14 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
         settings = settings.updated(evidence=guide.origin)
+    nearby = setup.evidence == AUTO and guide.levels is None and has_nearby(canvas.grid)
+    if nearby:
+        settings = settings.updated(inside=NEARBY)
+    chosen = setup.chosen
+    inside = _inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
+    told = "; ".join(filter(None, (chosen.baseline, chosen.regions, inside, chosen.search)))
+    if told:
+        settings = settings.updated(chosen=told)
     return Explanation(
         grid=canvas.grid,
         target=describe_target(target),
@@ -196,6 +271,20 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     )
 
 
+def _inside(guide: Guide, *, nearby: bool) -> str:
+    """Return in words how shares are spread inside regions."""
+    if guide.levels is None:
+        followed = "follow the regions nearby" if nearby else "are even"
+        return f"maps inside regions {followed}"
+    own = guide.origin == GRADIENTS
+    followed = "the model's gradients" if own else "the given evidence"
+    return f"maps inside regions follow {followed}"
+
+
+def _whole(pixels: Image) -> Box:
+    return Box((0,) * (pixels.ndim - 1), pixels.shape[1:])
+
+
 def _given(baseline: Baseline | Sequence[Baseline] | None) -> Baseline | None:
     """Return the one baseline that the caller gave; None if it is to be chosen."""
     return None if isinstance(baseline, Sequence) else baseline
@@ -204,7 +293,7 @@ def _given(baseline: Baseline | Sequence[Baseline] | None) -> Baseline | None:
 def _regions(partition: Partition, axes: int) -> str:
     """Return the choice of a partition in words."""
     missing = axes > 1 and isinstance(partition, Bisection)
-    better = " (install hshap[trees] for regions that follow the image)" if missing else ""
+    better = f" ({installing('trees')}: then they follow the image)" if missing else ""
     return f"regions are those of {type(partition).__name__}{better}"
 
 
@@ -223,12 +312,15 @@ def _left(search: Search, spent: int) -> float:
     return math.inf if most is None else most - spent
 
 
-def _within(search: Search, spent: int) -> Search:
-    """Return the search with a budget that leaves room for the evaluations that are spent."""
+def _within(search: Search, spent: int, started: float) -> Search:
+    """Return the search with budgets that leave room for the evaluations and seconds spent."""
     most = _budget(search)
-    if not spent or most is None or not isinstance(search, (DepthFirst, BreadthFirst, Share)):
-        return search
-    return replace(search, max_evaluations=max(1, most - spent))
+    if spent and most is not None and isinstance(search, (DepthFirst, BreadthFirst, Share)):
+        search = replace(search, max_evaluations=max(1, most - spent))
+    if isinstance(search, (DepthFirst, BreadthFirst)) and search.max_seconds is not None:
+        passed = time.perf_counter() - started
+        search = replace(search, max_seconds=max(0.0, search.max_seconds - passed))
+    return search
 
 
 def _budget(search: Search) -> int | None:

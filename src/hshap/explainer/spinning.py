@@ -62,11 +62,13 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     session = explainer.evaluator.open_session()
     setups = Setups(explainer, session, layout)
     pixels, targets = setups.pixels(image), as_targets(target)
-    setup = setups.make(0, pixels, targets)
+    setup = setups.make(0, pixels, targets, notice_template=False)
+    if partitions is not None:
+        setup = replace(setup, chosen=replace(setup.chosen, regions=""))
     members_of = _members(setup.partition, shifts, partitions)
     roots = [setup.easel.root(made, pixels) for made in members_of]
     table = ScoreTable(setup.easel.canvas(pixels, roots[0], 0), targets)
-    jobs = [Job(table, 0, setup.search, root) for root in roots]
+    jobs = [Job(table, 0, setup.search, root, setup.started) for root in roots]
     for _ in run([jobs], session, setups.counted(progress)):
         pass  # results are read below, in the order of the shifts
     made = provenance_of(session, position=0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Mask
+    from hshap._util.types import Heat, Mask
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
@@ -47,14 +47,19 @@ class Audit:
     - `alone` is the share of `score - baseline_score` that the leaves add up to, each by itself,
       at most 1; 1 without leaves. Under the rule every leaf has the whole score alone, and in an
       additive model they add up to it; less means that leaves are pieces of an object.
+    - `alike` is 1 if the leaves, each by itself, score alike, as under the rule, or add up to the
+      score, as in an additive model. Else it is the score of the median leaf as a share of the
+      highest one, or one minus the distance of their sum from the score, the larger of the two.
     - `covered` is the share of the image that the leaves cover. Nothing is known of the pixels
       inside a leaf, so leaves on most of the image say little.
+    - `cancelled` is the share of the largest change of score that is lost in the whole image: near
+      1 if parts of the image have a score and the whole image has none.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
-    budget left unsplit do not count in `alone` and `covered`. `doubt` is the one number to look at:
-    the largest of `gap`, `1 - carried`, `1 - alone` and `covered`.
+    budget left unsplit do not count in `alike` and `covered`. `doubt` is the one number to look at:
+    how far the findings are from carrying the score, each by itself, on a small area.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -77,15 +82,27 @@ class Audit:
     alone: float = 1.0
     covered: float = 0.0
     provenance: Provenance = NOT_TOLD
+    alike: float = 1.0
+    cancelled: float = 0.0
 
     @property
     def doubt(self) -> float:
-        """The largest of `gap`, `1 - carried`, `1 - alone` and `covered`.
+        """One minus a product of shares: 0 if the result can be trusted, 1 if not at all.
 
-        0 if the result can be trusted, 1 if not at all. Regions that a budget left unsplit do not
-        count; see `Explanation.unfinished`.
+        The shares are the smaller of `carried` and `alone`, since both count a dropped part,
+        `1 - covered`, `1 - unlike` and `1 - cancelled ** 2`. Small lacks of the last two hardly
+        count: graded scores are seldom alike, and other objects often lower a score a little. The
+        gap is not among them: where parts act together but the findings have the score by
+        themselves, the findings are right. Regions that a budget left unsplit do not count; see
+        `Explanation.unfinished`.
         """
-        return max(self.gap, 1.0 - self.carried, 1.0 - self.alone, self.covered)
+        found = min(self.carried, self.alone) * (1.0 - self.covered)
+        return 1.0 - found * (1.0 - self.unlike) * (1.0 - self.cancelled**2)
+
+    @property
+    def unlike(self) -> float:
+        """The square of `1 - alike`: how much unlike findings add to the doubt."""
+        return (1.0 - self.alike) ** 2
 
     @property
     def bound(self) -> float:
@@ -118,6 +135,7 @@ def audit(
     # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
     unit = float(weights.max()) or 1.0
+    alone = _scores_alone(games, set(leaves))
     gaps = [or_gap(game) / unit for game in games]
     falls = np.array([monotone_gap(game) for game in games]) / unit
     return Audit(
@@ -127,9 +145,11 @@ def audit(
         fall=float(falls.max()),
         dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
         carried=_share(found, games[0]),
-        alone=_alone(games, split),
+        alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,
         provenance=provenance,
+        alike=_alike(_scores_alone(games, split)),
+        cancelled=min(max(1.0 - games[0].total / unit, 0.0), 1.0) if weights.any() else 0.0,
     )
 
 
@@ -140,18 +160,27 @@ def _share(found: float, root: Game) -> float:
     return min(max(found / root.total, 0.0), 1.0)
 
 
-def _alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> float:
-    """Return the share of the score that the leaves add, each by itself; 1 if none is told."""
+def _scores_alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> Heat:
+    """Return the score that each leaf adds by itself, as a share; empty if the image adds none."""
     total = games[0].total
+    if total <= NOISE * float(np.abs(games[0].values).max()):
+        return np.zeros(0)
     alone = [
         score
         for game in games
         for part, score in zip(game.children, game.alone.tolist(), strict=True)
         if part in leaves
     ]
-    if not alone or total <= NOISE * float(np.abs(games[0].values).max()):
-        return 1.0
-    return min(max(sum(alone) / total, 0.0), 1.0)
+    return np.maximum(alone, 0.0) / total
+
+
+def _alike(alone: Heat) -> float:
+    """Tell how alike the leaves score, or how near their sum is to the score of the image."""
+    if not len(alone) or not alone.any():
+        return 1.0  # there is nothing to compare
+    highest = np.minimum(alone, 1.0)
+    apart = min(abs(float(alone.sum()) - 1.0), 1.0)
+    return max(float(np.median(highest) / highest.max()), 1.0 - apart)
 
 
 def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
@@ -217,6 +246,10 @@ def _leaves(found: Audit) -> str:
     told: list[str] = []
     if 1.0 - found.alone >= FAR:
         told.append(f"The findings, each by itself, add up to {found.alone:.0%} of the score.")
+    if 1.0 - found.alike >= FAR:
+        told.append("Some findings have the score by themselves, and others have far less.")
+    if found.cancelled >= FAR:
+        told.append(f"The whole image lacks {found.cancelled:.0%} of the score that parts have.")
     if found.covered >= FAR:
         told.append(
             f"The findings cover {found.covered:.0%} of the image; where in them the evidence is, "

@@ -6,12 +6,12 @@ This is the one place with these rules. The repr, the command line and the page 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from hshap.explanation.audit import FAR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hshap.explanation.explanation import Explanation
 
@@ -27,7 +27,7 @@ class Concern:
 
     - "baseline": the baseline alone has most of the score, or more than the image.
     - "nothing": no region is relevant.
-    - "doubt": the audit's doubt is 0.3 or more.
+    - "doubt": the audit's doubt or its OR gap is 0.3 or more.
     - "whole": the leaves cover 30 % of the image or more.
     - "unfinished": a budget ended the search.
     - "evidence": the backward pass for the maps inside leaves failed.
@@ -43,6 +43,39 @@ class Concern:
     def __str__(self) -> str:
         """Return the reason and the next step in one line."""
         return f"{self.text}; {self.fix}"
+
+
+class HowSure(NamedTuple):
+    """How far an explanation can be trusted, in one word, and the reason.
+
+    - "holds": no concern.
+    - "look twice": there is a concern, but the findings stand.
+    - "do not trust": the baseline has the score already, or parts act together, so the findings may
+      be in the wrong place.
+
+    >>> from hshap.demo import example
+    >>> example().how_sure.word
+    'holds'
+    """
+
+    word: Literal["holds", "look twice", "do not trust"]
+    reason: str
+
+
+def how_sure(concerns: Sequence[Concern], gap: float) -> HowSure:
+    """Return the word for some concerns, the gravest first; `gap` is that of the audit."""
+    for concern in concerns:
+        if concern.kind == "baseline":
+            return HowSure("do not trust", concern.text)
+        if concern.kind == "doubt" and gap >= FAR:
+            return HowSure(
+                "do not trust",
+                "areas of the image act together, so a finding may be too small, too large or in "
+                "the wrong place",
+            )
+    if concerns:
+        return HowSure("look twice", concerns[0].text)
+    return HowSure("holds", "every check of this run passed")
 
 
 def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
@@ -78,7 +111,7 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
     if audit.gap >= FAR:
         yield Concern(
             "doubt",
-            f"parts act together (OR gap {audit.gap:.2f}), do not trust it alone",
+            f"areas act together (OR gap {audit.gap:.2f}), do not trust it alone",
             "compare with another baseline and another partition, or allow larger regions",
         )
     elif explanation.leaves and 1 - audit.carried >= FAR:
@@ -92,6 +125,24 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
             "doubt",
             f"the findings, each by itself, add up to only {audit.alone:.0%} of the score",
             "read the findings together, or allow larger regions",
+        )
+    elif audit.unlike >= FAR:
+        yield Concern(
+            "doubt",
+            "some findings have the score by themselves, and others have far less",
+            "look at the strongest findings alone, or compare with another baseline",
+        )
+    elif explanation.leaves and audit.cancelled**2 >= FAR:
+        yield Concern(
+            "doubt",
+            f"the whole image lacks {audit.cancelled:.0%} of the score that parts of it have",
+            "look at the parts with negative coefficients, or compare with another baseline",
+        )
+    elif explanation.leaves and audit.doubt >= FAR > audit.covered:
+        yield Concern(
+            "doubt",
+            f"several lacks add up to a doubt of {audit.doubt:.2f}",
+            "print(explanation.audit) has each; compare with another baseline or partition",
         )
 
 
@@ -119,8 +170,9 @@ def _unfinished(explanation: Explanation) -> Iterator[Concern]:
 def _evidence(explanation: Explanation) -> Iterator[Concern]:
     reason = explanation.settings.evidence_failure
     if reason:
+        inside = "follows the findings nearby" if explanation.settings.nearby else "is even"
         yield Concern(
             "evidence",
-            f"{reason}, so each leaf's share is spread evenly",
-            "use the leaves and not the map inside them, or pass evidence='even'",
+            f"{reason}, so the map inside each finding {inside}",
+            "use the findings and not the map inside them, or pass evidence='even'",
         )

@@ -59,15 +59,21 @@ def reread(
     known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
     # A percentile over fewer games may keep a part that was dropped: its inside is not known.
     unfinished = [leaf for leaf in found if leaf not in known and not tree.is_small(leaf)]
-    draws = explanation.draws
+    # The choice of the baseline and the evidence belong to every reading.
+    besides = explanation.evaluations - _evaluations(explanation.games, explanation.draws)
     return replace(
         explanation,
         leaves=tuple(found),
         games=tuple(games),
-        evaluations=draws + 1 + sum(draws * (len(game.values) - 2) for game in games),
+        evaluations=_evaluations(games, explanation.draws) + max(besides, 0),
         unfinished=tuple(unfinished),
         settings=settings.updated(search=search),
     )
+
+
+def _evaluations(games: Sequence[Game], draws: int) -> int:
+    """Count the model inputs of games; the bare baseline and the image are in all of them."""
+    return draws + 1 + sum(draws * (len(game.values) - 2) for game in games)
 
 
 @dataclass(frozen=True)

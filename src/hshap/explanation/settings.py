@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, JsonObject, Untyped
     from hshap.partitions.protocol import Adaptive
 
-AUTO, UNCUT = "auto", "uncut"
+AUTO, UNCUT, NEARBY = "auto", "uncut", "leaves nearby"
 NO_EVIDENCE, LONGEST = "none: ", 400
 FAILED = "the backward pass failed"
 KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
@@ -99,6 +99,11 @@ class Settings(Mapping[str, "Json"]):
     def chosen(self) -> str:
         """The choices that were not the caller's, with their reasons; empty if there are none."""
         return _short(self.document.get("chosen"))
+
+    @property
+    def nearby(self) -> bool:
+        """Whether maps inside leaves follow the leaves nearby, where there is no evidence."""
+        return self.document.get("inside") == NEARBY
 
     @property
     def evidence_failure(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from hshap._util.smoothing import smoothed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation.display import map_as_html
+from hshap.explanation.settings import AUTO
 from hshap.plot import draw
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.nearby import Smooth
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,13 +55,13 @@ class Spin:
         """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
         return self._mean(lambda member: member.coefficients())
 
-    def attribution(self, *, smooth: float = 0.0, even: bool = False) -> NDArray[np.float64]:
+    def attribution(self, *, smooth: Smooth = 0.0, even: bool = False) -> NDArray[np.float64]:
         """Return the mean of the members' maps; the options are those of an `Explanation`."""
-        return smoothed(self._mean(lambda member: member.attribution(even=even)), smooth)
+        return self._smoothed(lambda member: member.attribution(even=even), smooth)
 
-    def alone(self, *, smooth: float = 0.0, even: bool = False) -> NDArray[np.float64]:
+    def alone(self, *, smooth: Smooth = 0.0, even: bool = False) -> NDArray[np.float64]:
         """Return the mean of the members' maps; the options are those of an `Explanation`."""
-        return smoothed(self._mean(lambda member: member.alone(even=even)), smooth)
+        return self._smoothed(lambda member: member.alone(even=even), smooth)
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""
@@ -75,10 +78,22 @@ class Spin:
 
     def __repr__(self) -> str:
         made = f"; {self.provenance.sentence}" if self.provenance.is_told else ""
-        return f"<Spin of {len(self.members)} explanations, {self.evaluations} evaluations{made}>"
+        kinds = Counter(concern.kind for member in self.members for concern in member.concerns)
+        told = ", ".join(f"{kind} in {count}" for kind, count in kinds.items())
+        concerns = f"; concerns: {told}, see members" if told else ""
+        count = len(self.members)
+        return f"<Spin of {count} explanations, {self.evaluations} evaluations{made}{concerns}>"
 
     def _repr_html_(self) -> str:
         return map_as_html(self.coefficients(), repr(self)[1:-1])
+
+    def _smoothed(
+        self, read: Callable[[Explanation], NDArray[np.float64]], smooth: Smooth
+    ) -> NDArray[np.float64]:
+        """Return the mean of maps, smoothed; "auto" takes the mean width of the members."""
+        if smooth == AUTO:
+            smooth = float(np.mean([member.usual_width for member in self.members]))
+        return smoothed(self._mean(read), smooth)
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
         # One map at a time, in the order of the members: no stack of maps in memory.

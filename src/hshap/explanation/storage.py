@@ -1,7 +1,7 @@
 """Explanations in one file: compressed arrays and a JSON header, never pickle.
 
 A file may come from anywhere: `archive` reads it with limits and `validity` checks all of it.
-Version 2 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
+Version 3 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
 Boxes are stored by their corners, rolled blocks too; any other region as its runs of pixels.
 """
 
@@ -27,8 +27,9 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
-from hshap.explanation.validity import BOX, PIXELS, ROLLED, check
+from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
 from hshap.games.game import Game
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Adaptive, Region
 
 FORMAT = "hshap explanation"
-VERSION = 2
+VERSION = 3
+READABLE = (2, 3)
+"""Files of version 2 have no placement: their grid is the original image."""
 MAX_BYTES = 2**30
 """Default limit of the memory that a loaded explanation and one of its maps may take."""
 
@@ -70,6 +73,13 @@ ARRAYS = {
 
 def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     """Write an explanation; an existing file is replaced only once the new one is complete."""
+    header, arrays = pack(explanation)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
+    """Return the header and the arrays of an explanation, those of `ARRAYS`, all checked."""
     games = explanation.games
     regions: dict[Region, int] = {}
 
@@ -91,7 +101,7 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     arrays |= _pack(list(regions), explanation.grid)
     header = _header(explanation)
     try:
-        check(json.loads(header), arrays, most=2**62)
+        check(json.loads(json.dumps(header)), arrays, most=2**62)
     except DamagedError as error:
         # Better now than when the file is read, and the run is gone.
         message = (
@@ -99,11 +109,17 @@ def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
             "hshap.testing, which names the rule that they break"
         )
         raise ArgumentError(message) from error
-    arrays["header"] = np.frombuffer(header, dtype=np.uint8)
-    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    return header, arrays
 
 
-def _header(explanation: Explanation) -> bytes:
+def unpack(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
+    """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none."""
+    check(header, arrays, most=most)
+    with only_damage():
+        return _fields(header, arrays)
+
+
+def _header(explanation: Explanation) -> dict[str, Json]:
     header: dict[str, Json] = {
         "format": FORMAT,
         "version": VERSION,
@@ -113,8 +129,10 @@ def _header(explanation: Explanation) -> bytes:
     header["class_index"] = explanation.class_index
     header["settings"] = explanation.settings.document
     header["provenance"] = asdict(explanation.provenance)
+    place = explanation.placement
+    header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive
-    return json.dumps(header).encode()
+    return header
 
 
 def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -143,7 +161,7 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
     except DamagedError as error:
         message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
-    if kind != FORMAT or version != VERSION:
+    if kind != FORMAT or version not in READABLE:
         message = (
             f"{os.fspath(path)} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
             f"this hshap reads version {VERSION}; read it with the hshap that wrote it, or a newer "
@@ -158,9 +176,7 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
     arrays = {
         name: archive.read(name, *shape) for name, shape in ARRAYS.items() if name in archive.names
     }
-    check(header, arrays, most=most)
-    with only_damage():
-        return _fields(header, arrays)
+    return unpack(header, arrays, most)
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
@@ -185,11 +201,16 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "class_index": header.get("class_index", _class_index(header["target"])),
         "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,
+        "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }
+
+
+def _line(place: Placement) -> dict[str, Json]:
+    return {name: list(getattr(place, name)) for name in PLACEMENT}
 
 
 def _levels(evidence: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
@@ -213,11 +234,12 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
         else:
             kinds.append(PIXELS)
             corners.append((grid, grid))
-            flat = (
-                region.flat if isinstance(region, Pixels) else np.flatnonzero(mask((region,), grid))
-            )
+            if isinstance(region, Pixels) and not region.is_dense:
+                flat = np.sort(region.flat)
+            else:
+                flat = np.flatnonzero(mask((region,), grid))
             # Regions of one tree hold each other: pixel by pixel, they would fill the file.
-            free.append(runs(np.sort(flat)))
+            free.append(runs(flat))
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
         "region_corners": np.array(corners, dtype=np.int64),
@@ -245,7 +267,9 @@ def _pixels(runs: NDArray[np.int64]) -> Ints:
     starts, lengths = runs[::2], np.diff(runs)[::2]
     ends = np.cumsum(lengths)
     # Pixels of a run are consecutive: add to each position the offset of its run.
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+    flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+    flat.flags.writeable = False  # a region need not copy it
+    return flat
 
 
 def _joined(parts: list[Array]) -> NDArray[np.float64]:

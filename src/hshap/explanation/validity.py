@@ -15,6 +15,7 @@ import numpy as np
 
 from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect, limit, only_damage
+from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.games.jobs import MOST_PLAYERS
 from hshap.games.shapley import shapley
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 BOX, ROLLED, PIXELS = range(3)
+PLACEMENT = ("shape", "start", "stop")
 MOST_AXES = 8
+LONGEST = 2**24
+"""Pixels on a side of an original image; whole slides have a hundredth of this."""
 MOST_DEPTH = 64
 """Levels of nested settings; Python's own functions fail at about a thousand."""
 
@@ -87,6 +91,8 @@ def check_header(header: Mapping[str, Any]) -> None:
     expect(isinstance(header["settings"], dict), "settings is no mapping")
     expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
     check_provenance(header.get("provenance", asdict(NOT_TOLD)))
+    if header.get("placement") is not None:
+        check_placement(header["placement"], tuple(grid))
     _ = Settings(header["settings"]).search  # fails for options that a search does not have
 
 
@@ -99,6 +105,16 @@ def check_provenance(found: object) -> None:
     for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):
         expect(told[name] in known, f"provenance: {name} is not one of {', '.join(known)}")
     expect(isinstance(told["reason"], str), "provenance: reason is no text")
+
+
+def check_placement(found: object, grid: Grid) -> None:
+    """Check that a placement has numbers alone, and that it is one of this grid."""
+    told: dict[str, Any] = found if isinstance(found, dict) else {}
+    expect(told.keys() == set(PLACEMENT), "placement lacks facts, or has others")
+    for name, value in told.items():
+        numbers = [type(item) in (int, float) for item in value if isinstance(value, list)]
+        expect(len(numbers) == len(grid) and all(numbers), f"placement: {name} has other entries")
+    expect(max(Placement(grid, **told).shape) <= LONGEST, "placement: the image is too large")
 
 
 def _is_count(value: object, *, least: int = 0) -> bool:

@@ -2,8 +2,9 @@
 
 Regions become COCO or GeoJSON, maps PNG or TIFF, tables pandas, arrays xarray or input of shap's
 own plots; `page` makes an HTML file. Regions are exact: boxes are rectangles, any other form is a
-polygon along the edges of its pixels. Coordinates are pixels of the explained image, with the
-origin at its top left corner. Nothing here calls a model.
+polygon along the edges of its pixels. Coordinates are pixels of the original image, with the origin
+at its top left corner: `Explanation.placement` tells where the explained pixels lie in it. Nothing
+here calls a model.
 
 >>> from hshap import demo, export
 >>> len(export.coco({"cell.png": demo.example()})["annotations"])

@@ -31,6 +31,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
     `parent` is the row of the region that contains it, -1 for the whole image; `attribution` is its
     share of the score that the image adds to the baseline. A block that continues at the opposite
     border has a `stop` beyond the grid; a free form has the start and stop of the box around it.
+    Starts, stops and sizes are in pixels of the original image, by the explanation's `placement`.
 
     >>> from hshap.demo import example
     >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")
@@ -44,13 +45,16 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
         if checks.flag("every", every)
         else [seen[leaf] for leaf in explanation.leaves]
     )
-    bounds = np.array([_span(part.region, explanation.grid) for part in wanted], dtype=np.int64)
-    bounds = bounds.reshape(-1, 2, len(explanation.grid))
+    place = explanation.placement
+    spans = [_span(part.region, explanation.grid) for part in wanted]
+    kind = np.int64 if place.is_identity else np.float64
+    bounds = np.array([tuple(map(place.point, span)) for span in spans], dtype=kind)
+    bounds = np.sort(bounds.reshape(-1, 2, len(explanation.grid)), axis=1)
     columns: dict[str, Array] = {
         "parent": np.array([part.parent for part in wanted], dtype=np.int64),
         "depth": np.array([part.depth for part in wanted], dtype=np.int64),
         "leaf": np.array([part.region in leaves for part in wanted], dtype=bool),
-        "size": np.array([part.region.area for part in wanted], dtype=np.int64),
+        "size": np.array([place.area(part.region) for part in wanted], dtype=kind),
         "coefficient": np.array([part.coefficient for part in wanted], dtype=np.float64),
         "error": np.array([part.error for part in wanted], dtype=np.float64),
         "attribution": np.array([part.share for part in wanted], dtype=np.float64),
@@ -65,7 +69,7 @@ def dataarray(explanation: Explanation, *, heat: ArrayLike | None = None) -> Unt
     """Return a map as an xarray array, with the scores and settings of the run as attributes.
 
     `heat` is the map, by default `coefficients()`. Axes are named (z, y, x), (y, x) or (x);
-    coordinates are the centres of pixels, counted from 0.
+    coordinates are the centres of pixels in the original image, whose first pixel is at 0.
 
     >>> from hshap.demo import example
     >>> array = dataarray(example())
@@ -78,11 +82,14 @@ def dataarray(explanation: Explanation, *, heat: ArrayLike | None = None) -> Unt
     if values.shape != grid:
         message = f"heat has shape {values.shape}; pass a map of shape {grid}"
         raise ArgumentError(message)
-    names = _axes(grid)
+    names, place = _axes(grid), explanation.placement
     return xarray.DataArray(
         values,
         dims=names,
-        coords={name: np.arange(side) for name, side in zip(names, grid, strict=True)},
+        coords={
+            name: np.arange(grid[axis]) if place.is_identity else place.centres(axis)
+            for axis, name in enumerate(names)
+        },
         name="coefficient" if heat is None else "heat",
         attrs={
             "target": explanation.target,

@@ -1,4 +1,4 @@
-"""Regions as COCO and as GeoJSON, exact to the pixel."""
+"""Regions as COCO and as GeoJSON, exact to the pixel, in pixels of the original image."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from math import isfinite
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-import numpy as np
-
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
-from hshap.export.inputs import as_name, by_file, picture_grid
+from hshap.export.inputs import as_name, by_category, picture_grid
+from hshap.export.places import bounds, column_runs, outlines, pieces
 from hshap.games.tree import parts
-from hshap.partitions.outlines import polygons
-from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +21,9 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Grid, Json
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.placement import Placement
+    from hshap.export.places import Line
     from hshap.games.tree import Part
-    from hshap.partitions.outlines import Ring
     from hshap.partitions.protocol import Region
 
 # The colours of Okabe and Ito, distinct for colour-blind readers.
@@ -40,13 +38,19 @@ COLOURS = (
 )
 
 
-def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") -> dict[str, Json]:
+def coco(
+    explanations: Mapping[str, Explanation | Mapping[str, Explanation]],
+    *,
+    category: str = "finding",
+) -> dict[str, Json]:
     """Return a COCO document with an image for each file name and an annotation for each leaf.
 
-    The `score` of an annotation is the coefficient of its leaf, `leaf` its position among the
-    leaves. A leaf that continues at the opposite border has one annotation for each piece.
-    Segmentations are polygons, or runs of pixels for leaves with holes, which COCO's polygons
-    cannot have.
+    An image has one explanation, of the category `category`, or one for each of several categories:
+    `{"cell.png": {"ring": ..., "spot": ...}}`. The `score` of an annotation is the coefficient of
+    its leaf, `leaf` its position among the leaves. A leaf that continues at the opposite border has
+    one annotation for each piece. Segmentations are polygons, or runs of pixels for leaves with
+    holes, which COCO's polygons cannot have. All places and areas are in pixels of the original
+    image, by the explanation's `placement`.
 
     >>> from hshap.demo import example
     >>> document = coco({"cell.png": example()})
@@ -54,21 +58,30 @@ def coco(explanations: Mapping[str, Explanation], *, category: str = "finding") 
     [{'id': 1, 'file_name': 'cell.png', 'width': 8, 'height': 8}]
     >>> [(each["bbox"], each["score"]) for each in document["annotations"]]
     [([5, 2, 1, 1], 1.0)]
+    >>> two = coco({"cell.png": {"ring": example(), "spot": example()}})
+    >>> [each["name"] for each in two["categories"]]
+    ['ring', 'spot']
     """
     name = as_name("category", category)
+    given = by_category(explanations, name)
+    names = dict.fromkeys(label for classes in given.values() for label in classes)
+    numbers = {label: number for number, label in enumerate(names or (name,), start=1)}
     images: list[Json] = []
     annotations: list[Json] = []
-    for number, (file, explanation) in enumerate(by_file(explanations).items(), start=1):
-        grid = picture_grid("coco", explanation)
-        images.append({"id": number, "file_name": str(file), "width": grid[1], "height": grid[0]})
-        for each in _annotations(explanation, grid):
-            place = {"id": len(annotations) + 1, "image_id": number, "category_id": 1}
-            annotations.append({**place, **each})
+    for number, (file, classes) in enumerate(given.items(), start=1):
+        height, width = _size(file, classes)
+        images.append({"id": number, "file_name": file, "width": width, "height": height})
+        for label, explanation in classes.items():
+            for each in _annotations(explanation):
+                place = {"id": len(annotations) + 1, "image_id": number}
+                annotations.append({**place, "category_id": numbers[label], **each})
     return {
         "info": {"description": "Regions found by hshap"},
         "licenses": [],
         "images": images,
-        "categories": [{"id": 1, "name": name, "supercategory": ""}],
+        "categories": [
+            {"id": number, "name": label, "supercategory": ""} for label, number in numbers.items()
+        ],
         "annotations": annotations,
     }
 
@@ -80,7 +93,8 @@ def geojson(
 
     Features are annotations of the class `name`. With `detections` they are detections, which
     QuPath handles faster by the thousands. Their measurements are the leaf's coefficient, its share
-    of `attribution()`, and its number of pixels.
+    of `attribution()`, and its area. Places and areas are in pixels of the original image, by the
+    explanation's `placement`.
 
     >>> from hshap.demo import example
     >>> (feature,) = geojson(example(), name="cross")["features"]
@@ -89,7 +103,8 @@ def geojson(
     >>> feature["properties"]["measurements"]
     {'coefficient': 1.0, 'attribution': 1.0, 'pixels': 1}
     """
-    grid = picture_grid("geojson", explanation)
+    picture_grid("geojson", explanation)
+    place = explanation.placement
     label = as_name("name", name)
     shared = {
         "objectType": "detection" if checks.flag("detections", detections) else "annotation",
@@ -102,10 +117,11 @@ def geojson(
     features = [
         {
             "type": "Feature",
-            "geometry": _geometry(leaf, grid),
-            "properties": {**shared, "measurements": _measurements(seen[leaf])},
+            "geometry": _geometry(leaf, place),
+            "properties": {**shared, "measurements": _measurements(seen[leaf], place)},
         }
         for leaf in explanation.leaves
+        if pieces(leaf, place)  # in padding, there is nothing of the original image
     ]
     return {"type": "FeatureCollection", "features": features}
 
@@ -129,59 +145,61 @@ def write_json(path: str | PathLike[str], document: Mapping[str, Json]) -> Path:
     return replace(path, lambda file: file.write(text.encode()))
 
 
-def _annotations(explanation: Explanation, grid: tuple[int, int]) -> list[dict[str, Json]]:
+def _size(file: str, classes: Mapping[str, Explanation]) -> Grid:
+    """Return the size of an image; all its explanations must agree in it."""
+    for explanation in classes.values():
+        picture_grid("coco", explanation)
+    sizes = {explanation.placement.shape for explanation in classes.values()}
+    if len(sizes) > 1:
+        message = (
+            f"explanations[{file!r}] are of images of {' and '.join(map(str, sorted(sizes)))} "
+            "pixels; pass explanations of one image"
+        )
+        raise ArgumentError(message)
+    return sizes.pop()
+
+
+def _annotations(explanation: Explanation) -> list[dict[str, Json]]:
     seen = parts(explanation.games, draws=explanation.draws)
     return [
         {
-            "bbox": [left, top, right - left, bottom - top],
-            "area": piece.area,
-            "segmentation": _segmentation(piece, grid),
+            **_outline(piece, explanation.placement),
             "iscrowd": 0,
             "score": seen[leaf].coefficient,
             "leaf": number,
         }
         for number, leaf in enumerate(explanation.leaves)
-        for piece in _pieces(leaf, grid)
-        for (top, left), (bottom, right) in blocks(piece, grid)
+        for piece in pieces(leaf, explanation.placement)
     ]
 
 
-def _pieces(region: Region, grid: Grid) -> list[Region]:
-    """Return a block that continues at the opposite border as separate boxes."""
-    if isinstance(region, Rolled):
-        return [Box(start, stop) for start, stop in blocks(region, grid)]
-    return [region]
+def _outline(piece: Region, placement: Placement) -> dict[str, Json]:
+    """Return the box, the area and the segmentation of a piece."""
+    (top, left), (bottom, right) = bounds(piece, placement)
+    found = outlines(piece, placement)
+    box = [left, top, right - left, bottom - top]
+    if all(len(rings) == 1 for rings in found):
+        flat = [[number for corner in shell for number in corner] for (shell,) in found]
+        return {"bbox": box, "area": placement.area(piece), "segmentation": flat}
+    counts = column_runs(piece, placement)
+    runs = {"size": list(placement.shape), "counts": counts}
+    return {"bbox": box, "area": sum(counts[1::2]), "segmentation": runs}
 
 
-def _segmentation(region: Region, grid: tuple[int, int]) -> Json:
-    pieces = polygons(region, grid)
-    if not any(piece.holes for piece in pieces):
-        return [[number for corner in piece.shell for number in corner] for piece in pieces]
-    rows, columns = (
-        region.index if isinstance(region, Pixels) else np.nonzero(mask((region,), grid))
-    )
-    # COCO counts pixels column by column; the first run lies outside the region.
-    ends = runs(np.sort(columns * grid[0] + rows))
-    counts = np.diff([0, *ends.tolist(), grid[0] * grid[1]]).tolist()
-    return {"size": list(grid), "counts": counts if counts[-1] else counts[:-1]}
+def _geometry(region: Region, placement: Placement) -> Json:
+    found = [[_closed(ring) for ring in rings] for rings in outlines(region, placement)]
+    if len(found) == 1:
+        return {"type": "Polygon", "coordinates": found[0]}
+    return {"type": "MultiPolygon", "coordinates": found}
 
 
-def _geometry(region: Region, grid: tuple[int, int]) -> Json:
-    pieces = [
-        [_closed(ring) for ring in (piece.shell, *piece.holes)] for piece in polygons(region, grid)
-    ]
-    if len(pieces) == 1:
-        return {"type": "Polygon", "coordinates": pieces[0]}
-    return {"type": "MultiPolygon", "coordinates": pieces}
-
-
-def _closed(ring: Ring) -> list[list[int]]:
+def _closed(ring: Line) -> list[list[float]]:
     return [list(corner) for corner in (*ring, ring[0])]
 
 
-def _measurements(part: Part) -> dict[str, float]:
+def _measurements(part: Part, placement: Placement) -> dict[str, float]:
     figures = {"coefficient": part.coefficient, "attribution": part.share}
-    figures["pixels"] = part.region.area
+    figures["pixels"] = placement.area(part.region)
     if part.error and isfinite(part.error):
         figures["standard error"] = part.error
     return figures

@@ -26,15 +26,25 @@ def as_explanation(explanation: object) -> Explanation:
     return explanation
 
 
-def by_file(explanations: object) -> Mapping[str, Explanation]:
-    """Return explanations by the names of their image files."""
+def by_category(explanations: object, category: str) -> dict[str, dict[str, Explanation]]:
+    """Return explanations by the names of their image files and of their categories."""
     if not isinstance(explanations, Mapping):
         message = (
             f"explanations is {checks.shown(explanations)}; "
             "pass a dictionary of file names and explanations"
         )
         raise ArgumentError(message)
-    return cast("Mapping[str, Explanation]", explanations)
+    out: dict[str, dict[str, Explanation]] = {}
+    for file, given in cast("Mapping[object, object]", explanations).items():
+        several = cast("Mapping[object, object]", given) if isinstance(given, Mapping) else None
+        classes = {category: given} if several is None else several
+        if not classes:
+            message = f"explanations[{file!r}] is empty; pass at least one explanation"
+            raise ArgumentError(message)
+        out[str(file)] = {
+            as_name("category", label): as_explanation(each) for label, each in classes.items()
+        }
+    return out
 
 
 def picture_grid(function: str, explanation: object) -> tuple[int, int]:

@@ -14,15 +14,15 @@ import numpy as np
 
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean, OwnColour
 from hshap.evaluators.canvas import Row
-from hshap.evaluators.easel import Easel
+from hshap.games.search.budget import first_game
 from hshap.games.targets import measure
-from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap._util.types import Grid, Heat, Image
+    from hshap._util.types import Grid, Heat
     from hshap.baselines.protocol import Baseline
+    from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
     from hshap.games.targets import Target
 
@@ -62,47 +62,70 @@ def usual_baselines(grid: Grid) -> tuple[Baseline, ...]:
 
 def choose_baseline(
     session: Session,
-    image: Image,
     targets: Sequence[Target],
-    position: int,
-    candidates: Sequence[Baseline],
+    candidates: Sequence[tuple[Baseline, Canvas]],
+    budget: int | None = None,
+    parts: int = 2,
 ) -> Choice:
     """Return the candidate on which the model scores lowest; the first one if it is near that.
 
-    `position` is the image's number in the run. A single candidate takes no evaluation.
+    `candidates` have their canvases of the image, over its whole grid. With a `budget` of
+    evaluations, only the candidates that fit are compared, see `affordable`; `parts` are those of
+    the image's root. A single candidate takes no evaluation.
     """
-    if len(candidates) == 1:
-        return Choice(candidates[0], f"hidden pixels show {name_of(candidates[0])}", 0)
-    whole = Box((0,) * (image.ndim - 1), image.shape[1:])
-    canvases = [Easel(one, session.put).canvas(image, whole, position) for one in candidates]
+    few = affordable([canvas.draws for _, canvas in candidates], budget, parts)
+    baselines, canvases = zip(*(candidates[number] for number in few), strict=True)
+    names = [name_of(one) for one in baselines]
+    missing = len(candidates) - len(few)
+    note = f"; {_count(missing)} not compared: the budget has no room" if missing else ""
+    if len(baselines) == 1:
+        return Choice(baselines[0], f"hidden pixels show {names[0]}{note}", 0)
     hidden = [[Row(canvas, (), draw) for draw in range(canvas.draws)] for canvas in canvases]
-    groups = [[Row(canvases[0], (whole,), 0)], *hidden]
+    first = canvases[0]
+    groups = [[Row(first, (first.root,), 0)], *hidden]
     rows = [row for group in groups for row in group]
-    most = session.capacity(image.shape, canvases[0].image.dtype.itemsize)
-    parts = [session.score(rows[first : first + most]) for first in range(0, len(rows), most)]
-    outputs = np.concatenate(parts)
+    most = session.capacity(first.shape, first.image.dtype.itemsize)
+    scored = [session.score(rows[start : start + most]) for start in range(0, len(rows), most)]
+    outputs = np.concatenate(scored)
     values = np.stack([measure(target, outputs) for target in targets], axis=1)
     ends = np.cumsum([len(group) for group in groups])
     of_image, *of_hidden = (group.mean(axis=0) for group in np.split(values, ends[:-1]))
     best = _best(of_image, np.stack(of_hidden))
-    names = [name_of(one) for one in candidates]
+    shown = f"hidden pixels show {names[best]}"
     if len(targets) > 1:  # a score of one of them would say little about the others
-        reason = f"hidden pixels show {names[best]}, chosen for {len(targets)} targets together"
-        return Choice(candidates[best], reason, len(rows))
+        reason = f"{shown}, chosen for {len(targets)} targets together{note}"
+        return Choice(baselines[best], reason, len(rows))
     own, scores = float(of_image[0]), [float(one[0]) for one in of_hidden]
     told = [f"{score:.3g} on {name}" for name, score in zip(names, scores, strict=True)]
     others = ", ".join([f"{own:.3g} on the image", *told[:best], *told[best + 1 :]])
-    reason = f"hidden pixels show {names[best]} (score {scores[best]:.3g}; {others})"
-    return Choice(candidates[best], reason, len(rows))
+    reason = f"{shown} (score {scores[best]:.3g}; {others}{note})"
+    return Choice(baselines[best], reason, len(rows))
 
 
-def affordable(candidates: Sequence[Baseline], budget: int | None) -> Sequence[Baseline]:
-    """Return the first candidates that can be compared for a tenth of a budget; at least one.
+def affordable(draws: Sequence[int], budget: int | None, parts: int) -> list[int]:
+    """Return the numbers of the candidates to compare, of which each takes so many evaluations.
 
-    >>> len(affordable([OwnColour(), Blur(8.0)], 50)), len(affordable([OwnColour(), Blur(8.0)], 20))
-    (2, 1)
+    The comparison takes at most a tenth of the budget, and leaves room for the first game of the
+    candidate that is taken. The first candidate is always among them.
+
+    >>> affordable([1, 1, 1], 50, parts=2), affordable([1, 300, 1], 1000, parts=2)
+    ([0, 1, 2], [0, 2])
+    >>> affordable([1, 1, 1], 20, parts=2)
+    [0]
     """
-    return candidates if budget is None else candidates[: max(1, int(AFFORDED * budget) - 1)]
+    if budget is None:
+        return list(range(len(draws)))
+    kept, cost, game = [0], 1 + draws[0], first_game(draws[0], parts)
+    for number, own in enumerate(draws[1:], start=1):
+        largest = max(game, first_game(own, parts))
+        if cost + own <= min(AFFORDED * budget, budget - largest):
+            kept.append(number)
+            cost, game = cost + own, largest
+    return kept
+
+
+def _count(candidates: int) -> str:
+    return "1 candidate was" if candidates == 1 else f"{candidates} candidates were"
 
 
 def _best(own: Heat, scores: Heat) -> int:

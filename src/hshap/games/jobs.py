@@ -64,14 +64,22 @@ class ScoreTable:
 class Job:
     """One search for one target of one image, down from one root."""
 
-    def __init__(self, table: ScoreTable, column: int, search: Search, root: Region) -> None:
+    def __init__(
+        self,
+        table: ScoreTable,
+        column: int,
+        search: Search,
+        root: Region,
+        started: float | None = None,
+    ) -> None:
+        """Start the search; `started` is the `time.perf_counter()` from which `seconds` count."""
         self.table, self.column = table, column
         self.games: list[Game] = []
         self.result: SearchResult | None = None
         self.missing = 0  # coalitions asked for and not yet scored
         self.evaluations = 0
         self.seconds = 0.0
-        self._started = time.perf_counter()
+        self._started = time.perf_counter() if started is None else started
         self._steps = search(root, table.canvas.draws)
         self.asked = [Request(region) for region in next(self._steps, [])]
         if [request.region for request in self.asked] != [root]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,9 +40,19 @@ def without_faint_edges(
     one, other = boundaries
     apart = np.sqrt(((means[one] - means[other]) ** 2).sum(axis=1))
     heights = apart / np.maximum(around[one], around[other])
-    edges = list(zip(heights.tolist(), one.tolist(), other.tolist(), strict=True))
-    kept = _Segments(area.tolist(), means.tolist(), around.tolist(), edges, most).joined()
-    return np.unique(kept, return_inverse=True)[1][labels]
+    may_join = (heights < FAINT) & (area[one] + area[other] <= most)
+    edges = zip(*(array[may_join].tolist() for array in (heights, one, other)), strict=True)
+    near = _neighbours(one, other, len(area))
+    found = _Segments(area.tolist(), means.tolist(), around.tolist(), near, most)
+    return np.unique(found.joined(list(edges)), return_inverse=True)[1][labels]
+
+
+def _neighbours(one: Ints, other: Ints, count: int) -> list[list[int]]:
+    """Return the neighbours of each segment."""
+    ends, others = np.concatenate([one, other]), np.concatenate([other, one])
+    order = np.argsort(ends, kind="stable")
+    starts = np.cumsum(np.bincount(ends, minlength=count))[:-1]
+    return [near.tolist() for near in np.split(others[order], starts)]
 
 
 class _Segments:
@@ -52,34 +63,32 @@ class _Segments:
         area: list[float],
         means: list[list[float]],
         around: list[float],
-        edges: list[tuple[float, int, int]],
+        near: list[list[int]],
         most: int,
     ) -> None:
         self._most = most
         self._area, self._means, self._around = area, means, around
-        self._into = list(range(len(area)))
-        self._near: list[list[int]] = [[] for _ in area]
-        for _, one, other in edges:
-            self._near[one].append(other)
-            self._near[other].append(one)
-        self._edges = [edge for edge in edges if self._may_join(*edge)]
+        self._into, self._near = list(range(len(area))), near
 
-    def joined(self) -> list[int]:
-        """Join until no faint edge is left; return the number of each segment's last one."""
-        heapq.heapify(self._edges)
-        while self._edges:
-            before, one, other = heapq.heappop(self._edges)
+    def joined(self, edges: list[tuple[float, int, int]]) -> list[int]:
+        """Join until no faint edge is left; return the number of each segment's last one.
+
+        Edges are heights and two segments. Those that may not join are left out.
+        """
+        heapq.heapify(edges)
+        while edges:
+            before, one, other = heapq.heappop(edges)
             one, other = self._last(one), self._last(other)
-            if one == other:
+            if one == other or self._area[one] + self._area[other] > self._most:
                 continue
             height = self._height(one, other)
-            if height > before:  # it grew since, by joins on its two sides
-                self._push(height, one, other)
-            elif self._may_join(height, one, other):
-                self._join(one, other)
+            if height <= before:
+                self._join(one, other, edges)
+            elif height < FAINT:  # it grew since, by joins on its two sides
+                heapq.heappush(edges, (height, min(one, other), max(one, other)))
         return [self._last(segment) for segment in range(len(self._into))]
 
-    def _join(self, one: int, other: int) -> None:
+    def _join(self, one: int, other: int, edges: list[tuple[float, int, int]]) -> None:
         # The segment with more neighbours stays, so that few are moved.
         if len(self._near[one]) < len(self._near[other]):
             one, other = other, one
@@ -91,23 +100,20 @@ class _Segments:
         ]
         self._around[one] = (first * self._around[one] + second * self._around[other]) / whole
         self._area[one], self._into[other] = whole, one
-        for near in sorted({self._last(near) for near in self._near[other]} - {one}):
-            self._near[one].append(near)
-            self._push(self._height(one, near), one, near)
+        moved = {self._last(near) for near in self._near[other]} - {one}
+        self._near[one].extend(sorted(moved))
         self._near[other] = []
-
-    def _push(self, height: float, one: int, other: int) -> None:
-        if self._may_join(height, one, other):
-            heapq.heappush(self._edges, (height, min(one, other), max(one, other)))
-
-    def _may_join(self, height: float, one: int, other: int) -> bool:
-        return height < FAINT and self._area[one] + self._area[other] <= self._most
+        room = self._most - whole
+        for near in moved:
+            if self._area[near] <= room and (height := self._height(one, near)) < FAINT:
+                heapq.heappush(edges, (height, min(one, near), max(one, near)))
 
     def _height(self, one: int, other: int) -> float:
         """Return how far two segments differ, as a share of the range around them."""
-        squares = zip(self._means[one], self._means[other], strict=True)
-        apart = sum((a - b) ** 2 for a, b in squares) ** 0.5
-        return apart / max(self._around[one], self._around[other])
+        total = 0.0
+        for a, b in zip(self._means[one], self._means[other], strict=True):
+            total += (a - b) * (a - b)
+        return math.sqrt(total) / max(self._around[one], self._around[other])
 
     def _last(self, segment: int) -> int:
         """Return the segment that holds this one by now."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.errors import require
 from hshap.partitions.faint_edges import without_faint_edges
+from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
 from hshap.partitions.regions import Pixels
 from hshap.partitions.rims import local_range, sharpened
 
@@ -168,22 +168,23 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     if len(values) == 1:
         return np.zeros(grid, dtype=np.intp)
     sharp = sharpened(values, grid)
-    a, b = _neighbours(np.arange(len(values)).reshape(grid))
-    steps = _distances(sharp, a, b)
+    planes = sharp.T.reshape(-1, *grid)
+    heights = [squared(*pairs(planes, step)) for step in steps(len(grid))]
+    typical = np.median(np.concatenate([one.ravel() for one in heights]))
+    a, b, height = joining(heights, grid)
     # A stable order, so that equal steps are sorted the same way on every machine.
-    order = _sorted_places(steps.view(np.uint32))  # non-negative floats sort like their bits
+    order = _sorted_places(height.view(np.uint32))  # non-negative floats sort like their bits
     higra = _higra()
     tree = higra.bpt_canonical((a, b, len(values)), sorted_edge_indices=order, **BARE)
     smaller = higra.attribute_area(tree)[_joins(tree)].min(axis=1)
     step_of_join = tree.mst_edge_map
-    height = steps[step_of_join]
-    clear = height > CLEAR**2 * np.median(steps)
+    height = height[step_of_join]
+    clear = height > CLEAR**2 * typical
     edge = (height > 0) & (smaller >= np.where(clear, max(1, min_area // 3), min_area))
     within = step_of_join[~edge]
-    labels = _components(a[within], b[within], len(values))
-    boundaries = _boundaries(labels[a], labels[b])
+    labels = _components(a[within], b[within], len(values)).reshape(grid)
     ranges = local_range(sharp, grid)
-    return without_faint_edges(labels.reshape(grid), sharp, ranges, boundaries)
+    return without_faint_edges(labels, sharp, ranges, boundaries(labels))
 
 
 def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
@@ -200,46 +201,13 @@ def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
     centroids = np.stack([np.bincount(flat, f) / area for f in (*values.T, *places)], axis=1)
     higra = _higra()
     graph = higra.UndirectedGraph(len(area))
-    a, b = _neighbours(labels)
-    graph.add_edges(*_boundaries(a, b))
+    graph.add_edges(*boundaries(labels))
     tree, _ = higra.binary_partition_tree_ward_linkage(graph, centroids, area)
     return _joins(tree)
 
 
 def _higra() -> Untyped:
     return require("higra", extra="trees", needed_by="Superpixels")
-
-
-def _neighbours(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers of every two pixels that touch, also at a corner.
-
-    A line one pixel wide is then one piece, whatever its direction.
-    """
-    pairs: list[tuple[Ints, Ints]] = []
-    for step in product((-1, 0, 1), repeat=numbers.ndim):
-        if step > (0,) * numbers.ndim:  # one of each two opposite steps
-            before = numbers[tuple(slice(max(0, -s), min(0, -s) or None) for s in step)]
-            after = numbers[tuple(slice(max(0, s), min(0, s) or None) for s in step)]
-            pairs.append((before.ravel(), after.ravel()))
-    befores, afters = zip(*pairs, strict=True)
-    return np.concatenate(befores), np.concatenate(afters)
-
-
-def _boundaries(one: Ints, other: Ints) -> tuple[Ints, Ints]:
-    """Return each two labels that differ and occur as a pair, once, the smaller one first."""
-    apart = one != other
-    one, other = one[apart], other[apart]
-    count = int(max(one.max(initial=0), other.max(initial=0))) + 1
-    return np.divmod(np.unique(np.minimum(one, other) * count + np.maximum(one, other)), count)
-
-
-def _distances(values: Array, a: Ints, b: Ints) -> Array:
-    """Return the squared distance between the values of each pair."""
-    # One feature after another: no array of all of them for every pair.
-    total = np.zeros(len(a), dtype=values.dtype)
-    for feature in values.T:
-        total += (feature[a] - feature[b]) ** 2
-    return total
 
 
 def _joins(tree: Untyped) -> Ints:

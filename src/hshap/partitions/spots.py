@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import as_pixels
 from hshap._util.recipes import recipe, settle
 from hshap._util.renamed import warn_renamed
 from hshap._util.smoothing import gaussian
 from hshap.errors import ArgumentError, require
+from hshap.partitions.grids import AUTO
 from hshap.partitions.merge_tree import MergeTree, Segment
+from hshap.partitions.templates import difference_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hshap._util.types import Image, Ints
+    from hshap._util.types import Grid, Heat, Image, Ints
     from hshap.partitions.protocol import Region
 
 
 LEAST = 0.02
 """A cell is placed where the difference is at least this share of the largest difference."""
 
+NOISE = 3.0
+"""And where it stands out from the median difference by so many standard deviations."""
+
+MOST_NOISE = 0.5
+"""The largest limit that noise can set, as a share of the largest difference."""
+
+MARGIN = 5
+"""Pixels around a typical difference that an automatic cell has on each side."""
+
+SMOOTHING = 2.0
+"""Standard deviation, in pixels, at which the size of differences is measured."""
 
 MOST = 4096
 """Largest number of cells: merging takes memory by the square of it."""
@@ -32,14 +42,15 @@ MOST = 4096
 
 @recipe
 class Spots:
-    """Put cells of a known size where the image differs most from the baseline.
+    """Put cells where the image differs most from the baseline.
 
     Pixels that equal the baseline cannot matter: hiding them changes nothing. So if the baseline is
     a picture of the same scene without the finding (a template, an earlier scan), a few cells
     around the differences are enough. `cell_size` is the side of a cell in pixels, about the size
-    of a finding; an even size grows by one, since a cell has a pixel in its middle. The explainer's
-    baseline decides where the cells are. The area outside of all cells is a region too; it is
-    halved by position if it matters.
+    of a finding; an even size grows by one, since a cell has a pixel in its middle. "auto", the
+    default, is the side of a typical difference of this image and 5 pixels more on each side. The
+    explainer's baseline decides where the cells are. The area outside of all cells is a region too;
+    it is halved by position if it matters.
 
     >>> import hshap
     >>> template = np.zeros((1, 32, 32))
@@ -51,10 +62,14 @@ class Spots:
     [[4, 25], [20, 7]]
     """
 
-    cell_size: int
+    cell_size: int | Literal["auto"]
 
     def __init__(
-        self, cell_size: int | None = None, baseline: object = None, *, size: int | None = None
+        self,
+        cell_size: int | Literal["auto"] | None = None,
+        baseline: object = None,
+        *,
+        size: int | None = None,
     ) -> None:
         """Take the size of a cell; `baseline` and `size` are those of version 0.1."""
         if size is not None:
@@ -63,7 +78,7 @@ class Spots:
             new = "Spots(cell_size), which takes the baseline of the explainer"
             warn_renamed("Spots(size, baseline)", new, stacklevel=4)
         given = size if cell_size is None else cell_size
-        settle(self, cell_size=checks.integer("cell_size", given, minimum=1))
+        settle(self, cell_size=AUTO if given in (None, AUTO) else _checked(given))
 
     @property
     def is_fixed(self) -> bool:
@@ -74,53 +89,102 @@ class Spots:
         """Refuse to split an image without the baseline; the explainer calls `compare`."""
         del image
         message = (
-            f"Spots(cell_size={self.cell_size}) needs the baseline too; use it in an Explainer, or "
+            f"{self!r} needs the baseline too; use it in an Explainer, or "
             "call Spots.compare(image, hidden)"
         )
         raise ArgumentError(message)
 
     def compare(self, image: Image, hidden: Image) -> Region:
         """Return the region of all pixels; `hidden` is the image with every pixel hidden."""
-        tree = self.tree(image, hidden)
-        most = math.prod(min(2 * self.cell_size, side) for side in tree.labels.shape)
+        difference = difference_of(image, hidden)
+        size, labels, centres = self._cells(difference)
+        tree = _tree(labels, centres)
+        most = math.prod(min(2 * size, side) for side in labels.shape)
         return Segment(tree, tree.root, min_area=1, max_area=most, parts=2).region()
 
     def tree(self, image: Image, hidden: Image) -> MergeTree:
         """Return the cells and their merges: close ones first, the area outside of them last."""
-        pixels = as_pixels("image", image).astype(np.float64)
-        behind = as_pixels("hidden", hidden)
-        if behind.shape != pixels.shape:
-            message = (
-                f"hidden has shape {behind.shape}, but the image has {pixels.shape}; "
-                "pass the image with every pixel hidden"
-            )
-            raise ArgumentError(message)
-        labels, centres = _cells(np.abs(pixels - behind).mean(axis=0), self.cell_size)
-        return MergeTree(labels, _merges(centres, outside=int(labels.max()) == len(centres)))
+        _, labels, centres = self._cells(difference_of(image, hidden))
+        return _tree(labels, centres)
+
+    def _cells(self, difference: Heat) -> tuple[int, Ints, Ints]:
+        """Return the size of the cells, their labels, and the pixels in their middle."""
+        size = usual_size(difference) if isinstance(self.cell_size, str) else self.cell_size
+        while True:
+            centres = _centres(difference, size)
+            if len(centres) <= MOST:
+                return size, _labels(difference.shape, centres, size), centres
+            if not isinstance(self.cell_size, str):
+                message = (
+                    f"image differs from the baseline in more than {MOST} places; "
+                    'pass a larger cell_size, or "auto"'
+                )
+                raise ArgumentError(message)
+            size *= 2
 
 
-def _cells(difference: NDArray[np.float64], size: int) -> tuple[Ints, Ints]:
-    """Label the cells around the largest differences from 0 on, and the area outside last."""
+def usual_size(difference: Heat) -> int:
+    """Return the side of a cell for a typical difference of an image.
+
+    A difference is an area above half of the largest value, after slight smoothing. Its side is the
+    root of its area. Half of all sides, added up, belong to differences of at most the typical one.
+
+    >>> marks = np.zeros((60, 60))
+    >>> marks[10:18, 10:18] = marks[40:48, 40:48] = 1.0
+    >>> usual_size(marks)
+    18
+    """
+    ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
+    height = gaussian(difference, SMOOTHING, range(difference.ndim))
+    labels, count = ndimage.label(height > height.max() / 2)
+    if not count:
+        return 2 * MARGIN
+    areas = np.bincount(labels.ravel())[1:]
+    sides = np.sort(areas ** (1 / difference.ndim))
+    total = np.cumsum(sides)
+    return round(float(sides[np.searchsorted(total, total[-1] / 2)])) + 2 * MARGIN
+
+
+def _checked(size: object) -> int:
+    if isinstance(size, str):
+        message = f'cell_size={checks.shown(size)} is not a size; pass pixels, or "auto"'
+        raise ArgumentError(message)
+    return checks.integer("cell_size", size, minimum=1)
+
+
+def _centres(difference: Heat, size: int) -> Ints:
+    """Return the pixels around which cells lie: the largest differences, the largest first.
+
+    At most one more than `MOST` are returned.
+    """
     ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
     height = gaussian(difference, size / 5, range(difference.ndim))
+    middle, largest = float(np.median(height)), float(height.max())
+    spread = 1.4826 * float(np.median(np.abs(height - middle)))  # that of normal noise
+    noise = min(middle + NOISE * spread, MOST_NOISE * largest)
     reach = (3 * size) // 4
     peaks = (height == ndimage.maximum_filter(height, 2 * reach + 1)) & (
-        height > LEAST * height.max()
+        height > max(LEAST * largest, noise)
     )
-    centres = _apart(np.argwhere(peaks), height[peaks], height.shape, reach)
+    return _apart(np.argwhere(peaks), height[peaks], height.shape, reach)
+
+
+def _labels(grid: Grid, centres: Ints, size: int) -> Ints:
+    """Label the cells from 0 on, and the area outside last."""
     if not len(centres):
-        return np.zeros(height.shape, dtype=np.intp), centres
-    numbers = np.zeros(height.shape, dtype=np.intp)
+        return np.zeros(grid, dtype=np.intp)
+    ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
+    numbers = np.zeros(grid, dtype=np.intp)
     numbers[tuple(centres.T)] = np.arange(len(centres))
-    away = np.ones(height.shape, dtype=bool)
+    away = np.ones(grid, dtype=bool)
     away[tuple(centres.T)] = False
     distance, nearest = ndimage.distance_transform_cdt(
         away, metric="chessboard", return_indices=True
     )
-    return np.where(distance <= size // 2, numbers[tuple(nearest)], len(centres)), centres
+    return np.where(distance <= size // 2, numbers[tuple(nearest)], len(centres))
 
 
-def _apart(places: Ints, heights: NDArray[np.float64], shape: tuple[int, ...], reach: int) -> Ints:
+def _apart(places: Ints, heights: Heat, shape: Grid, reach: int) -> Ints:
     """Return the peaks without a higher peak within `reach`; a plateau gives one in each reach."""
     taken = np.zeros(shape, dtype=bool)
     kept: list[Ints] = []
@@ -129,13 +193,13 @@ def _apart(places: Ints, heights: NDArray[np.float64], shape: tuple[int, ...], r
             continue
         kept.append(place)
         if len(kept) > MOST:
-            message = (
-                f"image differs from the baseline in more than {MOST} places; "
-                "pass a larger cell_size"
-            )
-            raise ArgumentError(message)
+            break
         taken[tuple(slice(max(i - reach, 0), i + reach + 1) for i in place.tolist())] = True
     return np.array(kept, dtype=np.intp).reshape(-1, len(shape))
+
+
+def _tree(labels: Ints, centres: Ints) -> MergeTree:
+    return MergeTree(labels, _merges(centres, outside=int(labels.max()) == len(centres)))
 
 
 def _merges(centres: Ints, *, outside: bool) -> Ints:

@@ -9,6 +9,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
+from hshap.plot.fonts import drawable
 from hshap.plot.surface import on_axes
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def tree(
     shown = np.unique(np.linspace(0, deepest, 12).astype(int))
     axes.set_yticks(shown + 0.5, shown)
     figure.colorbar(boxes, ax=axes, shrink=0.8, label="coefficient")
-    axes.set_title(title, fontsize="small", wrap=True)
+    text, fonts = drawable(title)
+    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
     return figure
 
 
@@ -88,7 +90,8 @@ def curves(found: Mapping[str, object], *, title: str = "", ax: object = None) -
     axes.set(xlabel="pixels changed", ylabel="score")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    axes.set_title(title, fontsize="small", wrap=True)
+    text, fonts = drawable(title)
+    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
     return figure
 
 

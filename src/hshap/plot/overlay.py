@@ -9,6 +9,7 @@ import numpy as np
 from hshap._util.arrays import to_numpy
 from hshap._util.raster import as_plane
 from hshap.errors import ArgumentError
+from hshap.plot.fonts import drawable
 from hshap.plot.surface import on_axes
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def draw(  # noqa: PLR0913, image and map, the layers over them, and the axes
     """Return a figure of a map over its image, with outlines of visited and of found regions.
 
     `visited` and `found` hold the number of a region at each pixel, 0 for none. A signal is drawn
-    as lines, a volume by its strongest plane and without outlines. `ax` are axes to draw on.
+    as lines, a volume by its strongest slice and without outlines; the label below says which
+    slice. `ax` are axes to draw on.
 
     >>> draw(None, np.eye(4), title="a diagonal").axes[0].get_title()
     'a diagonal'
@@ -46,10 +48,12 @@ def draw(  # noqa: PLR0913, image and map, the layers over them, and the axes
         limit = float(np.nan_to_num(np.abs(heat)).max()) or 1.0
         mapped = draw_picture(axes, *_plane(shown, heat), limit=limit)
         figure.colorbar(mapped, ax=axes, shrink=0.8, label=_label(heat))
+        axes.set_xlabel(which_slice(heat, shown is not None), fontsize="small")
     if heat.ndim == 2:
         outline(axes, visited, color="0.55", linewidth=0.4)
         outline(axes, found, color="tab:red", linewidth=1.0)
-    axes.set_title(title, fontsize="small", wrap=True)
+    text, fonts = drawable(title)
+    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
     return figure
 
 
@@ -106,6 +110,20 @@ def strongest(heat: Array) -> tuple[int, ...]:
         place += (int(np.abs(heat).max(axis=others).argmax()),)
         heat = heat[place[-1]]
     return place
+
+
+def which_slice(heat: Array, is_one: bool) -> str:  # noqa: FBT001, the two kinds of pictures
+    """Return which slice of a volume is shown: the strongest, or the largest values of all.
+
+    >>> which_slice(np.eye(4)[:, None], is_one=True), which_slice(np.eye(4), is_one=True)
+    ('slice 0 of 0 to 3', '')
+    """
+    if heat.ndim <= 2:
+        return ""
+    last = " x ".join(str(side - 1) for side in heat.shape[:-2])
+    if not is_one:
+        return f"largest values of slices 0 to {last}"
+    return f"slice {', '.join(map(str, strongest(heat)))} of 0 to {last}"
 
 
 def _plane(image: Array | None, heat: Array) -> tuple[Array | None, Array]:

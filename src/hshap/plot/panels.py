@@ -11,6 +11,7 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.raster import largest_in_blocks
 from hshap.errors import ArgumentError
+from hshap.plot.fonts import drawable
 from hshap.plot.overlay import (
     as_shown,
     draw_picture,
@@ -18,6 +19,7 @@ from hshap.plot.overlay import (
     height_over_width,
     outline,
     strongest,
+    which_slice,
 )
 from hshap.plot.surface import on_figure, root
 
@@ -50,7 +52,8 @@ def levels(
     if rows[0].images:
         bar = whole.colorbar(rows[-1].images[-1], ax=rows, shrink=0.8)
         bar.set_label("coefficient")
-    whole.suptitle(title, fontsize="small", wrap=True)
+    text, fonts = drawable(title)
+    whole.suptitle(text, fontsize="small", fontfamily=fonts, wrap=True)
     return root(whole)
 
 
@@ -78,7 +81,8 @@ def compare(
         heats = {"image": np.zeros(grid), **heats}
     limits = [_largest(heat) for heat in heats.values()]
     whole, _ = _panels("plot.compare", image, heats, limits, figure, truth=there)
-    whole.suptitle(title, fontsize="small", wrap=True)
+    text, fonts = drawable(title)
+    whole.suptitle(text, fontsize="small", fontfamily=fonts, wrap=True)
     return root(whole)
 
 
@@ -109,7 +113,9 @@ def _panels(  # noqa: PLR0913, both kinds of figures need all of these
             draw_signal(one, pixels, heat, truth)
         else:
             _small_picture(one, pixels, heat, truth, limit)
-        one.set_title(name, fontsize="small")
+        text, fonts = drawable(name)
+        one.set_title(text, fontsize="small", fontfamily=fonts)
+    axes[0].set_xlabel(which_slice(np.asarray(total), is_one=True), fontsize="small")
     for spare in axes[len(planes) :]:
         spare.remove()
     return whole, axes[: len(planes)]

@@ -16,6 +16,7 @@ from hshap.cli.output import print_json
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import single
 from hshap.errors import require
+from hshap.plot.fonts import drawable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +50,7 @@ def compare(  # noqa: PLR0913, one for each option
     agreed = agreement(one, other)
     with single(out, force=force, inputs=(a, b)) as path:
         _picture(one, other, tuple(visible(f"{p.parent.name}/{p.name}") for p in (a, b))).savefig(
-            path, dpi=120, format="png"
+            path, dpi=120, bbox_inches="tight", format="png"
         )
     if json:
         sides = {"a": _document(one, a), "b": _document(other, b)}
@@ -132,7 +133,8 @@ def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Fi
             heat, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest"
         )
         figure.colorbar(drawn, ax=place, shrink=0.7, label="coefficient")
-        place.set_title(title, fontsize="small", parse_math=False)
+        text, fonts = drawable(title)
+        place.set_title(text, fontsize="small", fontfamily=fonts, parse_math=False)
     found = [(explanation.saliency() > 0).astype(int) for explanation in (one, other)]
     colours = ListedColormap(["0.93", *COLOURS])
     axes[2].imshow(found[0] + 2 * found[1], cmap=colours, vmin=0, vmax=3, interpolation="nearest")

@@ -15,8 +15,8 @@ from hshap.cli.inputs.choices import BUDGET, known, smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
-from hshap.cli.progress import table, tell
-from hshap.evaluators.batched import LARGEST_BATCH
+from hshap.cli.progress import Shown, duration, table, tell
+from hshap.evaluators.batched import LARGEST_BATCH, LARGEST_BYTES
 from hshap.evaluators.runners import runner
 from hshap.games import theory
 from hshap.partitions.grids import AUTO
@@ -114,7 +114,7 @@ def cost(  # noqa: PLR0913, one for each option
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
         grid = list(wanted.size) if wanted.size else grid
         if grid is not None:
-            timing = measured(loaded, (wanted.count, *grid), batch_size or LARGEST_BATCH)
+            timing = measured(loaded, (wanted.count, *grid), batch_size)
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
@@ -129,24 +129,31 @@ def cost(  # noqa: PLR0913, one for each option
         _print(title, one, images * targets, findings, timing)
 
 
-def measured(loaded: Loaded, shape: tuple[int, ...], batch: int) -> Timing:
+def measured(loaded: Loaded, shape: tuple[int, ...], batch_size: int | None) -> Timing:
     """Return the time of an evaluation in full batches: the median of a few."""
     noise = np.random.default_rng(0).random(shape, dtype=np.float32)
-    probe(loaded, noise)
-    run = runner(loaded.model, autocast=None, channels_last=False)
-    count = min(batch, run.largest_batch or batch)
-    room = run.inputs(count, shape, noise.dtype)
-    taken: list[float] = []
-    try:
-        for _ in range(REPEATS + 1):  # the first warms up
-            for place in range(count):
-                room[place] = run.put(noise)
-            started = perf_counter()
-            run.run(room, count)
-            taken.append(perf_counter() - started)
-    except Exception as error:
-        message = f"{loaded.name} failed on a batch of {count} ({brief(error)}); pass --batch-size"
-        raise Refusal(Code.MODEL, message) from error
+    with Shown("timing the model") as shown:
+        shown.update(0.0, "one input")
+        probe(loaded, noise)
+        run = runner(loaded.model, autocast=None, channels_last=False)
+        # As many as a run takes: a batch of large images would not fit in memory.
+        usual = max(1, min(LARGEST_BATCH, LARGEST_BYTES // noise.nbytes))
+        count = min(batch_size or usual, run.largest_batch or batch_size or usual)
+        room = run.inputs(count, shape, noise.dtype)
+        taken: list[float] = []
+        try:
+            for number in range(REPEATS + 1):  # the first warms up
+                shown.update(number / (REPEATS + 1), f"batch {number + 1} of {REPEATS + 1}")
+                for place in range(count):
+                    room[place] = run.put(noise)
+                started = perf_counter()
+                run.run(room, count)
+                taken.append(perf_counter() - started)
+        except Exception as error:
+            message = (
+                f"{loaded.name} failed on a batch of {count} ({brief(error)}); pass --batch-size"
+            )
+            raise Refusal(Code.MODEL, message) from error
     return Timing(float(np.median(taken[1:])) / count, count)
 
 
@@ -177,7 +184,7 @@ def _print(title: str, one: Cost, times: int, findings: int, timing: Timing | No
         "bound of the paper": one.bound * times,
     }
     rows = [
-        (name, str(number), "-" if timing is None else _time(timing.seconds * number))
+        (name, str(number), "-" if timing is None else duration(timing.seconds * number))
         for name, number in evaluations.items()
     ]
     table(("evaluations and time", "evaluations", "time"), rows, title=title)
@@ -194,9 +201,3 @@ def _halvings(length: int, least: int) -> int:
     while length > least:
         length, count = -(-length // 2), count + 1
     return count
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -15,10 +15,10 @@ from hshap._util.version import __version__
 from hshap.baselines.recipes import Constant
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, brief
-from hshap.cli.output import print_json
+from hshap.cli.output import print_json, say
 from hshap.cli.progress import table
 from hshap.demo import brightest
-from hshap.errors import require
+from hshap.errors import installing, require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
@@ -39,12 +39,16 @@ PACKAGES: dict[str, str | None] = {
     "typer": "cli",
     "rich": "cli",
     "pillow": "cli",
+    "imagecodecs": "cli",
     "tifffile": "export",
     "pandas": None,
     "xarray": None,
     "shap": None,
 }
 """Packages, and the extra of hshap that installs each."""
+
+THEIRS = "h-shap"
+"""The package of the paper's authors on the index."""
 
 MOST_PLAYERS = 6
 LARGEST_DIFFERENCE = 1e-12
@@ -67,7 +71,7 @@ def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
 def report(checks: Sequence[Check], *, json: bool) -> Code:
     """Print packages, devices and the results of a self-test; return the exit code."""
     packages = {name: _version(name) for name in PACKAGES}
-    devices = _devices()
+    devices, clashes = _devices(), conflicts(_version)
     healthy = all(check.passed for check in checks)
     if json:
         print_json(
@@ -76,6 +80,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
                 "python": platform.python_version(),
                 "platform": platform.platform(),
                 "packages": packages,
+                "conflicts": clashes,
                 "devices": devices,
                 "self_test": [check._asdict() for check in checks],
                 "healthy": healthy,
@@ -84,7 +89,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
     else:
         rows = [("hshap", __version__, ""), ("python", platform.python_version(), "")]
         rows += [
-            (name, found or "not installed", "" if found else _advice(name))
+            (name, found or "not installed", "" if found else installing(PACKAGES[name] or name))
             for name, found in packages.items()
         ]
         table(("package", "version", "to install it"), rows)
@@ -93,6 +98,8 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
             ("self-test", "result", "largest difference"),
             [(c.name, "passed" if c.passed else "FAILED", c.difference) for c in checks],
         )
+    for line in clashes:
+        say(line)
     return Code.FINE if healthy else Code.UNEXPECTED
 
 
@@ -136,9 +143,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _advice(package: str) -> str:
-    extra = PACKAGES[package]
-    return f"pip install {package}" if extra is None else f"pip install 'hshap[{extra}]'"
+def conflicts(installed: Callable[[str], str | None]) -> list[str]:
+    """Return packages that are imported by the name of this one, and the way out.
+
+    >>> conflicts(lambda name: None)
+    []
+    """
+    found = installed(THEIRS)
+    if found is None:
+        return []
+    line = (
+        f"{THEIRS} {found}, the authors' own package, is installed; it is imported as hshap too, "
+        f"and each replaces files of the other: pip uninstall {THEIRS}, then install this hshap "
+        "again with pip install --force-reinstall --no-deps, or keep them in two environments"
+    )
+    return [line]
 
 
 def _devices() -> dict[str, list[str]]:

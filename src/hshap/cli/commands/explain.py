@@ -11,9 +11,10 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
+from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import folder
@@ -38,6 +39,8 @@ def explain(  # noqa: PLR0913, one for each option
     *,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
+    template: opt.Template = None,
+    evidence: opt.Evidence = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
@@ -51,6 +54,7 @@ def explain(  # noqa: PLR0913, one for each option
     skip_bad: opt.SkipBad = False,
     strict: opt.Strict = False,
     resize: opt.Resize = False,
+    background: opt.Background = "white",
     json: opt.Json = False,
     trust: opt.Trust = False,
     config: opt.Config = None,
@@ -74,10 +78,13 @@ def explain(  # noqa: PLR0913, one for each option
     require("matplotlib", extra="plot", needed_by="hshap explain")
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
-    method = Method(baseline, regions, search, budget, batch_size)
+    templates = templates_of(template, baseline)
+    guide = evidence_of(evidence)
+    method = Method(baseline, regions, search, budget, batch_size, guide)
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]
+    inputs += [] if templates is None else [templates.folder, *templates.files]
     fixed = (PAGE, SUMMARY)
     # Output of the user's own code must not mix with a JSON document.
     with (
@@ -87,8 +94,10 @@ def explain(  # noqa: PLR0913, one for each option
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
-        reader = Reader(wanted, resize=resize, max_pixels=max_pixels, frame=frame)
-        plan = Plan(loaded, reader, tuple(target or ()), files, bad)
+        reader = Reader(
+            wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
+        )
+        plan = Plan(loaded, reader, tuple(target or ()), files, bad, templates=templates)
         results, stop = Run(plan, method, way, place).run()
     _end(results, plan.bad, way, stop, json=json)
     if strict and results.concerns():

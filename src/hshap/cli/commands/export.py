@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,31 +13,42 @@ import typer
 from hshap import export as exports
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import as_picture, load, source
-from hshap.cli.output import plain, print_json
+from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, load, source
+from hshap.cli.inputs.images import is_folder
+from hshap.cli.output import Names, plain, print_json
 from hshap.cli.progress import tell
-from hshap.cli.runs.folders import single
+from hshap.cli.runs.folders import single, unwritable
+from hshap.cli.runs.record import Stored, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
-    from hshap._util.types import Heat, Json
+    from collections.abc import Iterator, Sequence
+
+    from hshap._util.types import Array, Json
 
 SUFFIXES = {"coco": "json", "geojson": "geojson", "png": "png", "tiff": "tiff", "csv": "csv"}
-MAPS: dict[str, Callable[[Explanation], Heat]] = {
-    "coefficients": Explanation.coefficients,
-    "saliency": Explanation.saliency,
-    "attribution": Explanation.attribution,
+# At the size of the original image. Coefficients are values of whole leaves and must not mix; the
+# other maps keep their total.
+MAPS: dict[str, Callable[[Explanation], Array]] = {
+    "coefficients": lambda made: made.placement.nearest(made.coefficients()),
+    "saliency": lambda made: made.placement.spread(made.saliency()),
+    "attribution": lambda made: made.placement.spread(made.attribution()),
 }
 
 
 def export(  # noqa: PLR0913, one for each option
-    files: Annotated[list[Path], typer.Argument(help="Explanations; only coco takes several.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Explanations, and folders that explain wrote.")
+    ],
     format_: Annotated[
         str, typer.Option("--format", "-f", help="coco, geojson, png, tiff or csv.")
     ],
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; by FILE and format.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write, by FILE and format; a folder if there are several."
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the findings; the class by default.")
@@ -49,57 +62,97 @@ def export(  # noqa: PLR0913, one for each option
 ) -> None:
     """Write findings or maps in a format that other programs read."""
     del debug
-    _check(files, format_, map_)
-    found = {file: load(file) for file in files}
-    first = files[0]
-    target = out or first.with_suffix(f".{SUFFIXES[format_]}")
-    if format_ == "png" and out is None:
-        target = first.with_suffix(".map.png")  # FILE.png is the picture that explain drew
-    with single(target, force=force, inputs=files) as path:
-        _write(path, found, format_, name or source(found[first], "class", "finding"), MAPS[map_])
-    if json:
-        print_json({"file": plain(str(target))})
+    _check(format_, map_)
+    found = [one for path in files for one in stored(path)]
+    inputs = [*files, *(one.file for one in found)]
+    written: list[Path] = []
+    if format_ == "coco":
+        target = out or _coco_target(files[0])
+        document = _coco(found, name)
+        with single(target, force=force, inputs=inputs) as path:
+            exports.write_json(path, document)
+        written.append(target)
     else:
-        tell(f"{target} is written")
+        for one, target in _targets(found, format_, out):
+            with single(target, force=force, inputs=inputs) as path:
+                _write(path, one, format_, name, MAPS[map_])
+            written.append(target)
+    if json:
+        names = [plain(str(target)) for target in written]
+        print_json({"file": names[0], "files": names})
+    else:
+        for target in written:
+            tell(f"{target} is written")
 
 
-def _check(files: list[Path], format_: str, map_: str) -> None:
+def _check(format_: str, map_: str) -> None:
     if format_ not in SUFFIXES:
         message = f"--format {format_} is not known; pass one of {', '.join(SUFFIXES)}"
         raise Refusal(Code.USAGE, message)
     if map_ not in MAPS:
         raise Refusal(Code.USAGE, f"--map {map_} is not known; pass one of {', '.join(MAPS)}")
-    if len(files) > 1 and format_ != "coco":
-        message = f"--format {format_} takes one file, not {len(files)}; call hshap for each"
-        raise Refusal(Code.USAGE, message)
+
+
+def _coco_target(first: Path) -> Path:
+    return first / "coco.json" if is_folder(first) else first.with_suffix(".json")
+
+
+def _targets(
+    found: Sequence[Stored], format_: str, out: Path | None
+) -> Iterator[tuple[Stored, Path]]:
+    """Yield explanations and the files to write: next to each, or for several in a folder."""
+    # FILE.png is the picture that explain drew.
+    suffix = ".map.png" if format_ == "png" and out is None else f".{SUFFIXES[format_]}"
+    if out is None or (len(found) == 1 and not is_folder(out)):
+        yield from ((one, out or one.file.with_suffix(suffix)) for one in found)
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(out, error) from error
+    names = Names()
+    for one in found:
+        yield one, out / f"{names.new(one.file.stem)}{suffix}"
 
 
 def _write(
     path: Path,
-    found: dict[Path, Explanation],
+    one: Stored,
     format_: str,
-    category: str,
-    heat: Callable[[Explanation], Heat],
+    name: str | None,
+    heat: Callable[[Explanation], Array],
 ) -> None:
-    file, explanation = next(iter(found.items()))
-    if format_ == "coco":
-        exports.write_json(path, _coco(found, category))
-    elif format_ == "geojson":
-        exports.write_json(path, exports.geojson(as_picture(explanation, file), name=category))
-    elif format_ == "png":
-        exports.write_png(path, heat(as_picture(explanation, file)))
-    elif format_ == "tiff":
-        exports.write_tiff(path, heat(as_picture(explanation, file)))
-    else:
+    explanation = load(one.file)
+    if format_ == "csv":
         exports.table(explanation).to_csv(path, index=False)
+        return
+    picture = as_picture(explanation, one.file)
+    if format_ == "geojson":
+        label = name or source(picture, "class", "finding")
+        exports.write_json(path, exports.geojson(picture, name=label))
+        return
+    whole = picture.placement.shape
+    if 8 * prod(whole) > MAX_BYTES:
+        message = f"{one.file} is of {whole[0]} x {whole[1]} pixels, too many for a map; use it in "
+        raise Refusal(Code.INPUT, message + "Python, where a map has the size that the model saw")
+    write = exports.write_png if format_ == "png" else exports.write_tiff
+    write(path, heat(picture))
 
 
-def _coco(found: dict[Path, Explanation], category: str) -> dict[str, Json]:
-    named = {
-        source(one, "image", file.with_suffix(".png").name): as_picture(one, file)
-        for file, one in found.items()
-    }
-    if len(named) < len(found):
-        message = "several files explain images of one name; export them one by one"
-        raise Refusal(Code.USAGE, message)
-    return exports.coco(named, category=category)
+def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
+    """Return one document of all explanations, with a category for each class."""
+    images: dict[str, dict[str, Explanation]] = {}
+    files: dict[str, str] = {}
+    for one in found:
+        explanation = as_picture(load(one.file), one.file)
+        file = source(explanation, "image", one.file.with_suffix(".png").name)
+        key = one.image or file  # images of one name may lie in several folders
+        label = name or source(explanation, "class", "finding")
+        if label in images.setdefault(key, {}):
+            fix = "leave out --name" if name else "export them one by one"
+            message = f"several files explain the image {file} and the class {label}; {fix}"
+            raise Refusal(Code.USAGE, message)
+        images[key][label], files[key] = explanation, file
+    shared = [file for file, count in Counter(files.values()).items() if count > 1]
+    named = {key if files[key] in shared else files[key]: each for key, each in images.items()}
+    return exports.coco(named)

@@ -17,8 +17,9 @@ MAX_BYTES = 8 * 2**30
 def load(path: Path) -> Explanation:
     """Read an explanation; one that would take more than 8 GiB of memory is refused unread."""
     # Opened once here: a pipe, a device or a missing file is told as for any other input.
-    with opened(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote"):
-        pass
+    with opened(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote") as file:
+        if not file.size:
+            raise Refusal(Code.INPUT, f"{path} is empty; pass an .npz that hshap wrote")
     try:
         return Explanation.load(path, max_bytes=MAX_BYTES)
     except OSError as error:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing, unpack
+from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing
+from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
 from hshap.errors import require
 
 if TYPE_CHECKING:
@@ -17,33 +18,43 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from PIL.Image import Image
-    from PIL.ImageFile import ImageFile
 
     from hshap._util.types import Untyped
     from hshap.cli.inputs.formats import Format
 
 MAX_PIXELS = 100_000_000
-DEEP = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I;16N": 65535.0}
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How images are read: the format of the model, and the limits."""
+    """How images are read: the format of the model, and the limits.
+
+    Images are resized if `resize` says so, and those of the size `resize_from` always.
+    """
 
     format: Format
     resize: bool = False
     max_pixels: int = MAX_PIXELS
     frame: int | None = None
+    resize_from: tuple[int, int] | None = None
+    background: str = "white"
+
+    def __post_init__(self) -> None:
+        colour_of(self.background)  # a colour that is none is refused before any image is read
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white)."""
+    """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white), upright.
+
+    `resized_from` is the size of the upright image in the file, if it was resized. `notes` tell how
+    the pixels differ from those in the file.
+    """
 
     path: Path
     pixels: NDArray[np.float32]
     resized_from: tuple[int, int] | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
     def bytes(self) -> NDArray[np.uint8]:
         """Return the image in 8 bits, for display."""
@@ -75,39 +86,33 @@ def find(paths: Iterable[Path]) -> list[Path]:
 def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
     """Read an image; a refusal names the file, the reason and the fix."""
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
+    wanted = Wanted(reader.format.channels == "grey", reader.format.white, reader.background)
+    size = reader.format.size
     with frame_of(path, reader.frame, reader.max_pixels) as image:
-        cut = _is_cut(image)
-        if cut and reader.format.white is not None:
-            message = (
-                f"{path} has 16-bit colour, which is read at 8 bits, so white={reader.format.white}"
-                " does not apply; convert it to 8 bits first"
-            )
-            raise Refusal(Code.INPUT, message)
-        if image.format != "TIFF":  # some versions of pillow turn it only while it is unpacked
-            _check_size(path, image, reader, needed_by)
-        unpack(image, path)
-        with refusing(path):
-            plain, white = _plain(pillow, image, path, reader.format)
-    size, height, width = reader.format.size, plain.height, plain.width
+        # Before it is unpacked, unless it may have to be turned upright.
+        if image.format != "TIFF" and size != (image.width, image.height):
+            _check_size(path, (image.height, image.width), reader, needed_by)
+        images, white, notes = planes_of(image, path, reader.frame or 0, wanted)
+    own = images[0].height, images[0].width
     with refusing(path):
-        if size is not None and size != (height, width):
-            _check_size(path, plain, reader, needed_by)
-            plain = plain.resize((size[1], size[0]), pillow.Resampling.BILINEAR)
-        pixels = _pixels(plain, white, path)
+        if size is not None and size != own:
+            _check_size(path, own, reader, needed_by)
+            to = (size[1], size[0]), pillow.Resampling.BILINEAR
+            images = tuple(each.resize(*to) for each in images)
+        pixels = np.concatenate([_pixels(each, white, path) for each in images])
         if len(pixels) < reader.format.count:
             pixels = np.repeat(pixels, reader.format.count, axis=0)
-    resized_from = None if size in (None, (height, width)) else (height, width)
-    return Picture(path, pixels, resized_from, "16-bit colour was read at 8 bits" if cut else "")
+    return Picture(path, pixels, None if size in (None, own) else own, notes)
 
 
-def _check_size(path: Path, image: Image, reader: Reader, needed_by: str) -> None:
+def _check_size(path: Path, own: tuple[int, int], reader: Reader, needed_by: str) -> None:
     """Refuse an image of another size than is needed, unless it may be resized to that size."""
     size = reader.format.size
-    if size is None or size == (image.height, image.width):
+    if size is None or size == own:
         return
-    if not reader.resize:
+    if not reader.resize and reader.resize_from != own:
         message = (
-            f"{path} is {image.height} x {image.width} (height x width), but {needed_by} "
+            f"{path} is {own[0]} x {own[1]} (height x width), but {needed_by} "
             f"{size[0]} x {size[1]}; pass --resize to take it at that size"
         )
         raise Refusal(Code.MODEL, message)
@@ -134,33 +139,6 @@ def _listed(path: Path) -> list[Path]:
     except OSError as error:
         message = f"{path} cannot be listed ({error.strerror}); pass another folder"
         raise Refusal(Code.INPUT, message) from error
-
-
-def _is_cut(image: ImageFile) -> bool:
-    """Tell whether pillow reads 16-bit colour at 8 bits: it has no mode for it."""
-    return image.mode in ("RGB", "RGBA", "LA") and any(";16" in str(tile) for tile in image.tile)
-
-
-def _plain(pillow: Untyped, image: Image, path: Path, wanted: Format) -> tuple[Image, float]:
-    """Return an image in mode F, L or RGB, and its value of white."""
-    white = wanted.white
-    if image.mode in DEEP or image.mode in ("I", "F"):
-        usual = DEEP.get(image.mode, 65535.0 if image.format == "PNG" else None)
-        if white is None and usual is None:
-            message = (
-                f"{path} holds numbers ({'float' if image.mode == 'F' else 'whole'}, 32 bits) "
-                "without a known white; pass --white with the value of a white pixel"
-            )
-            raise Refusal(Code.INPUT, message)
-        # By way of an array: pillow cannot convert every mode of whole numbers to floats.
-        values = np.asarray(image).astype(np.float32)
-        return pillow.fromarray(values), float(white or usual or 1.0)
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        if np.asarray(image)[..., 3].min() < 255:
-            message = f"{path} has transparent pixels; lay it on a background first"
-            raise Refusal(Code.INPUT, message)
-    return image.convert("L" if wanted.channels == "grey" else "RGB"), white or 255.0
 
 
 def _pixels(image: Image, white: float, path: Path) -> NDArray[np.float32]:

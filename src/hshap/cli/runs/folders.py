@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hshap._util.atomic import grant_usual_permissions
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.runs.locks import PREFIX, TRIES, locked
-from hshap.cli.runs.record import SUMMARY, read_summary, unchanged
+from hshap.cli.runs.record import SUMMARY, files_in, read_summary, unchanged
 from hshap.cli.runs.signals import on_hold
 
 if TYPE_CHECKING:
@@ -214,17 +214,19 @@ def _replaceable(
 
 def _publish(place: Place, out: Path) -> None:
     """Move results to their folder, the record last: it lists the others."""
-    files = sorted(place.path.iterdir(), key=lambda file: file.name == SUMMARY)
+    names = sorted(files_in(place.path), key=lambda name: name == SUMMARY)
     listed = (read_summary(place.path) or {}).get("files")
     ours = unchanged(place.out)  # again: files may have changed during the run
     known = {key for name in ours for key in _keys(place.out / name)}
     try:
-        moves = [(file, place.out / file.name) for file in files]
+        moves = [(place.path / name, place.out / name) for name in names]
         replaced = {to for _, to in moves if not (to.is_symlink() or known.isdisjoint(_keys(to)))}
         for _, to in moves:
-            if to not in replaced and os.path.lexists(to):
+            linked = any(path.is_symlink() for path in to.parents if path.is_relative_to(place.out))
+            if linked or (to not in replaced and os.path.lexists(to)):
                 raise FileExistsError(errno.EEXIST, "appeared during the run", to.name)
         for file, to in moves:
+            to.parent.mkdir(parents=True, exist_ok=True)
             _put(file, to, replace=to in replaced)
     except OSError as error:
         where = out / place.set_aside().name
@@ -232,10 +234,20 @@ def _publish(place: Place, out: Path) -> None:
         message = f"{name} cannot be written ({error.strerror}); the results are in {where}"
         raise Refusal(Code.OUTPUT, message) from error
     # By the file and not by its name alone: "a.png" and "A.png" may be one.
-    new = {key for file in files for key in _keys(place.out / file.name)}
-    for name in set(ours).difference(listed if isinstance(listed, list) else ours):
+    new = {key for name in names for key in _keys(place.out / name)}
+    for name in sorted(set(ours).difference(listed if isinstance(listed, list) else ours)):
         if new.isdisjoint(_keys(place.out / name)):
             (place.out / name).unlink(missing_ok=True)
+            _remove_empty(place.out / name, place.out)
+
+
+def _remove_empty(file: Path, out: Path) -> None:
+    """Remove the folders of a page that a file left empty."""
+    for path in file.parents:
+        if path == out:
+            break
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _put(file: Path, target: Path, *, replace: bool) -> None:

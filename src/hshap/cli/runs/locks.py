@@ -7,63 +7,24 @@ one process alone.
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import socket
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import astuple, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hshap._util.processes import Owner, this_process
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.runs.signals import on_hold
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 PREFIX = ".hshap-"
 RESULTS = "results"
 MARK = "owner+"
 TRIES = 20
 PAUSE = 0.02
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A process: its machine, the boot and the process space there, its number and its start."""
-
-    machine: str
-    space: str
-    process: str
-    started: str
-
-    @property
-    def name(self) -> str:
-        """The name of the file that shows an owner."""
-        return MARK + "+".join(astuple(self))
-
-    def is_gone(self) -> bool:
-        """Tell whether the process has ended for certain; False if this machine cannot know."""
-        here = this_process()
-        if os.name != "posix" or (self.machine, self.space) != (here.machine, here.space):
-            return False
-        try:
-            os.kill(int(self.process), 0)
-        except ProcessLookupError:
-            return True
-        except (PermissionError, OverflowError, ValueError):
-            return False
-        state, started = _state(self.process)
-        return state == "Z" or started != self.started
-
-
-def this_process() -> Owner:
-    """Return the owner of locks that this process takes."""
-    machine = re.sub(r"[^\w.-]", "_", socket.gethostname())[:80] or "unknown"
-    number = str(os.getpid())
-    return Owner(machine, _space(), number, _state(number)[1])
 
 
 @contextmanager
@@ -97,7 +58,7 @@ def _take(lock: Path, out: Path) -> None:
             if not owner.is_gone():
                 break
             try:
-                (lock / owner.name).rename(lock / mine.name)
+                (lock / _mark(owner)).rename(lock / _mark(mine))
             except FileNotFoundError:
                 continue  # another run was faster
             return
@@ -109,7 +70,7 @@ def _take(lock: Path, out: Path) -> None:
 
 def _sign(lock: Path, owner: Owner) -> None:
     try:
-        (lock / owner.name).touch()
+        (lock / _mark(owner)).touch()
     except OSError:  # such as a full disk
         shutil.rmtree(lock, ignore_errors=True)
         raise
@@ -119,7 +80,7 @@ def _message(lock: Path, out: Path, owner: Owner | None) -> str:
     if owner is None:
         return f"another run is writing to {out}; if there is none, remove the folder {lock}"
     who = f"process {owner.process} on {owner.machine}"
-    if (owner.machine, owner.space) == (this_process().machine, this_process().space):
+    if owner.is_here:
         return f"another run ({who}) is writing to {out}; wait for it, or pass another --out"
     return (
         f"another run ({who}) is writing to {out}; wait for it, or remove the folder {lock} if "
@@ -132,8 +93,12 @@ def _owner(lock: Path) -> Owner | None:
         names = [path.name for path in lock.iterdir() if path.name.startswith(MARK)]
     except OSError:
         return None
-    parts = names[0].removeprefix(MARK).split("+") if names else []
-    return Owner(*parts) if len(parts) == len(astuple(this_process())) else None
+    return Owner.read(names[0].removeprefix(MARK)) if names else None
+
+
+def _mark(owner: Owner) -> str:
+    """Return the name of the file that shows an owner."""
+    return f"{MARK}{owner}"
 
 
 def _remove(lock: Path) -> None:
@@ -141,22 +106,3 @@ def _remove(lock: Path) -> None:
         # Its owner last: without one, a lock cannot be taken over after a sudden end.
         shutil.rmtree(lock / RESULTS, ignore_errors=True)
         shutil.rmtree(lock, ignore_errors=True)
-
-
-def _space() -> str:
-    """Return the boot of this machine and its space of process numbers; "-" if unknown."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot[:13]}.{Path('/proc/self/ns/pid').stat().st_ino}"
-    except (OSError, ValueError):
-        return "-"
-
-
-def _state(process: str) -> tuple[str, str]:
-    """Return the state of a process and its start, counted from the boot; "-" if unknown."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
-        fields = text.rpartition(")")[2].split()  # the name before it may hold anything
-        return fields[0], fields[19]
-    except (OSError, IndexError):
-        return "-", "-"

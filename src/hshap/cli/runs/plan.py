@@ -14,6 +14,7 @@ from hshap.cli.inputs.choices import TOP, classes_of
 from hshap.cli.inputs.images import Reader, find, is_folder, read
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import say
+from hshap.cli.progress import each
 from hshap.cli.runs.record import digest, unchanged
 from hshap.errors import MissingExtraError
 from hshap.games.targets import Output
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Heat, Image
+    from hshap.baselines.recipes import Fixed
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Picture
+    from hshap.cli.inputs.templates import Templates
+    from hshap.games.pairs import Pair
 
 
 SEVERAL = 4
@@ -78,13 +82,17 @@ def gather(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[Bad]]:
 
 @dataclass(frozen=True)
 class Asked:
-    """An image of a run: its pixels for display, the classes to explain, its original size."""
+    """An image of a run: its pixels for display, the classes to explain, its original size.
+
+    `sha256` and `template_sha256` are those of the files of the image and of its template.
+    """
 
     path: Path
     shown: NDArray[np.uint8]
     classes: tuple[int, ...]
     resized_from: tuple[int, int] | None
     sha256: str
+    template_sha256: str | None = None
 
 
 class RunningMean:
@@ -117,7 +125,7 @@ class Plan:
 
     `asked` has the images that were read for the explainer, in order. `bad` has the images that
     cannot be used; they are added as they are found, before the run and during it. `mean` is that
-    of the usable images, once they are checked.
+    of the usable images, once they are checked. `templates` are the images' own baselines.
     """
 
     loaded: Loaded
@@ -127,6 +135,7 @@ class Plan:
     bad: list[Bad]
     asked: list[Asked] = field(default_factory=list[Asked])
     mean: RunningMean = field(default_factory=RunningMean)
+    templates: Templates | None = None
 
     @property
     def format(self) -> Format:
@@ -135,21 +144,25 @@ class Plan:
 
     def check(self) -> tuple[Path, ...]:
         """Read every image, one at a time; return the usable ones and note the others as bad."""
-        notes, usable = dict[str, Path](), list[Path]()
-        for file in self.files:
-            try:
-                picture = read(file, self.reader)
-                self.mean.add(self.format.scale(picture.pixels))
-            except MissingExtraError:
-                raise  # concerns all images
-            except Exception as error:  # noqa: BLE001, any fault is that of this image alone
-                self.bad.append(Bad(file, error))
-                continue
-            usable.append(file)
-            if picture.note:
-                notes.setdefault(picture.note, file)
-        for note, file in notes.items():
-            say(f"{file}: {note}")
+        notes, usable = dict[str, list[Path]](), list[Path]()
+        with each("reading images", self.files) as files:
+            for file in files:
+                try:
+                    picture = read(file, self.reader)
+                    pixels = self.format.scale(picture.pixels)
+                    self._template(file, pixels)
+                    self.mean.add(pixels)
+                except MissingExtraError:
+                    raise  # concerns all images
+                except Exception as error:  # noqa: BLE001, any fault is that of this image alone
+                    self.bad.append(Bad(file, error))
+                    continue
+                usable.append(file)
+                for note in picture.notes:
+                    notes.setdefault(note, []).append(file)
+        for note, noted in notes.items():
+            others = f" and {len(noted) - 1} more" if len(noted) > 1 else ""
+            say(f"{noted[0]}{others}: {note}")
         return tuple(usable)
 
     def outputs(self, file: Path) -> Heat:
@@ -158,7 +171,7 @@ class Plan:
         classes_of(self.targets, outputs, self.format)
         return outputs
 
-    def pairs(self, files: Iterable[Path], outputs: Heat) -> Iterator[tuple[Image, list[Output]]]:
+    def pairs(self, files: Iterable[Path], outputs: Heat) -> Iterator[Pair]:
         """Yield images and targets for the explainer; an image is read when it is needed.
 
         `outputs` are the model's for any image. If the target is the top class, the model is called
@@ -171,14 +184,26 @@ class Plan:
                 if not self.targets or TOP in self.targets:
                     outputs = probe(self.loaded, pixels)
                 classes = classes_of(self.targets, outputs, self.format)
-                self.asked.append(asked(picture, classes))
+                template = self._template(file, pixels)
+                self.asked.append(self.ask(picture, classes))
             except Exception as error:  # noqa: BLE001, any fault is that of this image alone
                 self.bad.append(Bad(file, error))
                 continue
-            yield pixels, [Output(number, self.format.output) for number in classes]
+            targets = [Output(number, self.format.output) for number in classes]
+            yield (pixels, targets) if template is None else (pixels, targets, template)
 
+    def ask(self, picture: Picture, classes: tuple[int, ...]) -> Asked:
+        """Return the record of an image that was read."""
+        shown, before = picture.bytes(), picture.resized_from
+        template = self.template_digest(picture.path)
+        return Asked(picture.path, shown, classes, before, digest(picture.path), template)
 
-def asked(picture: Picture, classes: tuple[int, ...]) -> Asked:
-    """Return the record of an image that was read."""
-    sha256 = digest(picture.path)
-    return Asked(picture.path, picture.bytes(), classes, picture.resized_from, sha256)
+    def template_digest(self, file: Path) -> str | None:
+        """Return the SHA-256 of an image's template; None if images have none."""
+        return None if self.templates is None else digest(self.templates.of(file))
+
+    def _template(self, file: Path, pixels: Image) -> Fixed | None:
+        """Return the template of an image; None if images have none."""
+        if self.templates is None:
+            return None
+        return self.templates.read(file, pixels.shape, self.reader)

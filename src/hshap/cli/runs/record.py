@@ -6,20 +6,29 @@ import hashlib
 import json
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import as_json
+from hshap.export.page.writing import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from hshap._util.types import Json
+    from hshap._util.types import Json, Untyped
 
 SUMMARY = "summary.json"
 DIGESTS = "sha256"
 MAX_BYTES = 2**28
 HEAD = 4096
-SIGNS = {".png": b"Software\0hshap", ".html": b"<title>hshap", ".npz": b"game_region.npy"}
+PAGE = "index.html"
+SIGNS = {
+    ".png": b"Software\0hshap",
+    ".html": b"<title>hshap",
+    ".npz": b"game_region.npy",
+    ".js": b"hshapPart(",
+    ".txt": b"written by hshap",
+}
 """Bytes near the beginning of a file that hshap wrote, by suffix."""
 
 
@@ -36,11 +45,17 @@ def write_summary(
 
     `kept` are files of an earlier run that stay, with their digests. Returns the whole record.
     """
-    written = {file.name: digest(file) for file in folder.iterdir() if file.name != SUMMARY}
+    written = {name: digest(folder / name) for name in files_in(folder) if name != SUMMARY}
     digests = dict(sorted({**kept, **written}.items()))
     record = {**document, "files": sorted([SUMMARY, *digests]), DIGESTS: digests}
     (folder / SUMMARY).write_text(as_json(record), encoding="utf-8")
     return record
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the files of a run, by name; those of a large page are in a folder of their own."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
 def read_summary(folder: Path) -> dict[str, Json] | None:
@@ -57,6 +72,35 @@ def read_summary(folder: Path) -> dict[str, Json] | None:
     return cast("dict[str, Json]", found) if is_record else None
 
 
+class Stored(NamedTuple):
+    """A saved explanation, and the path of its image where a record tells it."""
+
+    file: Path
+    image: str | None = None
+
+
+def stored(path: Path) -> list[Stored]:
+    """Return a file, or the explanations in a folder: those of its record, else by name."""
+    if not path.is_dir():
+        return [Stored(path)]
+    found = list(_recorded(path)) or [Stored(file) for file in sorted(path.glob("*.npz"))]
+    if not found:
+        message = f"{path} holds no explanations (.npz); pass a folder that hshap explain wrote"
+        raise Refusal(Code.INPUT, message)
+    return found
+
+
+def _recorded(folder: Path) -> Iterator[Stored]:
+    record = read_summary(folder) or {}
+    for entry in cast("Iterable[Untyped]", record.get("images") or ()):
+        try:
+            names = [Path(str(each["explanation"])).name for each in entry["explanations"]]
+            image = str(entry["image"])
+        except (KeyError, TypeError):  # anybody may have edited the record
+            continue
+        yield from (Stored(folder / name, image) for name in names if (folder / name).exists())
+
+
 def unchanged(folder: Path) -> dict[str, str]:
     """Return the files in a folder that an earlier run wrote and nobody changed, with digests.
 
@@ -69,10 +113,20 @@ def unchanged(folder: Path) -> dict[str, str]:
     noted = record.get(DIGESTS)
     found = {SUMMARY: ""}
     for name, noted_digest in noted.items() if isinstance(noted, dict) else ():
-        # Plain names alone: a record must not lead out of its folder.
-        if Path(name).name == name and _is_ours(folder / name, noted_digest):
+        if _is_inside(folder, name) and _is_ours(folder / name, noted_digest):
             found[name] = str(noted_digest)
     return found
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Tell whether a name is plain, or of the page's folder: a record must not lead elsewhere."""
+    if Path(name).name == name:
+        return True
+    home, *others = name.split("/")
+    if home != folder_of(Path(PAGE)) or not all(part.strip(".") for part in others):
+        return False
+    above = (folder / home, folder / home / others[0]) if others[1:] else (folder / home,)
+    return len(others) <= 2 and not any(path.is_symlink() for path in above)
 
 
 def _is_ours(path: Path, noted_digest: Json) -> bool:

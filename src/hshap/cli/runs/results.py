@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from hshap._util.version import __version__
 from hshap._util.visible import visible
 from hshap.cli.inputs.choices import with_source
 from hshap.cli.output import Names, plain, say
-from hshap.cli.runs.record import SUMMARY, write_summary
+from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
+from hshap.explanation.placement import Placement
 from hshap.export.page import View, write_page
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
 
-PAGE = "index.html"
 SUFFIXES = (".npz", ".png")
+MARGIN = 0.05
+"""Inches around a picture."""
 HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "concerns")
 
 
@@ -76,7 +78,8 @@ class Results:
             "class": wanted.name(number),
             "model": self._plan.loaded.name,
         }
-        kept = with_source(explanation, source)
+        placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        kept = replace(with_source(explanation, source), placement=placement)
         chosen = explanation.settings.chosen
         if chosen and not self._is_told:
             self._is_told = True
@@ -89,7 +92,11 @@ class Results:
         )
         # matplotlib would read text between dollars as a formula.
         kept.plot(shown, title=title.replace("$", r"\$")).savefig(
-            self._place.path / f"{name}.png", dpi=120, metadata={"Software": f"hshap {__version__}"}
+            self._place.path / f"{name}.png",
+            dpi=120,
+            bbox_inches="tight",  # without the blank margins around a narrow picture
+            pad_inches=MARGIN,
+            metadata={"Software": f"hshap {__version__}"},
         )
         self._done[asked.path, number] = (name, kept)
 
@@ -127,7 +134,7 @@ class Results:
         page = self._write_page(images, f"hshap: {plan.loaded.name}{state}")
         if stopped:
             self.kept = {
-                n: d for n, d in place.ours.items() if n not in (PAGE, SUMMARY)
+                n: d for n, d in place.ours.items() if n not in (PAGE, SUMMARY) and "/" not in n
             } | self.kept
         summary: dict[str, Json] = {
             "hshap": __version__,
@@ -151,14 +158,14 @@ class Results:
 
     def _write_page(self, images: Sequence[Asked], title: str) -> str | None:
         """Write the page and return its name; None if the disk has no room for it."""
-        views = [
+        views = (
             View(
                 plain(asked.path.name),
                 asked.shown,
                 {self._plan.format.name(n): self._done[asked.path, n][1] for n in asked.classes},
             )
             for asked in images
-        ]
+        )
         try:
             write_page(self._place.path / PAGE, views, title=title)
         except OSError as error:
@@ -170,7 +177,9 @@ class Results:
         return {
             "image": plain(str(asked.path)),
             "sha256": asked.sha256,
-            "size": list(asked.shown.shape[1:]),
+            "template_sha256": asked.template_sha256,
+            "size": list(asked.resized_from or asked.shown.shape[1:]),
+            "explained_size": list(asked.shown.shape[1:]),
             "resized_from": asked.resized_from and list(asked.resized_from),
             "explanations": [
                 {

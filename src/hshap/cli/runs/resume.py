@@ -12,7 +12,6 @@ from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.images import read
 from hshap.cli.output import plain
-from hshap.cli.runs.plan import asked
 from hshap.cli.runs.record import digest, read_summary
 from hshap.errors import HshapError
 from hshap.explanation.explanation import Explanation
@@ -56,6 +55,7 @@ def settings_of(
         "format": asdict(plan.format),
         "resize": plan.reader.resize,
         "frame": plan.reader.frame,
+        "background": plan.reader.background,
         "targets": list(plan.targets),
         "output": plan.format.output,
         "baseline": {"option": option, **described},
@@ -101,7 +101,7 @@ def _earlier(
 ) -> Earlier | None:
     """Return the results of one entry of a record; None if they cannot be used any more."""
     try:
-        name, sha256 = Path(entry["image"]).name, entry["sha256"]
+        name, sha256 = Path(entry["image"]).name, (entry["sha256"], entry.get("template_sha256"))
         found = {int(e["target"]): Path(e["explanation"]).stem for e in entry["explanations"]}
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -112,20 +112,21 @@ def _earlier(
         )
         raise Refusal(Code.USAGE, message)
     files = (f"{stem}{suffix}" for stem in found.values() for suffix in (".npz", ".png"))
-    same = [path for path in by_name[name] if _is_same(path, sha256)]
+    same = [path for path in by_name[name] if _is_same(plan, path, sha256)]
     if not same or not found or not place.ours.keys() >= set(files):
         return None
     by_name[name].remove(same[0])  # another entry is another image, even of the same pixels
     try:
-        image = asked(read(same[0], plan.reader), tuple(found))
+        image = plan.ask(read(same[0], plan.reader), tuple(found))
         paths = {number: place.out / f"{stem}.npz" for number, stem in found.items()}
         return Earlier(image, {n: (path.stem, Explanation.load(path)) for n, path in paths.items()})
     except (HshapError, OSError):
         return None
 
 
-def _is_same(path: Path, sha256: str) -> bool:
+def _is_same(plan: Plan, path: Path, sha256: tuple[str, str | None]) -> bool:
+    """Tell whether an image and its template are those of a record."""
     try:
-        return digest(path) == sha256
-    except OSError:
+        return (digest(path), plan.template_digest(path)) == sha256
+    except (OSError, Refusal):
         return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hshap.cli.faults import Code, Refusal, Refusals, few
 from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.output import say
-from hshap.cli.progress import bar
+from hshap.cli.progress import Shown, bar
 from hshap.cli.runs.plan import Bad
 from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import settings_of, take_over
@@ -17,19 +17,24 @@ from hshap.cli.runs.signals import Stop
 from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
 from hshap.games.baseline_choice import usual_baselines
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Heat
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
+    from hshap.games.engine import Progress
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
 MANY = 20
 """Failures before the first result after which a run gives up."""
+
+Watch: TypeAlias = "Callable[[Progress], None]"
+"""Receives the progress of a run."""
 
 Reason: TypeAlias = Stop | OSError
 """Why a run was stopped: a signal, or a disk that cannot be written to."""
@@ -44,6 +49,7 @@ class Method:
     search: Search | None
     budget: int
     batch_size: int | None
+    evidence: Literal["auto", "even"] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,16 @@ class Way:
 
 @dataclass(frozen=True)
 class Run:
-    """A run: which images, how they are explained, and where the results go."""
+    """A run: which images, how they are explained, and where the results go.
+
+    `watch` receives the progress, and stops the run if it raises `Stop`.
+    """
 
     plan: Plan
     method: Method
     way: Way
     place: Place
+    watch: Watch | None = None
 
     def run(self) -> tuple[Results, Reason | None]:
         """Explain all images and write everything to a folder; return why it was stopped, if so.
@@ -84,7 +94,8 @@ class Run:
         plan, method, out = self.plan, self.method, self.way.out
         baseline = baseline_of(method.baseline, plan.reader)
         usable = self._usable()
-        outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
+        with Shown("first call of the model"):
+            outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
         mean = plan.mean.mean()
         candidates = () if mean is None else (*usual_baselines(mean.image.shape[1:]), mean)
         explainer = Explainer(
@@ -92,8 +103,11 @@ class Run:
             baseline=baseline or candidates or None,
             partition=method.partition,
             search=method.search,
+            evidence=method.evidence,
         )
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
+        settings["evidence"] = method.evidence or AUTO
+        settings["template"] = plan.templates is not None
         results = Results(plan, explainer, self.place)
         if self.way.resume:
             results.take_over(take_over(plan, usable, self.place, settings))
@@ -104,7 +118,8 @@ class Run:
             raise reason or refusals(plan.bad, results.total, "")
         run = {**settings, "device": plan.loaded.device}
         try:
-            results.close(run, evaluations=evaluations, stopped=reason is not None)
+            with Shown("writing the page"):
+                results.close(run, evaluations=evaluations, stopped=reason is not None)
         except OSError as error:
             where = out / self.place.set_aside().name
             message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
@@ -138,7 +153,8 @@ class Run:
         total = max(1, len(left) * max(1, len(plan.targets)))
         with bar(total, self.method.budget) as progress:
             try:
-                many = explainer.explain_many(pairs, on_error=on_error, progress=progress)
+                told_to = progress if self.watch is None else _both(progress, self.watch)
+                many = explainer.explain_many(pairs, on_error=on_error, progress=told_to)
                 for explanation in many:
                     try:
                         results.add(explanation)
@@ -163,6 +179,16 @@ def refusals(bad: Sequence[Bad], total: int, end: str) -> Refusal:
     made = Refusals(code, [*lines[:-1], lines[-1] + (f"; {end}" if end else "")])
     made.__cause__ = bad[0].error  # for --debug
     return made
+
+
+def _both(one: Watch, other: Watch) -> Watch:
+    """Return a receiver of progress that passes it to two others."""
+
+    def tell(made: Progress) -> None:
+        one(made)
+        other(made)
+
+    return tell
 
 
 def _tell_skipped(bad: Sequence[Bad]) -> None:

@@ -1,4 +1,6 @@
-"""A page to explore explanations: one HTML file that needs no server and no network.
+"""A page to explore explanations in a browser; it needs no server and no network.
+
+`hshap.viewer` is the same module.
 
 The page holds the images and every game that was played. Its sliders change the limits of the
 findings, exactly as `Explanation.at` does. Nothing here calls a model.
@@ -13,81 +15,31 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
 
 from hshap._util import checks
-from hshap._util.arrays import to_numpy
-from hshap._util.atomic import replace
-from hshap._util.raster import png
-from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
-from hshap.explanation.explanation import Explanation
-from hshap.export.page.document import assemble
-from hshap.export.page.picture import check_picture, to_bytes
-from hshap.export.page.tables import Drawn, tabulate
+from hshap.export.page.notebook import Frame, frame
+from hshap.export.page.view import View, check_text
+from hshap.export.page.writing import as_document, write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
-    from pathlib import Path
 
-    from hshap._util.types import Array, Mask
+__all__ = ["Frame", "View", "frame", "page", "write_page"]
 
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """One image of a page, with an explanation for each class, and the truth if it is known.
-
-    `image` is `(channels, height, width)` or `(height, width)`, bytes or numbers. Three or four
-    channels are shown in colour, any other number by their mean. Bytes and numbers from 0 to 1 are
-    shown unchanged, others from their minimum (black) to their maximum (white). `truth` is True on
-    the objects that should be found.
-
-    >>> import hshap
-    >>> image = np.zeros((1, 8, 8))
-    >>> image[0, 2, 5] = 1.0
-    >>> explainer = hshap.Explainer(
-    ...     lambda batch: batch.max(axis=(1, 2, 3)),
-    ...     baseline=hshap.Constant(0.0),
-    ...     partition=hshap.Dyadic(min_size=1),
-    ... )
-    >>> view = View("dot.png", image, {"bright": explainer.explain(image, target=0)})
-    >>> view.name, list(view.explanations)
-    ('dot.png', ['bright'])
-    """
-
-    name: str
-    image: Array
-    explanations: Mapping[str, Explanation]
-    truth: Mask | None = None
-
-    def __post_init__(self) -> None:
-        _check_text("name", self.name, "the image's file name")
-        image = to_numpy("image", self.image)
-        settle(self, image=image)
-        _check_explanations(self.explanations)
-        for name, explanation in self.explanations.items():
-            check_picture(image, explanation.grid, name)
-        if self.truth is not None:
-            truth = to_numpy("truth", self.truth)
-            if truth.shape != image.shape[-2:] or truth.dtype != np.bool_:
-                message = (
-                    f"truth is {truth.dtype} of shape {truth.shape}; "
-                    f"pass booleans of shape {image.shape[-2:]}, for example mask > 0"
-                )
-                raise ArgumentError(message)
-            settle(self, truth=truth)
+FORMS = ("auto", "file", "folder")
 
 
-def page(views: Sequence[View], *, title: str = "hshap") -> str:
+def page(views: Iterable[View], *, title: str = "hshap") -> str:
     """Return one HTML document that shows the views and contains all that it needs.
 
     Several views open as a gallery.
 
-    >>> import hshap
+    >>> import hshap, numpy as np
     >>> image = np.eye(4)[None]
     >>> explainer = hshap.Explainer(
     ...     lambda batch: batch.max(axis=(1, 2, 3)),
@@ -98,15 +50,26 @@ def page(views: Sequence[View], *, title: str = "hshap") -> str:
     >>> page([View("eye.png", image, {"bright": found})]).splitlines()[0]
     '<!doctype html>'
     """
-    _check_text("title", title, "the subject of the page")
-    return assemble([_drawn(view) for view in _checked(views)], title)
+    check_text("title", title, "the subject of the page")
+    return as_document(_checked(views), title)
 
 
-def write_page(path: str | PathLike[str], views: Sequence[View], *, title: str = "hshap") -> Path:
+def write_page(
+    path: str | PathLike[str],
+    views: Iterable[View],
+    *,
+    title: str = "hshap",
+    form: Literal["auto", "file", "folder"] = "auto",
+) -> Path:
     """Write the page and return its path; an existing file stays until the new one is complete.
 
-    >>> import hshap, tempfile
-    >>> from pathlib import Path
+    With `form="file"` the page is one HTML file. With `"folder"` the data of each image is in a
+    folder beside it, for example `index_files` beside `index.html`, and the browser loads an image
+    when it is looked at: thousands of images, and images of any size, open at once. `"auto"`, the
+    default, takes a folder if one file would be larger than 32 MB. Copy the folder along with the
+    page. The views may come from a generator: only one of them is in memory at a time.
+
+    >>> import hshap, tempfile, numpy as np
     >>> image = np.eye(4)[None]
     >>> explainer = hshap.Explainer(
     ...     lambda batch: batch.max(axis=(1, 2, 3)),
@@ -118,49 +81,29 @@ def write_page(path: str | PathLike[str], views: Sequence[View], *, title: str =
     ...     write_page(Path(folder) / "eye.html", [view]).name
     'eye.html'
     """
-    text = page(views, title=title)
-    return replace(path, lambda file: file.write(text.encode()))
+    check_text("title", title, "the subject of the page")
+    if form not in FORMS:
+        message = f"form is {checks.shown(form)}; pass 'auto', 'file' or 'folder'"
+        raise ArgumentError(message)
+    return write(Path(path), _checked(views), title, form)
 
 
-def _drawn(view: View) -> Drawn:
-    table, runs = tabulate(view.name, view.explanations, view.truth)
-    return Drawn(table, runs, png(to_bytes(view.image)))
-
-
-def _checked(views: object) -> list[View]:
-    if isinstance(views, View) or not isinstance(views, Sequence):
+def _checked(views: object) -> Iterable[View]:
+    """Return the views: a list is checked at once, others as they come."""
+    if isinstance(views, (View, Mapping, str)) or not isinstance(views, Iterable):
         message = f"views is {checks.shown(views)}; pass a list of views, such as [View(...)]"
         raise ArgumentError(message)
-    if not views:
-        message = "views is empty; pass at least one View"
-        raise ArgumentError(message)
-    found: list[View] = []
-    for position, view in enumerate(cast("Sequence[object]", views)):
+    each = _each(cast("Iterable[object]", views))
+    return list(each) if isinstance(views, Sequence) else each
+
+
+def _each(views: Iterable[object]) -> Iterator[View]:
+    position = -1
+    for position, view in enumerate(views):
         if not isinstance(view, View):
             message = f"views[{position}] is {checks.shown(view)}; pass a View"
             raise ArgumentError(message)
-        found.append(view)
-    return found
-
-
-def _check_text(name: str, value: object, meaning: str) -> None:
-    if not isinstance(value, str):
-        message = f"{name} is {checks.shown(value)}; pass {meaning} as text"
+        yield view
+    if position == -1:
+        message = "views is empty; pass at least one View"
         raise ArgumentError(message)
-
-
-def _check_explanations(explanations: object) -> None:
-    if not isinstance(explanations, Mapping) or not explanations:
-        message = (
-            f"explanations is {checks.shown(explanations)}; pass a dictionary from class names to "
-            'explanations, such as {"cross": explanation}'
-        )
-        raise ArgumentError(message)
-    for name, explanation in cast("Mapping[object, object]", explanations).items():
-        _check_text("explanations has a class name that", name, "it")
-        if not isinstance(explanation, Explanation):
-            message = (
-                f"explanations[{name!r}] is {checks.shown(explanation)}; pass an Explanation, "
-                "the result of explainer.explain"
-            )
-            raise ArgumentError(message)

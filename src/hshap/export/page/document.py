@@ -15,57 +15,86 @@ from hshap._util.version import __version__
 from hshap._util.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hshap._util.types import Json
-    from hshap.export.page.tables import Drawn
 
 SCRIPTS = (
     "dom.js",
+    "place.js",
     "findings.js",
     "colours.js",
-    "picture.js",
+    "parts.js",
+    "cells.js",
+    "tiles.js",
+    "camera.js",
     "stage.js",
-    "sidebar.js",
-    "gallery.js",
-    "exports.js",
+    "sliders.js",
     "state.js",
     "words.js",
+    "drawing.js",
+    "review.js",
+    "sidebar.js",
+    "exports.js",
+    "gallery.js",
+    "address.js",
     "actions.js",
+    "report.js",
+    "panels.js",
+    "opening.js",
+    "saving.js",
+    "keys.js",
     "controls.js",
     "scripting.js",
 )
-"""They share one scope, in this order."""
+"""Modules of JavaScript, each after those that it needs when it starts. In the page they share one
+scope, since a browser loads no module from a file."""
 
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data: blob:; "
+    "default-src 'none'; script-src '{script}'{beside}; style-src '{style}'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
 """The page may run its own script and style; it may load nothing from elsewhere."""
 
+BESIDE = " 'self' file:"
+"""Sources of scripts for a page with files beside it, which hold its data."""
+
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
+IMPORTS = re.compile(r'^import [^;]* from "[^"]*";\n', re.MULTILINE)
+EXPORTS = re.compile(r"^export (?=(const|let|function|async function) )", re.MULTILINE)
 
-def assemble(views: Sequence[Drawn], title: str) -> str:
-    """Return the whole document."""
-    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+Part = tuple[str, str]
+"""A piece of the page's data: its name, and a text that is JSON or base64."""
+
+
+def assemble(
+    entries: Sequence[Json], title: str, parts: Iterable[Part], folder: str | None = None
+) -> str:
+    """Return the whole document; the parts of a page with a folder are files in it."""
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_module, SCRIPTS)) + "\n})();\n"
     style = _asset("page.css")
-    tables = [view.table for view in views]
-    data = {"title": title, "version": __version__, "views": tables}
-    # A name that turns the direction of text would turn the numbers behind it, too.
-    shown = _visible(cast("Json", data))
-    blocks = [_block(f"runs-{i}", view.runs) for i, view in enumerate(views)]
-    blocks += [_block(f"image-{i}", view.image) for i, view in enumerate(views)]
+    data = {"title": title, "version": __version__, "folder": folder, "views": entries}
     fields = {
-        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
+        "policy": POLICY.format(
+            script=_digest(script), style=_digest(style), beside=BESIDE if folder else ""
+        ),
         "title": html.escape(visible(title)),
         "style": style,
         "script": script,
-        "data": as_json(shown),
-        "blocks": "\n".join(blocks),
+        # A name that turns the direction of text would turn the numbers behind it, too.
+        "data": as_json(_visible(cast("Json", data))),
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts
+        ),
     }
     # In one pass: braces inside a field are never replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
+
+
+def as_script(parts: Iterable[Part]) -> str:
+    """Return parts as a script beside the page, which hands them over when it is loaded."""
+    return "".join(f"hshapPart({as_json(name)}, {as_json(text)});\n" for name, text in parts)
 
 
 def as_json(data: Json) -> str:
@@ -77,18 +106,31 @@ def as_json(data: Json) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
+def as_table(data: Mapping[str, Json]) -> str:
+    """Return the JSON of a table in which control characters of all texts are spelled out."""
+    return as_json(_visible(data))
+
+
+def as_base64(data: bytes) -> str:
+    """Return bytes as text."""
+    return base64.b64encode(data).decode()
+
+
 def _visible(data: Json) -> Json:
     """Return data in which control characters of all texts are spelled out."""
     if isinstance(data, str):
         return visible(data)
     if isinstance(data, Mapping):
         return {name: _visible(value) for name, value in data.items()}
-    return [_visible(item) for item in data] if isinstance(data, (list, tuple)) else data
+    if isinstance(data, (list, tuple)):
+        # Long lists of numbers hold no text.
+        return [_visible(one) if isinstance(one, (str, Mapping, list)) else one for one in data]
+    return data
 
 
-def _block(name: str, data: bytes) -> str:
-    text = base64.b64encode(data).decode()
-    return f'<script type="text/plain" id="{name}">{text}</script>'
+def _module(name: str) -> str:
+    """Return a module without its imports and exports, for the scope that all share."""
+    return EXPORTS.sub("", IMPORTS.sub("", _asset(name)))
 
 
 def _asset(name: str) -> str:

@@ -1,77 +1,86 @@
-"""The data of one image on the page: its trees as numbers, and the region of each pixel.
-
-A cell is a set of pixels that no region of any class divides, nor the truth. So every region is a
-set of cells: one map of cells serves all classes, and the page needs no other geometry.
-"""
+"""The data of one image on the page: its trees as numbers, and the region of each pixel."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
-import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.export.page.cells import block_edges, cells_of, pixel_edges
+from hshap.export.page.first_line import missed
 from hshap.games.search import DepthFirst
 from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Heat, Json, Mask
+    from hshap._util.types import Grid, Heat, Json, Mask
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
+    from hshap.export.page.cells import Edges
     from hshap.games.game import Game
     from hshap.games.search import BreadthFirst
     from hshap.partitions.protocol import Region
-
-    Ints = NDArray[np.int64]
+    from hshap.partitions.regions import Corners
 
 MOST_PLAYERS = 6
 """A game of more players is shown by the score of each part alone, not by every value."""
 
-
-class Drawn(NamedTuple):
-    """A view as data of the page: a table of plain values, runs of cells, and a PNG file."""
-
-    table: dict[str, Json]
-    runs: bytes
-    image: bytes
+IDENTITY = ("target", "score", "baseline", "games", "leaves", "sizes")
+"""Entries of a class that tell its explanation from any other."""
 
 
 def tabulate(
     name: str, explanations: Mapping[str, Explanation], truth: Mask | None
-) -> tuple[dict[str, Json], bytes]:
-    """Return the table of a view, and its cells as compressed runs.
-
-    A run lies within one line of the image. The bytes hold the lengths of all runs, then the cells
-    of all runs, as 32-bit numbers.
-    """
+) -> tuple[dict[str, Json], list[str]]:
+    """Return the table of a view, and the identity of each explanation."""
     trees = [_Tree(explanation) for explanation in explanations.values()]
-    maps = [tree.pieces() for tree in trees]
+    grid = trees[0].explanation.grid
+    place = trees[0].explanation.placement
+    if truth is None and all(tree.is_blocks for tree in trees):
+        edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
+    else:
+        edges = pixel_edges(grid)
+    maps = [tree.pieces(edges) for tree in trees]
     if truth is not None:
-        maps.append(truth.astype(np.int64))
-    cells, lengths, rows = _cells(maps)
-    height, width = maps[0].shape
-    table: dict[str, Json] = {
+        maps.append(truth.astype(np.int32))
+    cells = cells_of(maps, edges)
+    tables = [tree.table() for tree in trees]
+    identities = [_identity(grid, table) for table in tables]
+    classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
+    return {
         "name": name,
-        "height": height,
-        "width": width,
-        "areas": np.bincount(cells, weights=lengths).astype(np.int64).tolist(),
-        "boxes": _boxes(cells, lengths, width).ravel().tolist(),
-        "neighbours": _neighbours(cells, lengths, height, width).ravel().tolist(),
-        "truth": None if truth is None else rows[:, -1].tolist(),
+        "grid": list(grid),
+        "place": {
+            "shape": list(place.shape),
+            "start": list(place.start),
+            "stop": list(place.stop),
+        },
+        **cells.table,
+        "truth": None if truth is None else cells.values[:, -1].tolist(),
         "classes": [
-            {"name": label, "cells": tree.owner[column].tolist(), **tree.table()}
-            for label, tree, column in zip(explanations, trees, rows.T, strict=False)
+            {"name": label, "identity": own, "cells": tree.owner[column].tolist(), **table}
+            for label, own, tree, table, column in classes
         ],
-    }
-    runs = np.concatenate([lengths, cells]).astype("<u4")
-    return table, zlib.compress(runs.tobytes())
+        "runs": base64.b64encode(cells.runs).decode(),
+    }, identities
+
+
+def _identity(grid: Grid, table: Mapping[str, Json]) -> str:
+    """Return a text that tells an explanation from any other, and stays when a page is made again.
+
+    The reviews of findings are kept under it.
+    """
+    own = json.dumps([grid, [table[key] for key in IDENTITY]])
+    return hashlib.sha256(own.encode()).hexdigest()[:16]
 
 
 class _Tree:
@@ -85,6 +94,7 @@ class _Tree:
                 self.numbers.setdefault(region, len(self.numbers))
         for leaf in explanation.leaves:  # a search of the user may return regions of its own
             self.numbers.setdefault(leaf, len(self.numbers))
+        self.is_blocks = all(map(_is_block, self.numbers))
         split = {game.region for game in explanation.games if game.children != (game.region,)}
         # A block that continues at the opposite border has pieces that do not touch.
         self._ends = [
@@ -95,28 +105,41 @@ class _Tree:
         ]
         self.owner = np.array([number for number, _, _ in self._ends])
 
-    def pieces(self) -> Ints:
-        """Return a map of the pieces of unsplit regions."""
-        out = np.zeros(self.explanation.grid, dtype=np.int64)
+    def blocks(self) -> list[Corners]:
+        """Return the blocks that the unsplit regions fill."""
+        return [piece for _, _, piece in self._ends if piece is not None]
+
+    def pieces(self, edges: Edges) -> NDArray[np.int32]:
+        """Return a map of the pieces of unsplit regions, one number for each block of the edges."""
+        out = np.zeros([len(axis) - 1 for axis in edges], dtype=np.int32)
         for piece, (_, region, bounds) in enumerate(self._ends):
-            out[region.index if bounds is None else tuple(map(slice, *bounds))] = piece
+            if bounds is None:
+                out[region.index] = piece
+            else:
+                places = zip(edges, *bounds, strict=True)
+                out[tuple(slice(*np.searchsorted(e, (a, b)).tolist()) for e, a, b in places)] = (
+                    piece
+                )
         return out
 
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""
         made, regions = self.explanation, list(self.numbers)
-        is_grid = all(map(_is_block, regions))
+        sure = made.how_sure
         return {
             "text": as_text(made),
             "audit": str(made.audit),
+            "sure": sure.word,
+            "why": sure.reason,
+            "missed": missed(made),
             "concerns": [str(concern) for concern in made.concerns],
             "target": str(made.target),
             "score": _plain(made.score),
             "baseline": _plain(made.baseline_score),
             "evaluations": made.evaluations,
             "search": _search(made.settings.search),
-            "measure": "side" if is_grid else "area",
-            "finest": _finest(made.settings, is_grid=is_grid),
+            "measure": "side" if self.is_blocks else "area",
+            "finest": _finest(made.settings, is_grid=self.is_blocks),
             "sizes": [region.area for region in regions],
             # Blocks are measured by their longest side, free forms by their area.
             "sides": [_longest(region) for region in regions],
@@ -151,38 +174,6 @@ def _is_block(region: Region) -> bool:
 
 def _longest(region: Region) -> int:
     return max(region.shape) if isinstance(region, (Box, Rolled)) else 0
-
-
-def _cells(maps: Sequence[Ints]) -> tuple[Ints, Ints, Ints]:
-    """Return the cell of each run, its length, and the value of each cell in each map."""
-    height, width = maps[0].shape
-    starts = np.zeros((height, width), dtype=bool)
-    starts[:, 0] = True
-    for each in maps:
-        starts[:, 1:] |= each[:, 1:] != each[:, :-1]
-    first = np.flatnonzero(starts)
-    lengths = np.diff(first, append=height * width)
-    at_starts = np.stack([each.ravel()[first] for each in maps], axis=1)
-    rows, cells = np.unique(at_starts, axis=0, return_inverse=True)
-    return cells.reshape(-1), lengths, rows
-
-
-def _boxes(cells: Ints, lengths: Ints, width: int) -> Ints:
-    """Return top, left, bottom and right of every cell; bottom and right are one past the last."""
-    ends = np.cumsum(lengths)
-    lines, columns = np.divmod(ends - lengths, width)
-    edges = np.stack([lines, columns, -1 - lines, -columns - lengths], axis=1)
-    out = np.full((int(cells.max()) + 1, 4), np.iinfo(np.int64).max)
-    np.minimum.at(out, cells, edges)
-    return out * np.array([1, 1, -1, -1])
-
-
-def _neighbours(cells: Ints, lengths: Ints, height: int, width: int) -> Ints:
-    """Return pairs of cells that touch along a side."""
-    plane = np.repeat(cells, lengths).reshape(height, width)
-    sides = ((plane[:, :-1], plane[:, 1:]), (plane[:-1], plane[1:]))
-    pairs = [np.stack([a[a != b], b[a != b]], axis=1) for a, b in sides]
-    return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
 
 
 def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Json] | None:

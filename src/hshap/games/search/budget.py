@@ -20,6 +20,15 @@ CLOSE = 0.5
 """Under a budget, regions at least this share as urgent as the first are played with it."""
 
 
+def first_game(draws: int, parts: int) -> int:
+    """Count the evaluations of the first game, over a root of so many parts.
+
+    >>> first_game(draws=1, parts=2), first_game(draws=3, parts=0)
+    (4, 4)
+    """
+    return 1 + draws * max(2**parts - 1, 1)
+
+
 class Budget:
     """Hands out regions, the most urgent first, until evaluations or seconds are spent.
 
@@ -75,8 +84,10 @@ class Budget:
         """
         if not self._limited:
             return 0
-        inner = self._draws * max(2 ** len(region.split()) - 2, 0)
-        return inner + (0 if self._spent else self._draws + 1)
+        parts = len(region.split())
+        if not self._spent:
+            return first_game(self._draws, parts)
+        return self._draws * max(2**parts - 2, 0)
 
     def _allowance(self) -> float:
         """Count the evaluations that may be spent now, at the speed measured so far."""

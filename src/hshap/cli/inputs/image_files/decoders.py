@@ -79,6 +79,8 @@ def frame_of(path: Path, frame: int | None, max_pixels: int) -> Generator[ImageF
     larger = "if you trust it, pass a larger --max-pixels"
     with opened(path, most=most, fix=FIX, larger=larger) as file, ExitStack() as stack:
         kind = _kind(file.read(16))
+        if not file.size:
+            raise Refusal(Code.INPUT, f"{path} is empty; get a whole copy of the image")
         if kind is None:
             message = f"{path} is not an image that can be read; pass {', '.join(SUFFIXES)}"
             raise Refusal(Code.INPUT, message)

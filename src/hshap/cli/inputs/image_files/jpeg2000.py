@@ -55,6 +55,13 @@ def check(file: IO[bytes]) -> None:
     _check_tile_parts(file)
 
 
+def bits(file: IO[bytes]) -> int:
+    """Return the largest number of bits in a component of a file that `check` has passed."""
+    _to_codestream(file)
+    file.read(4)
+    return max(size % 128 + 1 for size in _body(file)[36::3])
+
+
 def _to_codestream(file: IO[bytes]) -> None:
     """Go to the first byte of the picture in a file of boxes; a bare picture starts at once."""
     file.seek(0)

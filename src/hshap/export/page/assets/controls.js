@@ -1,53 +1,67 @@
 /* The controls of the page and their handlers. */
 
-byId("title").textContent = data.title;
-buildSliders(byId("sliders"), sliders, ask);
+import { toggleOverlay } from "./actions.js";
+import { MAPS } from "./colours.js";
+import { byId, make } from "./dom.js";
+import { fitPanels, redraw } from "./drawing.js";
+import { askAgain, gallery, open } from "./opening.js";
+import { showWindow } from "./panels.js";
+import { entries, now, state } from "./state.js";
+
+/** @type {Record<Layer, string>} */
+const LAYERS = {
+  leaves: "Outlines", heat: "Heat map", boxes: "Boxes", truth: "Truth", visited: "Checked areas",
+};
+
 byId("reset").addEventListener("click", () => {
-  for (const key of Object.keys(state.asked)) state.asked[key] = null;
-  state.said = null;
-  recompute();
-  write();
-  redraw();
+  state.asked = { tolerance: null, percentile: null, side: null, area: null };
+  askAgain();
 });
-const anyTruth = views.some((one) => one.truth !== null);
-byId("layers").append(...Object.entries(LAYERS).filter(([key]) => key !== "truth" || anyTruth).map(([key, text]) => {
-  const box = make("input", { type: "checkbox", id: `layer-${key}`, checked: state.layers[key] });
-  box.addEventListener("change", () => {
-    state.layers[key] = box.checked;
-    redraw();
-  });
-  return make("label", {}, box, make("span", { className: `key key-${key}`, "aria-hidden": "true" }), text);
-}));
-byId("opacity").addEventListener("input", (event) => {
-  state.opacity = Number(event.target.value);
-  byId("opacity-out").textContent = `${Math.round(100 * state.opacity)} %`;
-  redraw();
+const anyTruth = entries.some((entry) => entry.classes.some((one) => one.overlap !== null));
+byId("layers").append(.../** @type {[Layer, string][]} */ (Object.entries(LAYERS))
+  .filter(([key]) => key !== "truth" || anyTruth).map(([key, text]) => {
+    const box = make("input", { type: "checkbox", id: `layer-${key}`, checked: state.layers[key] });
+    box.addEventListener("change", () => {
+      state.layers[key] = box.checked;
+      redraw();
+    });
+    return make("label", {}, box, make("span", { className: `key key-${key}`, "aria-hidden": "true" }), text);
+  }));
+byId("hide").addEventListener("click", toggleOverlay);
+byId("opacity").addEventListener("input", () => {
+  state.opacity = Number(byId("opacity").value);
+  redraw({ words: true });
 });
 byId("map").append(...Object.keys(MAPS).map((name) => make("option", { value: name, textContent: name })));
-byId("map").addEventListener("change", (event) => {
-  state.map = event.target.value;
+byId("map").addEventListener("change", () => {
+  state.map = byId("map").value;
   redraw();
+});
+for (const id of ["window-level", "window-width"]) {
+  byId(id).addEventListener("input", () => {
+    const [low, high] = byId("window").dataset.ends.split(",").map(Number);
+    const middle = low + ((high - low) * Number(byId("window-level").value)) / 1000;
+    const half = ((high - low) * Math.max(1, Number(byId("window-width").value))) / 2000;
+    state.window = [middle - half, middle + half];
+    showWindow();
+    redraw({ images: true });
+  });
+}
+byId("window-reset").addEventListener("click", () => {
+  state.window = [...now().view.image.window];
+  showWindow();
+  redraw({ images: true });
 });
 byId("theme").addEventListener("click", () => {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-  document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+  const theme = document.documentElement.dataset["theme"] ?? (dark ? "dark" : "light");
+  document.documentElement.dataset["theme"] = theme === "dark" ? "light" : "dark";
 });
 byId("to-gallery").addEventListener("click", () => open(null));
-byId("previous").addEventListener("click", () => open((state.number + views.length - 1) % views.length));
-byId("next").addEventListener("click", () => open((state.number + 1) % views.length));
+for (const [id, by] of /** @type {[string, number][]} */ ([["previous", -1], ["next", 1]])) {
+  byId(id).addEventListener("click", () => open(((state.number ?? 0) + by + entries.length) % entries.length));
+}
 for (const id of ["sort", "filter"]) byId(id).addEventListener("change", () => gallery.arrange());
 byId("search").addEventListener("input", () => gallery.arrange());
-byId("filter-class").addEventListener("change", () => gallery.update(state.asked));
-byId("save-png").addEventListener("click", async () => {
-  const names = state.shown.map((klass) => `${view().name}: ${view().classes[klass].name}`);
-  download(await asPicture(panels, names), fileName(view().name, "-seen.png"));
-});
-byId("save-json").addEventListener("click", () => {
-  const text = JSON.stringify(boxes(), null, 1);
-  download(new Blob([text], { type: "application/json" }), fileName(view().name, "-boxes.json"));
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && state.number !== null) goUp();
-});
+byId("filter-class").addEventListener("change", () => gallery.update());
 new ResizeObserver(fitPanels).observe(byId("panels"));

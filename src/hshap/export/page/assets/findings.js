@@ -3,11 +3,15 @@
    Follows hshap/explanation/reading.py and hshap/games/search step by step; tests compare the two.
    Pure functions on numbers: nothing here draws. A limit of null is the run's own. */
 
-/** A class of a view, with the game, parent and coefficient of each region. */
-function makeTree(table) {
+import { boxInOriginal } from "./place.js";
+
+/** A class of a view, with the game, parent and coefficient of each region.
+    @param {ClassTable} table
+    @returns {Tree} */
+export function makeTree(table) {
   const regions = table.sizes.length;
   const root = table.games[0].region;
-  const gameOf = new Array(regions).fill(null);
+  const gameOf = /** @type {(Game | null)[]} */ (new Array(regions).fill(null));
   const parent = new Int32Array(regions).fill(-1);
   const weight = new Float64Array(regions);
   const error = new Float64Array(regions);
@@ -23,22 +27,26 @@ function makeTree(table) {
   return { ...table, root, gameOf, parent, weight, error };
 }
 
-/** The limits in use for a tree: the requested ones, but never finer than those of the run. */
-function limitsFor(tree, asked) {
-  const by = tree.search ? tree.search.by : null;
-  const wanted = by === null ? null : asked[by];
+/** The limits in use for a tree: the requested ones, but never finer than those of the run.
+    @param {Tree} tree
+    @param {Asked} asked */
+export function limitsFor(tree, asked) {
+  const wanted = tree.search ? asked[tree.search.by] : null;
   const size = asked[tree.measure];
   return {
-    level: wanted === null || wanted === undefined ? null : Math.max(wanted, tree.search.least),
-    size: size === null || size === undefined || size < tree.finest ? null : size,
+    level: wanted === null || !tree.search ? null : Math.max(wanted, tree.search.least),
+    size: size === null || size < tree.finest ? null : size,
   };
 }
 
-/** The leaves of a tree, by number, in no particular order. */
+/** The leaves of a tree, by number, in no particular order.
+    @param {Tree} tree
+    @param {Asked} asked */
 function leavesAt(tree, asked) {
   const { level, size } = limitsFor(tree, asked);
   if (tree.search === null || (level === null && size === null)) return tree.leaves.slice();
   const measured = tree.measure === "side" ? tree.sides : tree.sizes;
+  /** @type {(region: number) => boolean} */
   const isSmall = (region) => size !== null && measured[region] <= size;
   const limit = level === null ? tree.search.least : level;
   return tree.search.by === "tolerance"
@@ -46,27 +54,40 @@ function leavesAt(tree, asked) {
     : abovePercentile(tree, limit, isSmall);
 }
 
-/** A region's game; a region that is small enough is the only player of its game. */
+/** A region's game; a region that is small enough is the only player of its game.
+    @param {Tree} tree
+    @param {number} region
+    @param {(region: number) => boolean} isSmall */
 function gameAt(tree, region, isSmall) {
-  const game = tree.gameOf[region];
+  const game = /** @type {Game} */ (tree.gameOf[region]);
   if (!isSmall(region)) return game;
   const { total } = game;
   return { region, parts: [region], phi: [total], total, alone: [total], ends: false };
 }
 
-function isSplit(tree, region, isSmall) {
+/** Whether a region was divided.
+    @param {Tree} tree
+    @param {number} region
+    @param {(region: number) => boolean} isSmall */
+export function isSplit(tree, region, isSmall) {
   const game = tree.gameOf[region];
   return game !== null && !isSmall(region) && !(game.parts.length === 1 && game.parts[0] === region);
 }
 
-/** A region's coefficient; for the root, the score that it adds to the baseline. */
+/** A region's coefficient; for the root, the score that it adds to the baseline.
+    @param {Tree} tree
+    @param {{ region: number, total: number }} game */
 const ownOf = (tree, game) => (game.region === tree.root ? game.total : tree.weight[game.region]);
 
+/** @param {Tree} tree
+    @param {number} tolerance
+    @param {(region: number) => boolean} isSmall */
 function aboveTolerance(tree, tolerance, isSmall) {
+  /** @type {number[]} */
   const leaves = [];
   const waiting = [tree.root];
   while (waiting.length) {
-    const game = gameAt(tree, waiting.pop(), isSmall);
+    const game = gameAt(tree, /** @type {number} */ (waiting.pop()), isSmall);
     const matters = ownOf(tree, game) > tolerance;
     if (game.ends && matters) {
       leaves.push(game.region);
@@ -74,12 +95,16 @@ function aboveTolerance(tree, tolerance, isSmall) {
     }
     const relevant = game.parts.filter((_, i) => game.phi[i] > tolerance);
     for (const part of relevant) (isSplit(tree, part, isSmall) ? waiting : leaves).push(part);
-    if (tree.search.keepWhole && !relevant.length && matters) leaves.push(game.region);
+    if (tree.search?.keepWhole && !relevant.length && matters) leaves.push(game.region);
   }
   return leaves;
 }
 
+/** @param {Tree} tree
+    @param {number} percentile
+    @param {(region: number) => boolean} isSmall */
 function abovePercentile(tree, percentile, isSmall) {
+  /** @type {number[]} */
   const leaves = [];
   let level = [tree.root];
   while (level.length) {
@@ -97,7 +122,7 @@ function abovePercentile(tree, percentile, isSmall) {
           (isSplit(tree, part, isSmall) ? level : leaves).push(part);
         }
       });
-      if (tree.search.keepWhole && matters && !game.phi.some((phi) => phi > 0)) {
+      if (tree.search?.keepWhole && matters && !game.phi.some((phi) => phi > 0)) {
         leaves.push(game.region);
       }
     }
@@ -105,7 +130,9 @@ function abovePercentile(tree, percentile, isSmall) {
   return leaves;
 }
 
-/** numpy.percentile, to the last bit. */
+/** numpy.percentile, to the last bit.
+    @param {number[]} numbers
+    @param {number} percentile */
 function percentileOf(numbers, percentile) {
   const sorted = Float64Array.from(numbers).sort();
   const place = (sorted.length - 1) * (percentile / 100);
@@ -116,7 +143,9 @@ function percentileOf(numbers, percentile) {
   return t >= 0.5 ? b - (b - a) * (1 - t) : a + (b - a) * t;
 }
 
-/** For each cell of the view, the leaf that contains it, or -1. */
+/** For each cell of the view, the leaf that contains it, or -1.
+    @param {Tree} tree
+    @param {number[]} leaves */
 function leafOfCells(tree, leaves) {
   const isLeaf = new Uint8Array(tree.sizes.length);
   for (const leaf of leaves) isLeaf[leaf] = 1;
@@ -126,7 +155,9 @@ function leafOfCells(tree, leaves) {
   });
 }
 
-/** For each region, whether it contains or is a leaf. */
+/** For each region, whether it contains or is a leaf.
+    @param {Tree} tree
+    @param {number[]} leaves */
 function holdersOf(tree, leaves) {
   const holds = new Uint8Array(tree.sizes.length);
   for (const leaf of leaves) {
@@ -135,44 +166,72 @@ function holdersOf(tree, leaves) {
   return holds;
 }
 
-/** The region to describe for a cell: the leaf that contains it, or the largest dropped region. */
-function regionAt(tree, result, cell) {
+/** The region to describe for a cell: the leaf that contains it, or the largest dropped region.
+    @param {Tree} tree
+    @param {Result} result
+    @param {number} cell */
+export function regionAt(tree, result, cell) {
   if (result.leafOf[cell] !== -1) return result.leafOf[cell];
   const path = pathTo(tree, tree.cells[cell]);
   return path.slice(1).find((region) => !result.holds[region]) ?? path[path.length - 1];
 }
 
-/** For each cell, the part of a region that contains it, or -1 outside. */
-function partOfCells(tree, region) {
-  return Int32Array.from(tree.cells, (end) => {
-    while (end !== -1 && tree.parent[end] !== region) end = tree.parent[end];
-    return end;
-  });
+/** The part of a region that contains a cell, or -1 outside.
+    @param {Tree} tree
+    @param {number} region
+    @param {number} cell */
+export function partAt(tree, region, cell) {
+  let end = tree.cells[cell];
+  while (end !== -1 && tree.parent[end] !== region) end = tree.parent[end];
+  return end;
 }
 
-/** The regions from the whole image down to this one. */
-function pathTo(tree, region) {
+/** The regions from the whole image down to this one.
+    @param {Tree} tree
+    @param {number} region */
+export function pathTo(tree, region) {
   const path = [];
   for (let at = region; at !== -1; at = tree.parent[at]) path.unshift(at);
   return path;
 }
 
-/** The box around some cells: top, left, bottom, right, the last two one past the end. */
-function around(view, cells) {
-  const box = [Infinity, Infinity, -Infinity, -Infinity];
+/** The cells that a region is made of.
+    @param {Tree} tree
+    @param {number} region */
+export function cellsOf(tree, region) {
+  /** @type {number[]} */
+  const found = [];
+  tree.cells.forEach((end, cell) => {
+    while (end !== -1 && end !== region) end = tree.parent[end];
+    if (end !== -1) found.push(cell);
+  });
+  return found;
+}
+
+/** The box around some cells: the first place on each axis, then one past the last.
+    @param {ViewTable} view
+    @param {number[]} cells
+    @returns {Box} */
+export function around(view, cells) {
+  const axes = view.grid.length;
+  const box = [...view.grid.map(() => Infinity), ...view.grid.map(() => -Infinity)];
   for (const cell of cells) {
-    const at = 4 * cell;
-    box[0] = Math.min(box[0], view.boxes[at]);
-    box[1] = Math.min(box[1], view.boxes[at + 1]);
-    box[2] = Math.max(box[2], view.boxes[at + 2]);
-    box[3] = Math.max(box[3], view.boxes[at + 3]);
+    for (let i = 0, at = 2 * axes * cell; i < axes; i++, at++) {
+      box[i] = Math.min(box[i], view.boxes[at]);
+      box[axes + i] = Math.max(box[axes + i], view.boxes[at + axes]);
+    }
   }
   return box;
 }
 
-/** Boxes around leaves that touch, the highest score first: `Explanation.boxes(merge=True)`. */
+/** The findings, leaves that touch, the highest score first: `Explanation.boxes(merge=True)`.
+    @param {ViewTable} view
+    @param {Tree} tree
+    @param {Int32Array} leafOf
+    @returns {Finding[]} */
 function findingsOf(view, tree, leafOf) {
   const group = Int32Array.from(leafOf, (_, cell) => cell);
+  /** @type {(cell: number) => number} */
   const top = (cell) => {
     while (group[cell] !== cell) cell = group[cell] = group[group[cell]];
     return cell;
@@ -181,34 +240,50 @@ function findingsOf(view, tree, leafOf) {
     const [a, b] = [view.neighbours[i], view.neighbours[i + 1]];
     if (leafOf[a] !== -1 && leafOf[b] !== -1) group[top(a)] = top(b);
   }
+  /** @type {Map<number, number>} */
   const firstOf = new Map();
   leafOf.forEach((leaf, cell) => {
     // A free form is one object, also in several pieces.
     if (leaf === -1 || tree.sides[leaf]) return;
-    if (firstOf.has(leaf)) group[top(cell)] = top(firstOf.get(leaf));
-    else firstOf.set(leaf, cell);
+    const first = firstOf.get(leaf);
+    if (first === undefined) firstOf.set(leaf, cell);
+    else group[top(cell)] = top(first);
   });
+  /** @type {Map<number, number[]>} */
   const members = new Map();
   leafOf.forEach((leaf, cell) => {
     if (leaf === -1) return;
-    const key = top(cell);
-    if (!members.has(key)) members.set(key, []);
-    members.get(key).push(cell);
+    const known = members.get(top(cell));
+    if (known) known.push(cell);
+    else members.set(top(cell), [cell]);
   });
-  const found = Array.from(members.values(), (cells) => ({
-    cells,
-    box: around(view, cells),
-    score: cells.reduce((most, cell) => Math.max(most, tree.weight[leafOf[cell]]), -Infinity),
-    area: cells.reduce((sum, cell) => sum + view.areas[cell], 0),
-  }));
-  return found.sort((a, b) => b.score - a.score || a.box[0] - b.box[0] || a.box[1] - b.box[1]);
+  const found = Array.from(members.values()).flatMap((cells) => {
+    const box = around(view, cells);
+    const at = boxInOriginal(view, box);
+    if (at === null) return [];
+    const area = cells.reduce((sum, cell) => sum + view.areas[cell], 0);
+    const score = cells.reduce((most, cell) => Math.max(most, tree.weight[leafOf[cell]]), -Infinity);
+    return [{ cells, box, at, score, area, key: `${box.join(",")};${area}` }];
+  });
+  /** @type {(a: Box, b: Box) => number} */
+  const before = (a, b) => {
+    const axis = view.grid.findIndex((_, i) => a[i] !== b[i]);
+    return axis === -1 ? 0 : a[axis] - b[axis];
+  };
+  return found.sort((a, b) => b.score - a.score || before(a.at, b.at));
 }
 
-/** Leaves, findings, covered area and overlap of a class at some limits. */
-function resultAt(view, tree, asked) {
+/** Leaves, findings, covered area and overlap of a class at some limits.
+    @param {ViewTable} view
+    @param {Tree} tree
+    @param {Asked} asked
+    @returns {Result} */
+export function resultAt(view, tree, asked) {
   const leaves = leavesAt(tree, asked);
   const leafOf = leafOfCells(tree, leaves);
   const findings = findingsOf(view, tree, leafOf);
+  const findingOf = new Int32Array(leafOf.length).fill(-1);
+  findings.forEach(({ cells }, i) => cells.forEach((cell) => { findingOf[cell] = i; }));
   let [found, both, either] = [0, 0, 0];
   leafOf.forEach((leaf, cell) => {
     const area = view.areas[cell];
@@ -219,9 +294,23 @@ function resultAt(view, tree, asked) {
   });
   const largest = leaves.reduce((most, leaf) => Math.max(most, tree.weight[leaf]), 0);
   return {
-    leaves, leafOf, findings, largest,
+    leaves, leafOf, findings, findingOf, largest,
     holds: holdersOf(tree, leaves),
-    share: found / (view.height * view.width),
+    share: found / view.grid.reduce((all, side) => all * side, 1),
     overlap: view.truth === null ? null : either ? both / either : 1,
   };
+}
+
+/** The area that two results share, relative to the area of both; 1 if both are empty.
+    @param {ViewTable} view
+    @param {Result} one
+    @param {Result} other */
+export function agreement(view, one, other) {
+  let [both, either] = [0, 0];
+  view.areas.forEach((area, cell) => {
+    const found = Number(one.leafOf[cell] !== -1) + Number(other.leafOf[cell] !== -1);
+    if (found === 2) both += area;
+    if (found) either += area;
+  });
+  return either ? both / either : 1;
 }

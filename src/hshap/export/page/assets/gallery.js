@@ -1,86 +1,92 @@
-/* The gallery: a card for each image, sorted and filtered by its findings at the current limits. */
+/* The gallery: a card for each image, sorted and filtered by its findings.
+
+   Cards know the run as it was from the index. In a page of one file, they follow the sliders. */
+
+import { boxIn } from "./cells.js";
+import { byId, count, inkOf, make, share } from "./dom.js";
+import { resultAt } from "./findings.js";
+import { data, loadThumb, loadView } from "./parts.js";
+import { strokeBoxes } from "./stage.js";
+import { entries, isAsRun, state } from "./state.js";
+import { badge } from "./words.js";
 
 const THUMB = 220;
+const WORST = ["do not trust", "look twice", "holds"];
+/** @typedef {Entry["classes"][number]} Facts */
+/** @typedef {{ number: number, element: HTMLLIElement, canvas: HTMLCanvasElement, text: HTMLElement, sure: HTMLElement, isNear: boolean, facts: Facts[] }} Card */
+
+/** @type {(card: Card, key: "share" | "count" | "largest" | "score" | "overlap") => number} */
+const most = (card, key) => Math.max(-1, ...card.facts.map((one) => one[key] ?? -1));
+/** @type {(card: Card) => string} */
+const worst = (card) => WORST.find((sure) => card.facts.some((one) => one.sure === sure)) ?? "holds";
+/** @type {Record<string, [string, ((card: Card) => number) | null]>} */
 const ORDERS = {
   order: ["as given", (card) => card.number],
   name: ["name", null],
-  share: ["area of findings", (card) => -card.most("share")],
-  findings: ["number of findings", (card) => -card.most("count")],
-  largest: ["highest confidence", (card) => -card.most("largest")],
-  score: ["score of the model", (card) => -card.most("score")],
-  overlap: ["overlap with the truth, worst first", (card) => card.most("overlap")],
+  share: ["area of findings", (card) => -most(card, "share")],
+  findings: ["number of findings", (card) => -most(card, "count")],
+  largest: ["highest strength", (card) => -most(card, "largest")],
+  score: ["score of the model", (card) => -most(card, "score")],
+  sure: ["how sure, worst first", (card) => WORST.indexOf(worst(card))],
+  overlap: ["overlap with the truth, worst first", (card) => most(card, "overlap")],
 };
 
-/** Build the cards; a click calls `open(number)`. */
-function makeGallery(views, trees, open) {
-  const names = [...new Set(views.flatMap((view) => view.classes.map((one) => one.name)))];
-  const hasTruth = views.some((view) => view.truth !== null);
+/** The views of a page of one file, once the sliders need them.
+    @type {Promise<View[]> | null} */
+let all = null;
+export const allViews = () => (all ??= Promise.all(entries.map((_, number) => loadView(number))));
+/** Whether the sliders change the gallery, too. */
+export const followsSliders = data.folder === null;
+
+/** Build the cards; a click calls `open(number)`.
+    @param {(number: number) => void} open */
+export function makeGallery(open) {
+  const names = [...new Set(entries.flatMap((entry) => entry.classes.map((one) => one.name)))];
+  const hasTruth = entries.some((entry) => entry.classes.some((one) => one.overlap !== null));
   byId("sort").append(...Object.entries(ORDERS)
     .filter(([key]) => key !== "overlap" || hasTruth)
     .map(([value, [textContent]]) => make("option", { value, textContent })));
   byId("filter-class").append(make("option", { value: "", textContent: "any" }),
     ...names.map((name) => make("option", { value: name, textContent: name })));
-  const chosen = (view) => {
-    const name = byId("filter-class").value;
-    return view.classes.flatMap((one, klass) => (name === "" || one.name === name ? [klass] : []));
-  };
-  const waiting = [];
-  let isLoading = false;
-  async function loadNext() {
-    if (isLoading) return;
-    isLoading = true;
-    while (waiting.length) {
-      const card = waiting.shift();
-      const image = await loadImage(card.number);
-      const scale = Math.min(1, (2 * THUMB) / Math.max(image.width, image.height));
-      card.thumb = make("canvas", {
-        width: Math.max(1, Math.round(image.width * scale)),
-        height: Math.max(1, Math.round(image.height * scale)),
-      });
-      const context = card.thumb.getContext("2d");
-      context.imageSmoothingQuality = "high";
-      context.drawImage(image, 0, 0, card.thumb.width, card.thumb.height);
-      image.close();
-      drawCard(card, views[card.number]);
+  // Pictures of cards that are far away are dropped, so a long gallery needs little memory.
+  const near = new IntersectionObserver((changes) => {
+    for (const { target, isIntersecting } of changes) {
+      const card = cards[Number(/** @type {HTMLElement} */ (target).dataset["number"])];
+      card.isNear = isIntersecting;
+      if (isIntersecting) drawCard(card);
+      else card.canvas.width = card.canvas.height = 0;
     }
-    isLoading = false;
-  }
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter((one) => one.isIntersecting)) {
-      const card = cards[Number(entry.target.dataset.number)];
-      seen.unobserve(entry.target);
-      waiting.push(card);
-    }
-    loadNext();
-  }, { rootMargin: "300px" });
-  const cards = views.map((view, number) => {
-    const canvas = make("canvas", { width: 2 * THUMB, height: 2 * THUMB, role: "img" });
+  }, { rootMargin: "400px" });
+  const cards = entries.map((entry, number) => {
+    const canvas = make("canvas", { width: 0, height: 0, role: "img" });
     const text = make("span", { className: "small" });
+    const sure = make("span", {});
     const button = make("button", { type: "button", className: "card" }, canvas,
-      make("strong", { textContent: view.name, title: view.name }), text);
+      make("strong", { textContent: entry.name, title: entry.name }), text, sure);
     const element = make("li", {}, button);
-    element.dataset.number = String(number);
+    element.dataset["number"] = String(number);
     button.addEventListener("click", () => open(number));
-    seen.observe(element);
-    const card = { number, element, canvas, text, thumb: null, results: [] };
-    card.most = (key) => Math.max(-1, ...card.results.map((one) => one[key] ?? -1));
-    return card;
+    near.observe(element);
+    return /** @type {Card} */ ({ number, element, canvas, text, sure, isNear: false, facts: [] });
   });
-  byId("cards").append(...cards.map((card) => card.element));
 
-  function update(asked) {
+  /** Give the cards their facts at the current limits, and arrange them. */
+  async function update() {
+    const views = followsSliders && !isAsRun() ? await allViews() : null;
+    const name = byId("filter-class").value;
     for (const card of cards) {
-      const view = views[card.number];
-      card.results = chosen(view).map((klass) => {
-        const result = resultAt(view, trees[card.number][klass], asked);
-        return { ...result, count: result.findings.length, score: view.classes[klass].score, klass };
+      const entry = entries[card.number];
+      card.facts = entry.classes.flatMap((facts, klass) => {
+        if (name !== "" && facts.name !== name) return [];
+        return [views === null ? facts : factsAt(views[card.number], klass, facts)];
       });
-      const parts = [`${count(card.most("count"), "finding")} on ${share(card.most("share"))}`];
-      if (view.truth !== null && card.results.length) parts.push(`overlap ${card.most("overlap").toFixed(2)}`);
-      if (card.results.some((one) => view.classes[one.klass].concerns.length)) parts.push("concern");
-      card.text.textContent = card.results.length ? parts.join(", ") : "not explained for this class";
-      card.canvas.setAttribute("aria-label", `${view.name}: ${card.text.textContent}`);
-      if (card.thumb) drawCard(card, view);
+      const parts = [`${count(most(card, "count"), "finding")} on ${share(most(card, "share"))}`];
+      if (most(card, "overlap") >= 0) parts.push(`overlap ${most(card, "overlap").toFixed(2)}`);
+      if (card.facts.some((one) => one.concerns)) parts.push("concern");
+      card.text.textContent = card.facts.length ? parts.join(", ") : "not explained for this class";
+      card.sure.replaceChildren(...(card.facts.length ? [badge(worst(card))] : []));
+      card.canvas.setAttribute("aria-label", `${entry.name}: ${card.text.textContent}`);
+      if (card.isNear) drawCard(card);
     }
     arrange();
   }
@@ -89,42 +95,52 @@ function makeGallery(views, trees, open) {
     const [, rank] = ORDERS[byId("sort").value];
     const words = byId("search").value.toLowerCase();
     const kind = byId("filter").value;
-    const keeps = (card) => {
-      const view = views[card.number];
-      const isFound = card.results.some((one) => one.count > 0);
-      return view.name.toLowerCase().includes(words) && card.results.length > 0 &&
+    const keeps = (/** @type {Card} */ card) => {
+      const isFound = card.facts.some((one) => one.count > 0);
+      return entries[card.number].name.toLowerCase().includes(words) && card.facts.length > 0 &&
         (kind === "all" || (kind === "found" && isFound) || (kind === "empty" && !isFound) ||
-          (kind === "concern" && card.results.some((one) => view.classes[one.klass].concerns.length)) ||
-          (kind === "unfinished" && card.results.some((one) => view.classes[one.klass].unfinished.length)));
+          (kind === "concern" && card.facts.some((one) => one.concerns)) ||
+          (kind === "unfinished" && card.facts.some((one) => one.unfinished)));
     };
-    const byName = (a, b) => views[a.number].name.localeCompare(views[b.number].name, undefined, { numeric: true });
+    /** @type {(a: Card, b: Card) => number} */
+    const byName = (a, b) => entries[a.number].name.localeCompare(entries[b.number].name, undefined, { numeric: true });
     const sorted = [...cards].sort(rank === null ? byName : (a, b) => rank(a) - rank(b) || a.number - b.number);
     const kept = sorted.filter(keeps);
     byId("cards").replaceChildren(...kept.map((card) => card.element));
     byId("count").textContent = `${kept.length} of ${count(cards.length, "image")}`;
-    return kept.map((card) => card.number);
   }
 
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("filters").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
   return { update, arrange };
 }
 
-/** How many images have a concern; empty if none has. */
-function galleryConcerns(views) {
-  const some = views.filter((view) => view.classes.some((one) => one.concerns.length)).length;
-  return some ? `${some} of ${count(views.length, "image")} ${some === 1 ? "has" : "have"} a concern: see "Show", and open the image` : "";
+/** The facts of a class at the current limits.
+    @param {View} view
+    @param {number} klass
+    @param {Facts} facts
+    @returns {Facts} */
+function factsAt(view, klass, facts) {
+  const result = resultAt(view, view.trees[klass], state.asked);
+  const boxes = result.findings.flatMap(({ box }) => boxIn(view, box, 0));
+  return { ...facts, count: result.findings.length, share: result.share, largest: result.largest, overlap: result.overlap, boxes };
 }
 
-/** A small picture with the boxes of the findings. */
-function drawCard(card, view) {
-  const context = card.canvas.getContext("2d");
-  const { width, height } = card.canvas;
-  const scale = Math.min(width / view.width, height / view.height);
-  const [left, top] = [(width - view.width * scale) / 2, (height - view.height * scale) / 2];
-  context.clearRect(0, 0, width, height);
-  context.imageSmoothingEnabled = view.width * scale < 2 * view.width;
-  context.drawImage(card.thumb, left, top, view.width * scale, view.height * scale);
-  for (const { findings } of card.results) {
-    strokeBoxes(context, findings, { x: -left / scale, y: -top / scale, scale }, 2);
-  }
+/** Draw the small picture with the boxes of the findings.
+    @param {Card} card */
+async function drawCard(card) {
+  const picture = await loadThumb(card.number).catch(() => null);
+  if (picture === null || !card.isNear) return;
+  const [width, height] = [2 * THUMB, 2 * THUMB];
+  Object.assign(card.canvas, { width, height });
+  const context = inkOf(card.canvas);
+  const [wide, high] = [...entries[card.number].size].reverse();
+  const scale = Math.min(width / wide, height / high);
+  const [left, top] = [(width - wide * scale) / 2, (height - high * scale) / 2];
+  context.imageSmoothingEnabled = scale < 2;
+  context.imageSmoothingQuality = "high";
+  context.drawImage(picture, left, top, wide * scale, high * scale);
+  picture.close();
+  const boxes = card.facts.flatMap(({ boxes: flat }) =>
+    Array.from({ length: flat.length / 4 }, (_, i) => ({ box: flat.slice(4 * i, 4 * i + 4) })));
+  strokeBoxes(context, boxes, { x: -left / scale, y: -top / scale, scale, ratio: 1 }, 3, Infinity);
 }

@@ -1,101 +1,54 @@
-/* The state of the page, and the canvases that follow from it. */
+/* The state of the page: the user's choices, and the image that is open. */
 
-const data = JSON.parse(byId("data").textContent);
-const views = data.views;
-const trees = views.map((view) => view.classes.map((table) => makeTree(table)));
-const sliders = slidersFor(trees.flat());
-const MOST_SHOWN = 4;
+import { byId } from "./dom.js";
+import { resultAt } from "./findings.js";
+import { data } from "./parts.js";
 
-const state = {
-  number: null, // the image that is shown; null is the gallery
+export const MOST_SHOWN = 4;
+export const entries = data.views;
+
+/** @type {State} */
+export const state = {
+  number: null,
   asked: { tolerance: null, percentile: null, side: null, area: null },
-  layers: { heat: true, leaves: true, boxes: true, truth: true, visited: false },
+  layers: { heat: false, leaves: true, boxes: false, truth: true, visited: false },
+  hidden: false,
   opacity: 0.6,
   map: "viridis",
-  shown: [], // the classes that are shown
-  current: 0, // the class that was used last
-  focus: null, // region of the current class whose areas are shown
-  hover: null, // region of the current class under the pointer
+  shown: [],
+  current: 0,
+  focus: null,
+  hover: null,
   finding: -1,
-  said: null, // the status line after an action; null is the summary
+  at: [0, 0, 0],
+  window: [0, 255],
+  said: null,
 };
-let loaded = null; // pixels of the image that is shown
-let panels = [];
-let results = [];
-let shot = makeCamera();
-const gallery = makeGallery(views, trees, open);
 
-const view = () => views[state.number];
-const treeOf = (klass) => trees[state.number][klass];
+/** An image that is open: its data, its pixels, and its findings at the current limits.
+    @typedef {{ view: View, cells: CellMap, source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
 
-/* Computing and drawing */
+/** The image that is open, null in the gallery and while one is loaded; and the sliders in use. */
+export const live = { opened: /** @type {Opened | null} */ (null), sliders: /** @type {Slider[]} */ ([]) };
 
-function recompute() {
-  if (state.number === null) return gallery.update(state.asked);
-  results = trees[state.number].map((tree) => resultAt(view(), tree, state.asked));
-  if (state.finding >= results[state.current].findings.length) state.finding = -1;
-  return undefined;
+/** The open image; called only while there is one. @returns {Opened} */
+export function now() {
+  if (live.opened === null) throw new Error("no image is open");
+  return live.opened;
 }
 
-function drawImages() {
-  for (const panel of panels) drawImage(panel.image.getContext("2d"), loaded.pyramid, view(), shot.camera);
+/** @param {number} klass */
+export const treeOf = (klass) => now().view.trees[klass];
+/** @param {number} klass */
+export const resultOf = (klass) => now().results[klass];
+/** Whether all limits are those of the run. */
+export const isAsRun = () => Object.values(state.asked).every((limit) => limit === null);
+
+/** Find the findings of the open image at the current limits. */
+export function recompute() {
+  const { view } = now();
+  now().results = view.trees.map((tree) => resultAt(view, tree, state.asked));
+  if (state.finding >= resultOf(state.current).findings.length) state.finding = -1;
 }
 
-/** The cells in the camera's sight, kept until it moves; all panels have the same size. */
-function seenNow() {
-  const { width, height } = panels[0].overlay;
-  const thick = Math.max(1, Math.round(devicePixelRatio));
-  const key = [shot.camera.x, shot.camera.y, shot.camera.scale, width, height, thick].join();
-  if (loaded.key !== key) {
-    loaded.key = key;
-    loaded.seen = seeCells(loaded.cells, view(), shot.camera, width, height, thick);
-  }
-  return loaded.seen;
-}
-
-function drawOverlays() {
-  const largest = Math.max(...state.shown.map((klass) => results[klass].largest), 0);
-  const look = { ...state, largest };
-  const seen = seenNow();
-  panels.forEach((panel, i) => {
-    const klass = state.shown[i];
-    const isCurrent = klass === state.current;
-    const scene = {
-      view: view(), tree: treeOf(klass), result: results[klass], look, seen,
-      focus: isCurrent ? state.focus : null, hover: isCurrent ? state.hover : null,
-    };
-    paintOverlay(panel, scene, shot.camera);
-  });
-  drawScale(largest);
-}
-
-let queued = null;
-function redraw({ images = false, words = false } = {}) {
-  if (queued === null) {
-    queued = { images: false, words: false };
-    requestAnimationFrame(() => {
-      const { images: moved, words: changed } = queued;
-      queued = null;
-      if (state.number === null || loaded === null) return;
-      if (moved) drawImages();
-      drawOverlays();
-      if (changed) write();
-    });
-  }
-  queued.images ||= images;
-  queued.words ||= words;
-}
-
-function fitPanels() {
-  if (!panels.length || loaded === null) return;
-  for (const { screen, image, overlay } of panels) {
-    const { clientWidth, clientHeight } = screen;
-    for (const canvas of [image, overlay]) {
-      canvas.width = Math.max(1, Math.round(clientWidth * devicePixelRatio));
-      canvas.height = Math.max(1, Math.round(clientHeight * devicePixelRatio));
-    }
-  }
-  shot.resize(panels[0].image.width, panels[0].image.height, view());
-  drawImages();
-  drawOverlays();
-}
+byId("title").textContent = data.title;

@@ -1,97 +1,126 @@
-/* All text of the page that follows from its state. */
+/* All text of the page that follows from its state, and the meaning of its words. */
 
-function drawScale(largest) {
-  const context = byId("bar").getContext("2d");
-  for (let i = 0; i < 120; i++) {
-    context.fillStyle = `rgb(${colourAt(state.map, i / 119).join(" ")})`;
-    context.fillRect(i, 0, 1, 10);
-  }
-  const text = state.focus === null
-    ? `Confidence, 0 to ${few(largest)}` : "Confidence of each area, 0 to the highest";
-  byId("bar").setAttribute("aria-label", text);
-  byId("scale").textContent = text;
-}
+import { byId, count, few, make, share } from "./dom.js";
+import { agreement, isSplit } from "./findings.js";
+import { entries, isAsRun, now, resultOf, state, treeOf } from "./state.js";
 
-function summary() {
-  return state.shown.map((klass) => {
-    const { findings, share: part } = results[klass];
-    const name = state.shown.length > 1 ? `${view().classes[klass].name}: ` : "";
-    return `${name}${count(findings.length, "finding")} on ${share(part)} of the image`;
-  }).join("; ");
+/** @type {Record<string, string>} */
+export const WORDS = {
+  finding: "an area that raises the score of the model; areas that touch are one finding",
+  strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
+    "coefficient), in the unit of the score. It is not the chance that the finding is right",
+  "how sure": "whether the checks of this run hold. \"holds\": all of them. \"look twice\": there is a concern, " +
+    "but the findings stand. \"do not trust\": the findings may be in the wrong place",
+  "checked area": "an area that was hidden from the model and shown to it, to see how the score changes",
+  score: "the number that the model gives this image for this class; its unit is the model's own",
+  baseline: "the image with every pixel hidden: the model's score for it is the score without any evidence",
+  missed: "how much an area that is not marked can add to the score at most, and areas that were not looked into",
+  truth: "the objects that should be found, drawn by people; only some images have it",
+  overlap: "the area that two markings share, divided by the area of both together: 1 if they are equal",
+  window: "the grey values that are shown black and white; all values between them are shades of grey",
+};
+/** Words for a badge, with its colour. @type {Record<string, string>} */
+const BADGES = { holds: "good", "look twice": "fair", "do not trust": "poor" };
+
+/** A word with its meaning, which shows on hover and focus.
+    @param {string} key
+    @param {string} text */
+export const word = (key, text = key) => make("abbr", { title: WORDS[key], textContent: text });
+
+/** The badge for how sure a run is.
+    @param {string} sure
+    @param {string} why */
+export const badge = (sure, why = "") => make("span", {
+  className: `badge ${BADGES[sure] ?? "fair"}`, textContent: sure,
+  title: `${why ? `${why}. ` : ""}How sure: ${WORDS["how sure"]}`,
+});
+
+/** The first line for a class: its name, scores and findings, how sure, and possibly missed areas.
+    @param {number} klass */
+function firstLine(klass) {
+  const tree = treeOf(klass);
+  const { findings, share: part } = resultOf(klass);
+  const changed = isAsRun() ? "" : " at these limits";
+  return make("p", { className: "line" },
+    make("strong", { textContent: tree.name }), ": ", word("score"), ` ${few(tree.score)}, `,
+    word("baseline"), ` ${few(tree.baseline)}. `,
+    make("strong", { textContent: count(findings.length, "finding") }), ` on ${share(part)} of the image${changed}. `,
+    word("how sure", "How sure"), ": ", badge(tree.sure, tree.why), ` ${tree.why}. `,
+    word("missed", "Missed"), `: ${tree.missed}`);
 }
 
 /** The concerns about the classes that are shown, one in each line; Python has written them. */
 function concerns() {
-  const asRun = Object.values(state.asked).every((limit) => limit === null);
-  const start = asRun ? "Concern" : "Concern about the run as it was";
+  const start = isAsRun() ? "Concern" : "Concern about the run as it was";
   return state.shown.flatMap((klass) => {
-    const { name, concerns: found } = view().classes[klass];
+    const { name, concerns: found } = treeOf(klass);
     const about = state.shown.length > 1 ? ` (${name})` : "";
     return found.map((text) => `${start}${about}: ${text}`);
   }).join("\n");
 }
 
-function writeConcerns() {
-  const text = state.number === null ? galleryConcerns(views) : concerns();
+/** How many images of the page have a concern; empty if none has. */
+function galleryConcerns() {
+  const some = entries.filter((one) => one.classes.some((klass) => klass.concerns)).length;
+  return some ? `${some} of ${count(entries.length, "image")} ${some === 1 ? "has" : "have"} a concern: see "Show", and open the image` : "";
+}
+
+/** Write the lines above the image. */
+export function writeFirst() {
+  const isGallery = state.number === null;
+  byId("first").replaceChildren(...(isGallery ? [] : state.shown.map(firstLine)));
+  const text = isGallery ? galleryConcerns() : concerns();
   byId("concerns").textContent = text;
   byId("concerns").hidden = text === "";
 }
 
-function write() {
-  writeConcerns();
-  showAsked(sliders, state.asked);
-  byId("opacity-out").textContent = `${Math.round(100 * state.opacity)} %`;
-  if (state.number === null) {
-    byId("found").textContent = "";
-    byId("python").textContent = asPython(sliders, trees[0][0], state.asked);
-    return;
-  }
-  byId("found").textContent = state.said ?? summary();
-  byId("python").textContent = asPython(sliders, treeOf(state.current), state.asked);
-  panels.forEach((panel, i) => {
-    const result = results[state.shown[i]];
-    panel.element.classList.toggle("current", panels.length > 1 && state.shown[i] === state.current);
+/** Write the status line and the captions of the panels. */
+export function writePanels() {
+  const { panels, view } = now();
+  const [a, b] = state.shown;
+  const both = state.shown.length === 2
+    ? `${treeOf(a).name} and ${treeOf(b).name} overlap by ${agreement(view, resultOf(a), resultOf(b)).toFixed(2)}` : "";
+  byId("found").textContent = state.said ?? both;
+  for (const panel of panels) {
+    const result = resultOf(panel.klass);
+    panel.element.classList.toggle("current", state.shown.length > 1 && panel.klass === state.current);
     const overlap = result.overlap === null ? "" : `, overlap with the truth ${result.overlap.toFixed(2)}`;
-    panel.caption.lastChild.textContent =
-      `${count(result.findings.length, "finding")}, ${share(result.share)}${overlap}`;
-  });
-  byId("findings").replaceChildren(
-    ...listFindings(results[state.current].findings, (i) => i === state.finding, goTo));
-  writeTrail();
-  writeRegion();
+    const where = view.axes === 3 ? `, ${["plane", "row", "column"][panel.axis]} ${state.at[panel.axis]}` : "";
+    /** @type {HTMLElement} */ (panel.caption.lastChild).textContent =
+      `${count(result.findings.length, "finding")}, ${share(result.share)}${overlap}${where}`;
+  }
 }
 
-function writeRegion() {
-  const region = state.hover ?? state.focus;
-  if (region === null) return;
-  byId("region").replaceChildren(
-    ...describeRegion(view(), treeOf(state.current), results[state.current], region));
+/** The state of a region in words.
+    @param {Tree} tree
+    @param {Result} result
+    @param {number} region */
+export function stateOf(tree, result, region) {
+  if (result.leaves.includes(region)) return "finding";
+  if (region === tree.root) return "the whole image";
+  return result.holds[region] ? "contains findings" : "checked, no finding";
 }
 
-function writeTrail() {
-  const tree = treeOf(state.current);
-  const path = state.focus === null ? [tree.root] : pathTo(tree, state.focus);
-  const crumbs = path.flatMap((region, i) => {
-    const text = i === 0 ? "Image" : `Area ${tree.gameOf[path[i - 1]].parts.indexOf(region) + 1}`;
-    const button = make("button", { type: "button", textContent: text });
-    if (i === path.length - 1) button.setAttribute("aria-current", "true");
-    button.addEventListener("click", () => focusOn(i === 0 ? null : region));
-    return i === 0 ? [button] : [make("span", { "aria-hidden": "true", textContent: "›" }), button];
+/** A region as a place in the tree.
+    @param {Tree} tree
+    @param {number[]} path */
+export function placeOf(tree, path) {
+  const steps = path.slice(1).map((region, i) => {
+    const parts = tree.gameOf[path[i]]?.parts ?? [];
+    return `${parts.indexOf(region) + 1}/${parts.length}`;
   });
-  const game = tree.gameOf[state.focus ?? tree.root];
-  const parts = game === null ? [] : game.parts.filter((part) => part !== tree.root).map((part, i) => {
-    const button = make("button", {
-      type: "button", className: "part", textContent: few(tree.weight[part]),
-      disabled: tree.gameOf[part] === null,
-      "aria-label": `Look into area ${i + 1} of ${game.parts.length}, confidence ${few(tree.weight[part])}`,
-    });
-    button.addEventListener("click", () => focusOn(part));
-    button.addEventListener("pointerenter", () => lookAt(part));
-    button.addEventListener("focus", () => lookAt(part));
-    return button;
-  });
-  const up = make("button", { type: "button", id: "up", textContent: "Up", disabled: state.focus === null });
-  up.addEventListener("click", goUp);
-  byId("trail").replaceChildren(up, ...crumbs,
-    ...(parts.length ? [make("span", { className: "small", textContent: "checked areas:" }), ...parts] : []));
+  return steps.length ? `level ${steps.length}: image › ${steps.join(" › ")}` : "the whole image";
 }
+
+/** How a region was divided.
+    @param {Tree} tree
+    @param {number} region */
+export function divisionOf(tree, region) {
+  const own = tree.gameOf[region];
+  if (own === null || !isSplit(tree, region, () => false)) return null;
+  return `into ${count(own.parts.length, "area")}: together they add ${few(own.total)}, ` +
+    `the best one alone ${few(Math.max(...own.alone))}`;
+}
+
+byId("words").append(...Object.entries(WORDS).flatMap(([key, text]) =>
+  [make("dt", { textContent: key }), make("dd", { textContent: text })]));

@@ -1,0 +1,190 @@
+"""`hshap run`: an archive of images becomes a run folder that survives, and goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import redirect_stdout
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.faults import Code, Refusal, few
+from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
+from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.images import Reader
+from hshap.cli.output import print_json, say
+from hshap.cli.progress import status, tell
+from hshap.cli.runs.signals import Stop
+from hshap.partitions.grids import AUTO
+from hshap.runs import InProcess, Processes, RayActors, RunStoppedError, Slurm, explain_dataset
+
+if TYPE_CHECKING:
+    from hshap.runs import Run, RunProgress
+    from hshap.runs.executors.protocol import Executor
+
+EVERY = 10.0
+"""Seconds between lines of progress in a log."""
+
+
+class Where(StrEnum):
+    """Where images are explained."""
+
+    LOCAL = "local"
+    RAY = "ray"
+    SLURM = "slurm"
+
+
+def run(  # noqa: PLR0913, one for each option
+    images: Annotated[
+        list[str],
+        typer.Argument(help="A folder, a .csv or .parquet list, a .tar file, or several images."),
+    ],
+    model: opt.Model,
+    out: Annotated[str, typer.Option("--out", "-o", help="Run folder, or a URL of fsspec.")],
+    *,
+    target: opt.Target = None,
+    baseline: opt.Baseline = AUTO,
+    evidence: opt.Evidence = None,
+    partition: opt.Partition = AUTO,
+    min_size: opt.MinSize = None,
+    tolerance: opt.Tolerance = AUTO,
+    percentile: opt.Percentile = None,
+    budget: opt.Budget = BUDGET,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=opt.RUN)
+    ] = 1,
+    executor: Annotated[
+        Where, typer.Option(help="Where to explain.", rich_help_panel=opt.RUN)
+    ] = Where.LOCAL,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster, such as ray://head:10001.")
+    ] = None,
+    jobs: Annotated[
+        Path | None, typer.Option(help="Folder for the job files of Slurm, outside of --out.")
+    ] = None,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each worker of Ray or Slurm.")] = 0,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try images again that failed before.")
+    ] = False,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
+    ] = None,
+    model_id: Annotated[
+        str | None, typer.Option(help="Name of the model, instead of the digest of its file.")
+    ] = None,
+    resize: opt.Resize = False,
+    background: opt.Background = "white",
+    json: opt.Json = False,
+    trust: opt.Trust = False,
+    config: opt.Config = None,
+    size: opt.Size = None,
+    channels: opt.Channels = None,
+    layout: opt.Layout = None,
+    range_: opt.Range = None,
+    mean: opt.Mean = None,
+    std: opt.Std = None,
+    white: opt.White = None,
+    classes: opt.Classes = None,
+    output: opt.Output = None,
+    batch_size: opt.BatchSize = None,
+    device: opt.Device = "auto",
+    max_pixels: opt.MaxPixels = opt.LIMIT,
+    frame: opt.Frame = None,
+    debug: opt.Debug = False,
+) -> None:
+    """Explain an archive of images into a run folder; the same command goes on after any end."""
+    del debug
+    regions = partition_of(partition, min_size)
+    search = search_of(tolerance, percentile, budget, partition=regions)
+    guide = evidence_of(evidence)
+    where = _executor(executor, workers, address, jobs, gpus, out)
+    lines = Lines()
+    with redirect_stdout(sys.stderr):
+        given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
+        given |= opt.given_outputs(classes, output)
+        loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
+        reader = Reader(wanted, resize, max_pixels, frame, background=background)
+        recipe = Recipe(
+            model, wanted, trust, device, baseline, regions, search, batch_size, reader, guide
+        )
+        explainer = recipe.explainer(loaded)
+        name = model_id_of(model, model_id)
+        source, targets = targets_of(
+            target or (), source_of(images, reader, root), explainer, wanted
+        )
+        try:
+            made = explain_dataset(
+                recipe if name is not None and workers > 1 else explainer,
+                source,
+                out,
+                target=targets,
+                executor=where,
+                model_id=name,
+                retry_failed=retry_failed,
+                progress=lines,
+            )
+        except Stop as stop:
+            raise stop.told(f"committed rows are in {out}; run the same command to go on") from None
+        except RunStoppedError as error:
+            raise Refusal(Code.OUTPUT, str(error)) from error
+        except OSError as error:
+            reason = error.strerror or error
+            message = f"{out} cannot be written ({reason}); run the same command to go on"
+            raise Refusal(Code.OUTPUT, message) from error
+    _end(made, out, json=json)
+
+
+class Lines:
+    """Writes progress to standard error: one line that changes on a terminal, else new ones."""
+
+    def __init__(self) -> None:
+        self._last = -EVERY
+
+    def __call__(self, progress: RunProgress) -> None:
+        """Tell how far the run is."""
+        is_last = progress.total is not None and progress.finished >= progress.total
+        now = time.monotonic()
+        if not status(str(progress), last=is_last) and (is_last or now - self._last >= EVERY):
+            self._last = now
+            say(str(progress))
+
+
+def _executor(  # noqa: PLR0913, PLR0917, one for each option
+    where: Where, workers: int, address: str | None, jobs: Path | None, gpus: float, out: str
+) -> Executor:
+    if where is Where.RAY:
+        return RayActors(workers, address=address, gpus=gpus)
+    if address is not None:
+        message = f"--address {address} is for --executor ray; pass both"
+        raise Refusal(Code.USAGE, message)
+    if where is Where.SLURM:
+        folder = jobs or Path(f"{out.rstrip('/')}-jobs")
+        if "://" in str(folder) or folder.resolve().is_relative_to(Path(out).resolve()):
+            message = (
+                f"--jobs {folder} is no folder outside of --out; pass one that all machines see"
+            )
+            raise Refusal(Code.USAGE, message)
+        options = {"gpus_per_node": int(gpus)} if gpus else {}
+        return Slurm(str(folder), workers=workers, options={"timeout_min": 60 * 24, **options})
+    return InProcess() if workers == 1 else Processes(workers)
+
+
+def _end(made: Run, out: str, *, json: bool) -> None:
+    """Print the outcome; a run with failed images ends with a code of its own."""
+    errors = made.errors
+    images = len({key.image for key in made.keys})
+    for line in few([f"failed: {row['image']}: {row['reason']}" for row in errors]):
+        say(line)
+    if json:
+        print_json({"out": out, "explanations": len(made), "images": images, "failed": len(errors)})
+    else:
+        tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
+        if made.batch_difference:
+            tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
+        tell(f"read it again with hshap query {out}, hshap verify {out}, or hshap.runs.open")
+    if errors:
+        raise typer.Exit(Code.SKIPPED)

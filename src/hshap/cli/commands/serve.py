@@ -1,0 +1,177 @@
+"""`hshap serve`: the page of a folder that grows, on this machine alone."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.image_files.decoders import SUFFIXES
+from hshap.cli.inputs.images import Reader, is_folder
+from hshap.cli.output import plain, say
+from hshap.cli.progress import tell
+from hshap.cli.runs.folders import folder
+from hshap.cli.runs.plan import Plan, gather
+from hshap.cli.runs.record import SUMMARY
+from hshap.cli.runs.results import PAGE
+from hshap.cli.runs.run import Method, Run, Way
+from hshap.cli.runs.signals import Stop
+from hshap.errors import require
+from hshap.partitions.grids import AUTO
+
+if TYPE_CHECKING:
+    from hshap.cli.inputs.models import Loaded
+    from hshap.cli.runs.run import Watch
+    from hshap.cli.serving.growing import Outcome
+
+NEEDED_BY = "hshap serve"
+HOST = "127.0.0.1"
+MEGABYTE = 1_000_000
+
+MaxUpload = Annotated[
+    int, typer.Option(min=1, help="Largest dropped file, in megabytes.", rich_help_panel=opt.RUN)
+]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of the local address; 0 takes a free one.")
+]
+
+
+def serve(  # noqa: PLR0913, one for each option
+    images: Annotated[
+        Path | None, typer.Argument(help="Folder of images; dropped ones are added to it.")
+    ] = None,
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="As for hshap explain; without it, nothing new."
+        ),
+    ] = None,
+    target: opt.Target = None,
+    baseline: opt.Baseline = AUTO,
+    evidence: opt.Evidence = None,
+    partition: opt.Partition = AUTO,
+    min_size: opt.MinSize = None,
+    tolerance: opt.Tolerance = AUTO,
+    budget: opt.Budget = BUDGET,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of the results, as of hshap explain.")
+    ] = Path("hshap-output"),
+    port: Port = 8765,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    resize: opt.Resize = False,
+    background: opt.Background = "white",
+    trust: opt.Trust = False,
+    config: opt.Config = None,
+    batch_size: opt.BatchSize = None,
+    device: opt.Device = "auto",
+    max_pixels: opt.MaxPixels = opt.LIMIT,
+    max_upload: MaxUpload = 100,
+    debug: opt.Debug = False,
+) -> None:
+    """Show the page of a folder in a browser, and explain images that are added or dropped.
+
+    The address is of this machine alone, and contains a token. Ctrl-C ends the server; finished
+    results stay, and hshap explain --resume goes on with them.
+    """
+    del debug
+    uvicorn = require("uvicorn", extra="serve", needed_by=NEEDED_BY)
+    require("starlette", extra="serve", needed_by=NEEDED_BY)
+    from hshap.cli.serving import drops, growing, server  # noqa: PLC0415, needs starlette
+
+    if model is None:
+        if images is not None:
+            message = f"{images} would be explained, but there is no model; pass --model"
+            raise Refusal(Code.USAGE, message)
+        if not (out / PAGE).is_file():
+            message = f"--out {out} has no page to show; pass a folder that hshap explain wrote"
+            raise Refusal(Code.INPUT, message)
+        served = server.Served(out, title=f"hshap: {plain(out.name)}")
+    else:
+        if images is None or not is_folder(images):
+            message = f"IMAGES is {images}; pass a folder, to which new images can be added"
+            raise Refusal(Code.USAGE, message)
+        require("matplotlib", extra="plot", needed_by=NEEDED_BY)
+        regions = partition_of(partition, min_size)
+        search = search_of(tolerance, None, budget, partition=regions)
+        guide = evidence_of(evidence)
+        method = Method(baseline, regions, search, budget, batch_size, guide)
+        loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
+        reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
+        rounds = Rounds(images, out, loaded, reader, tuple(target or ()), method)
+        rounds.check()
+        served = server.Served(
+            out,
+            growing.Growing(growing.Images(images, SUFFIXES), rounds.explain),
+            drops.Drops(images, max_upload * MEGABYTE),
+            title=f"hshap: {plain(loaded.name)}",
+        )
+    listening = _bound(port)
+    number = listening.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    address = f"http://{HOST}:{number}/?token={token}"
+    app = server.application(served, port=number, token=token)
+    running = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
+    )
+    tell(f"the page is {address}")
+    if open_ and not webbrowser.open(address):
+        say("no browser was found; open the address in one")
+    with suppress(Stop):  # the signal that ended the server may come again after it
+        running.run(sockets=[listening])
+    say(f"stopped; the results are in {out}")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Runs over a folder that grows: each explains the images that have no results yet."""
+
+    images: Path
+    out: Path
+    loaded: Loaded
+    reader: Reader
+    targets: tuple[str, ...]
+    method: Method
+
+    def check(self) -> None:
+        """Refuse a folder of results that cannot be written, before the server starts."""
+        with folder(self.out, fill=True, inputs=[self.images], fixed=(PAGE, SUMMARY)):
+            pass
+
+    def explain(self, watch: Watch) -> Outcome:
+        """Explain the images without results, and write the page."""
+        from hshap.cli.serving.growing import Outcome  # noqa: PLC0415, as above
+
+        files, bad = gather([self.images])
+        inputs, fixed = [self.images, *files], (PAGE, SUMMARY)
+        way = Way(self.out, force=False, resume=True, skip_bad=True)
+        with folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
+            plan = Plan(self.loaded, self.reader, self.targets, files, bad)
+            results, stop = Run(plan, self.method, way, place, watch).run()
+        if isinstance(stop, OSError):
+            raise stop
+        return Outcome(len(results.finished()), {one.path: one.line for one in plan.bad})
+
+
+def _bound(port: int) -> socket.socket:
+    """Return a socket of the local address."""
+    made = socket.socket()
+    # Else a port stays taken for a while after a server has ended.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOST, port))
+    except OSError as error:
+        made.close()
+        reason = error.strerror or error
+        message = f"--port {port} cannot be used ({reason}); pass another, or 0 for a free one"
+        raise Refusal(Code.USAGE, message) from error
+    return made

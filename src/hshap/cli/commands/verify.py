@@ -1,0 +1,127 @@
+"""`hshap verify`: whether a run is as it was written, and its numbers are those of the model."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.faults import Code, Refusal, few
+from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
+from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.images import Reader
+from hshap.cli.output import print_json, say
+from hshap.cli.progress import tell
+from hshap.partitions.grids import AUTO
+from hshap.runs import verify as verify_run
+
+
+def verify(  # noqa: PLR0913, one for each option
+    run: Annotated[str, typer.Argument(help="Run folder, as hshap run wrote it.")],
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(help="The images of the run, to compute values again; needs --model."),
+    ] = None,
+    *,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model of the run.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Rows to compute again.")] = 10,
+    seed: Annotated[int | None, typer.Option(help="Choose the same rows each time.")] = None,
+    seal: Annotated[
+        str | None, typer.Option(help="Seal that was noted earlier; it must be one of the run's.")
+    ] = None,
+    target: opt.Target = None,
+    baseline: opt.Baseline = AUTO,
+    evidence: opt.Evidence = None,
+    partition: opt.Partition = AUTO,
+    min_size: opt.MinSize = None,
+    tolerance: opt.Tolerance = AUTO,
+    percentile: opt.Percentile = None,
+    budget: opt.Budget = BUDGET,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
+    ] = None,
+    model_id: Annotated[str | None, typer.Option(help="Name of the model, as in the run.")] = None,
+    resize: opt.Resize = False,
+    background: opt.Background = "white",
+    json: opt.Json = False,
+    trust: opt.Trust = False,
+    config: opt.Config = None,
+    size: opt.Size = None,
+    channels: opt.Channels = None,
+    layout: opt.Layout = None,
+    range_: opt.Range = None,
+    mean: opt.Mean = None,
+    std: opt.Std = None,
+    white: opt.White = None,
+    classes: opt.Classes = None,
+    output: opt.Output = None,
+    batch_size: opt.BatchSize = None,
+    device: opt.Device = "auto",
+    max_pixels: opt.MaxPixels = opt.LIMIT,
+    frame: opt.Frame = None,
+    debug: opt.Debug = False,
+) -> None:
+    """Check all digests of a run; with its images and --model, compute some values again."""
+    del debug
+    if (model is None) != (not images):
+        message = "--model and the images of the run go together; pass both, or neither"
+        raise Refusal(Code.USAGE, message)
+    if model is None or not images:
+        found = verify_run(run)
+    else:
+        regions = partition_of(partition, min_size)
+        search = search_of(tolerance, percentile, budget, partition=regions)
+        guide = evidence_of(evidence)
+        with redirect_stdout(sys.stderr):
+            given = opt.given_shape(size, channels, layout)
+            given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
+            loaded, wanted = opt.loaded_model(
+                model, given, trust=trust, device=device, config=config
+            )
+            reader = Reader(wanted, resize, max_pixels, frame, background=background)
+            explainer = Recipe(
+                model, wanted, trust, device, baseline, regions, search, batch_size, reader, guide
+            ).explainer(loaded)
+            source, targets = targets_of(
+                target or (), source_of(images, reader, root), explainer, wanted
+            )
+            found = verify_run(
+                run,
+                explainer,
+                source,
+                target=targets,
+                model_id=model_id_of(model, model_id),
+                sample=sample,
+                seed=seed,
+            )
+    problems = list(found.problems)
+    if seal is not None and seal not in found.seals:
+        problems.append(
+            f"the seal {seal} is none of the run: it was replaced, or is of another run"
+        )
+    for line in few(problems):
+        say(line)
+    if json:
+        print_json(
+            {
+                "shards": found.shards,
+                "rows": found.rows,
+                "problems": problems,
+                "seal": found.seal,
+                "values": found.values,
+                "largest_difference": found.largest,
+            }
+        )
+    else:
+        for line in str(found).splitlines()[len(found.problems) :]:
+            tell(line)
+        if model is None:
+            tell("no value was computed again; pass the images and --model for that")
+    if problems:
+        raise typer.Exit(Code.INPUT)

@@ -1,0 +1,173 @@
+"""Archives: the images of `hshap run`, its explainer and its targets, as its workers need them.
+
+Everything here pickles: each worker makes the model by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
+from hshap.cli.inputs.image_files.decoders import SUFFIXES
+from hshap.cli.inputs.images import Reader, read
+from hshap.cli.inputs.models import Loaded, fitted, load, probe
+from hshap.evaluators.batched import Batched
+from hshap.explainer import Explainer
+from hshap.games.targets import Output
+from hshap.runs.sources import as_source
+from hshap.runs.sources.files import FileSource
+from hshap.runs.sources.protocol import Decoded
+from hshap.runs.sources.tars import TarSource
+from hshap.runs.worker import Chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hshap._util.types import Array
+    from hshap.cli.inputs.formats import Format
+    from hshap.games.search import Search
+    from hshap.games.targets import Activation, Target
+    from hshap.partitions.protocol import Partition
+    from hshap.runs.sources.protocol import Source
+
+TRIED = 20
+"""Images that are tried for one that can be read, before a run starts."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Makes the model's input of the bytes of an image file."""
+
+    reader: Reader
+
+    def __call__(self, data: bytes, name: str) -> Decoded:
+        """Return the image, and how it was changed."""
+        with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
+            # By way of a file: all limits on hostile images are those of the other commands.
+            path = Path(folder, f"image{Path(name).suffix[:10]}")
+            path.write_bytes(data)
+            try:
+                picture = read(path, self.reader)
+            except Refusal as error:
+                raise Refusal(error.code, str(error).replace(str(path), name)) from error
+        changed = {"resized_from": picture.resized_from, "notes": list(picture.notes)}
+        told = {key: value for key, value in changed.items() if value}
+        size = list(picture.pixels.shape[1:])
+        pixels = self.reader.format.scale(picture.pixels)
+        return Decoded(pixels, {"size": size, **told}, picture.resized_from)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The explainer of a run, as options describe it; calling it loads the model."""
+
+    model: str
+    format: Format
+    trust: bool
+    device: str
+    baseline: str
+    partition: Partition | None
+    search: Search | None
+    batch_size: int | None
+    reader: Reader
+    evidence: Literal["auto", "even"] | None = None
+
+    def __call__(self) -> Explainer:
+        """Return the explainer, with the model in memory."""
+        loaded, _ = fitted(load(self.model, trust=self.trust, device=self.device), self.format)
+        return self.explainer(loaded)
+
+    def explainer(self, loaded: Loaded) -> Explainer:
+        """Return the explainer of a model that is in memory already."""
+        return Explainer(
+            Batched(loaded.model, batch_size=self.batch_size),
+            baseline=baseline_of(self.baseline, self.reader),
+            partition=self.partition,
+            search=self.search,
+            evidence=self.evidence,
+        )
+
+
+def model_id_of(model: str, given: str | None) -> str | None:
+    """Return the identity of a model: the given one, or the SHA-256 of its file; else None."""
+    path = Path(model)
+    if given is not None or not path.is_file():
+        return given
+    with path.open("rb") as file:
+        return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def source_of(images: Sequence[str], reader: Reader, root: Path | None) -> Source:
+    """Return the images that arguments name: one folder, list or tar file, or several images."""
+    decode = Pictures(reader)
+    if len(images) == 1:
+        return as_source(images[0], decode=decode, suffixes=SUFFIXES, root=root)
+    return as_source(list(images), decode=decode, root=root)
+
+
+def targets_of(
+    names: Sequence[str], source: Source, explainer: Explainer, wanted: Format
+) -> tuple[Source, tuple[Target | Chosen, ...] | None]:
+    """Return the targets that options name, and the source with classes by number.
+
+    None if the source gives the class of each image, and no option does. Classes that the model
+    lacks are refused now, and not by every image.
+    """
+    labels = _labels(source)
+    outputs = _first_outputs(source, explainer)
+    fixed = [name for name in names if name != TOP]
+    known = classes_of(fixed, outputs, wanted) if fixed else ()
+    if not names and labels:
+        return _numbered(source, outputs, wanted), None
+    made: list[Target | Chosen] = [Output(number, wanted.output) for number in known]
+    if TOP in names or not names:
+        made.append(Chosen(TOP, partial(_top, wanted.output)))
+    return source, tuple(made)
+
+
+def _labels(source: Source) -> Sequence[object]:
+    if isinstance(source, FileSource):
+        return source.labels
+    if isinstance(source, TarSource):
+        return [member.label for _, member in source.members if member.label is not None]
+    return ()
+
+
+def _numbered(source: Source, outputs: Array, wanted: Format) -> Source:
+    """Return a source whose classes are numbers; names are those of --classes."""
+    if not isinstance(source, FileSource):
+        return source
+    names = sorted({str(label) for label in source.labels})
+    number = {name: classes_of([name], outputs, wanted)[0] for name in names}
+    return replace(source, labels=tuple(number[str(label)] for label in source.labels))
+
+
+def _first_outputs(source: Source, explainer: Explainer) -> Array:
+    """Return the model's outputs for the first image that can be used."""
+    first: Exception | None = None
+    for item, _ in zip(source.items(), range(TRIED), strict=False):
+        try:
+            return _outputs(explainer, source.read(item).image())
+        except Exception as error:  # noqa: BLE001, the run tells it with its name
+            first = first or error
+    message = f"none of the first images can be used; the first fails with: {first}"
+    raise Refusal(Code.INPUT, message) from first
+
+
+def _outputs(explainer: Explainer, image: object) -> Array:
+    pixels = np.asarray(image.image if isinstance(image, Decoded) else image)
+    model = getattr(explainer.evaluator, "model", None)
+    return probe(Loaded(model, "the model"), pixels)
+
+
+def _top(activation: Activation, explainer: Explainer, image: Array) -> Output:
+    """Return the class with the highest score."""
+    return Output(int(_outputs(explainer, image).argmax()), activation)

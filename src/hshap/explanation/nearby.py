@@ -1,0 +1,84 @@
+"""Leaves nearby: the width at which maps are smoothed, and a guide for models without gradients.
+
+Where a partition cuts an object, a leaf that is next to strong leaves is more likely a part of the
+object, and so are the pixels of a leaf that are next to them. Both rules need only the leaves.
+`docs/decisions/0026-leaves-nearby-guide-maps-without-gradients.md` has the trials.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from hshap._util.smoothing import enlarged, gaussian
+from hshap.evaluators.evidence import MOST_PIXELS, levels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hshap._util.types import Grid, Heat
+    from hshap.partitions.protocol import Region
+
+Smooth: TypeAlias = float | Literal["auto"]
+"""The standard deviation of a Gaussian filter in pixels, or "auto"."""
+
+WIDTH = 0.25
+"""Standard deviation of the smoothing, in mean sides of the leaves."""
+
+FINENESS = 2
+"""Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
+
+
+def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], axes: int) -> float:
+    """Return a quarter of the leaves' mean side, at least one pixel; 0 without leaves.
+
+    Each leaf counts by its share, so that weak leaves in the background hardly count.
+
+    >>> import hshap
+    >>> leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
+    >>> smoothing_width(leaves, [3.0, 1.0], axes=2)
+    2.5
+    """
+    if not leaves:
+        return 0.0
+    sides = [leaf.area ** (1 / axes) for leaf in leaves]
+    counts = np.maximum(shares, 0.0)
+    mean = np.average(sides, weights=counts) if counts.any() else np.mean(sides)
+    return max(1.0, WIDTH * float(mean))
+
+
+def has_nearby(grid: Grid) -> bool:
+    """Tell whether maps of a grid follow the leaves nearby: large ones stay even.
+
+    >>> has_nearby((480, 640)), has_nearby((4096, 4096))
+    (True, False)
+    """
+    return prod(grid) <= MOST_PIXELS
+
+
+def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
+    """Return evidence in levels: an even map, smoothed by `width`; None if nothing is positive.
+
+    Large images have none, as they have no evidence of gradients.
+    """
+    positive = np.maximum(heat, 0.0)
+    if not has_nearby(heat.shape) or not positive.any():
+        return None
+    step = max(1, int(width / FINENESS))  # a wide filter on every pixel would take seconds
+    coarse = gaussian(_shrunk(positive, step), width / step, range(heat.ndim))
+    padded = tuple(side * step for side in coarse.shape)
+    smooth = enlarged(coarse, padded)[tuple(map(slice, heat.shape))]
+    return levels(smooth) if smooth.any() else None
+
+
+def _shrunk(heat: Heat, step: int) -> Heat:
+    """Return the means of blocks of `step` pixels on each axis; borders are repeated."""
+    out = np.pad(heat, [(0, -side % step) for side in heat.shape], mode="edge")
+    for axis in range(heat.ndim):
+        shape = (*out.shape[:axis], out.shape[axis] // step, step, *out.shape[axis + 1 :])
+        out = out.reshape(shape).mean(axis + 1)
+    return out

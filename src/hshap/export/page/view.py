@@ -1,0 +1,146 @@
+"""One image of a page, with its explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.arrays import to_numpy
+from hshap._util.recipes import settle
+from hshap.errors import ArgumentError
+from hshap.explanation.explanation import Explanation
+from hshap.export.page.picture import check_picture
+
+if TYPE_CHECKING:
+    from hshap._util.types import Array, Grid, Mask
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One image of a page, with an explanation for each class, and the truth if it is known.
+
+    `image` is `(channels, *grid)` or `grid`, bytes or numbers, of a picture or a volume. Three or
+    four channels of a picture are shown in colour, any other number by their mean. Bytes and
+    numbers from 0 to 1 are shown unchanged, others from their minimum (black) to their maximum
+    (white); the page can show another window of grey values. The image may also be the original
+    one, at its full size, if the model saw it resized, cropped or padded: see
+    `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
+    `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
+    each axis, for the scale bar.
+
+    Explanations may be of different classes, methods or models: they stand side by side.
+
+    >>> import hshap
+    >>> image = np.zeros((1, 8, 8))
+    >>> image[0, 2, 5] = 1.0
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> view = View("dot.png", image, {"bright": explainer.explain(image, target=0)})
+    >>> view.name, list(view.explanations)
+    ('dot.png', ['bright'])
+    """
+
+    name: str
+    image: Array
+    explanations: Mapping[str, Explanation]
+    truth: Mask | None = None
+    pixel_size: float | Sequence[float] | None = None
+    unit: str = "mm"
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name, "the image's file name")
+        image = to_numpy("image", self.image)
+        settle(self, image=image)
+        _check_explanations(self.explanations)
+        _check_one_image(self.explanations)
+        for name, explanation in self.explanations.items():
+            check_picture(image, explanation.placement, name)
+        if self.truth is not None:
+            truth = to_numpy("truth", self.truth)
+            if truth.shape != self.grid or truth.dtype != np.bool_:
+                message = (
+                    f"truth is {truth.dtype} of shape {truth.shape}; "
+                    f"pass booleans of shape {self.grid}, for example mask > 0"
+                )
+                raise ArgumentError(message)
+            settle(self, truth=truth)
+        check_text("unit", self.unit, 'the unit of pixel_size, such as "mm",')
+        _ = self.spacing
+
+    @property
+    def grid(self) -> Grid:
+        """The spatial axes of the image."""
+        return next(iter(self.explanations.values())).grid
+
+    @property
+    def size(self) -> Grid:
+        """The size of the image that is shown: that of the grid, or of the original image."""
+        return self.image.shape[-len(self.grid) :]
+
+    @property
+    def is_original(self) -> bool:
+        """Whether the original image is shown, and not the image that the model saw."""
+        return self.size != self.grid
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """The side of a pixel of the original image on each axis; None if it is not known."""
+        given = self.pixel_size
+        if given is None:
+            return None
+        axes = len(self.grid)
+        sides = tuple(given) if isinstance(given, Sequence) else (given,) * axes
+        if len(sides) != axes or not all(_is_length(side) for side in sides):
+            message = (
+                f"pixel_size is {checks.shown(given)}; pass the side of a pixel, such as 0.5, or "
+                f"{axes} of them"
+            )
+            raise ArgumentError(message)
+        return tuple(map(float, sides))
+
+
+def _check_one_image(explanations: Mapping[str, Explanation]) -> None:
+    (first, one), *others = explanations.items()
+    for name, other in others:
+        if other.placement != one.placement:
+            message = (
+                f"explanations[{name!r}] has another grid or place in the original image than "
+                f"explanations[{first!r}]; pass explanations of one image, prepared alike"
+            )
+            raise ArgumentError(message)
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 < value < inf
+
+
+def check_text(name: str, value: object, meaning: str) -> None:
+    """Refuse a value that is not a text."""
+    if not isinstance(value, str):
+        message = f"{name} is {checks.shown(value)}; pass {meaning} as text"
+        raise ArgumentError(message)
+
+
+def _check_explanations(explanations: object) -> None:
+    if not isinstance(explanations, Mapping) or not explanations:
+        message = (
+            f"explanations is {checks.shown(explanations)}; pass a dictionary from class names to "
+            'explanations, such as {"cross": explanation}'
+        )
+        raise ArgumentError(message)
+    for name, explanation in cast("Mapping[object, object]", explanations).items():
+        check_text("explanations has a class name that", name, "it")
+        if not isinstance(explanation, Explanation):
+            message = (
+                f"explanations[{name!r}] is {checks.shown(explanation)}; pass an Explanation, "
+                "the result of explainer.explain"
+            )
+            raise ArgumentError(message)

@@ -1,0 +1,167 @@
+"""Writing a page: one file, or an index with the data of each image in a folder beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from hshap._util.atomic import grant_usual_permissions, replace
+from hshap.errors import ArgumentError
+from hshap.export.page.document import as_base64, as_script, as_table, assemble
+from hshap.export.page.first_line import facts
+from hshap.export.page.picture import shown
+from hshap.export.page.tables import tabulate
+from hshap.export.page.tiles import levels_of, thumb, tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hshap._util.types import Json
+    from hshap.export.page.document import Part
+    from hshap.export.page.picture import Shown
+    from hshap.export.page.view import View
+
+Form: TypeAlias = Literal["auto", "file", "folder"]
+
+MOST_BYTES = 2**25
+"""A larger page is written with a folder, since a browser must read a file whole to open it."""
+
+MOST_TILES = 4
+"""An image in a folder has its tiles in one file up to this number."""
+
+MARK = "hshap-page.txt"
+"""The file by which a folder of a page is known."""
+
+
+def folder_of(page: Path) -> str:
+    """Return the name of the folder beside a page.
+
+    >>> folder_of(Path("found/index.html"))
+    'index_files'
+    """
+    return f"{page.stem[:80]}_files"
+
+
+def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
+    """Return the entry of a view in the index, and its data: table, small picture and tiles."""
+    picture = shown(view.image, len(view.grid))
+    table, identities = tabulate(view.name, view.explanations, view.truth)
+    table["image"] = {**picture.table(), "levels": levels_of(picture)}
+    table["size"] = list(view.size)
+    table["pixelSize"] = view.spacing and list(view.spacing)
+    table["unit"] = view.unit
+    classes = zip(view.explanations.items(), identities, strict=True)
+    entry: dict[str, Json] = {
+        "name": view.name,
+        "size": list(view.size),
+        "classes": [
+            {
+                "name": name,
+                "identity": identity,
+                **facts(one, view.truth, original=view.is_original),
+            }
+            for (name, one), identity in classes
+        ],
+    }
+    return entry, _parts(number, table, picture)
+
+
+def _parts(number: int, table: dict[str, Json], picture: Shown) -> Iterator[Part]:
+    yield f"{number}/view", as_table(table)
+    yield f"{number}/thumb", as_base64(thumb(picture))
+    for name, data in tiles(picture):
+        yield f"{number}/{name}", as_base64(data)
+
+
+def as_document(views: Iterable[View], title: str) -> str:
+    """Return the page as one text."""
+    made = [drawn(view, number) for number, view in enumerate(views)]
+    parts = (part for _, some in made for part in some)
+    return assemble([entry for entry, _ in made], title, parts)
+
+
+def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
+    """Write the page; "auto" takes one file as long as that is small."""
+    entries: list[Json] = []
+    held: list[list[Part]] = []
+    size = 0
+    folder = _Folder(path) if form == "folder" else None
+    try:
+        for number, view in enumerate(views):
+            entry, some = drawn(view, number)
+            entries.append(entry)
+            held.append([])
+            for part in some:
+                held[-1].append(part)
+                size += len(part[1])
+                if form == "auto" and folder is None and size > MOST_BYTES:
+                    folder = _Folder(path)
+                    for earlier, parts in enumerate(held[:-1]):
+                        folder.add(earlier, parts)
+                    held = held[-1:]
+                if folder is not None and len(held[-1]) > MOST_TILES + 2:
+                    folder.spill(held[-1])
+            if folder is not None:
+                folder.add(number, held.pop())
+        name = None if folder is None else folder.name
+        text = assemble(entries, title, (part for parts in held for part in parts), name)
+        if folder is not None:
+            folder.publish()
+        return replace(path, lambda file: file.write(text.encode()))
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+class _Folder:
+    """The folder beside a page, filled under another name and put in place when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        real = Path(os.path.realpath(path))
+        self._target = real.with_name(folder_of(real))
+        self.name = self._target.name
+        if self._target.exists() and not (self._target / MARK).is_file():
+            message = (
+                f"{self._target} is not the folder of a page; move it away, or pass another path"
+            )
+            raise ArgumentError(message)
+        self._spilled: set[int] = set()
+        self._new = Path(tempfile.mkdtemp(prefix=".hshap-", dir=real.parent))
+        (self._new / MARK).write_text("Data of the page beside this folder, written by hshap.\n")
+
+    def add(self, number: int, parts: list[Part]) -> None:
+        """Write an image: its table and tiles in one file, its small picture in another."""
+        home = self._new / str(number)
+        home.mkdir(exist_ok=True)
+        if len(parts) > MOST_TILES + 2 or number in self._spilled:
+            self.spill(parts)
+        view, small, *few = parts
+        (home / "thumb.js").write_text(as_script([small]))
+        (home / "view.js").write_text(as_script([view, *few]))
+
+    def spill(self, parts: list[Part]) -> None:
+        """Write tiles to a file each, and drop them from the list: table, small picture, tiles."""
+        for name, text in parts[2:]:
+            file = self._new / f"{name}.js"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(as_script([(name, text)]))
+        self._spilled.add(int(parts[0][0].split("/")[0]))
+        del parts[2:]
+
+    def publish(self) -> None:
+        """Put the folder in place; one of an earlier page goes."""
+        grant_usual_permissions(self._new)
+        if self._target.exists():
+            before = self._new.with_name(f"{self._new.name}-before")
+            self._target.rename(before)
+            self._new.rename(self._target)
+            shutil.rmtree(before)
+        else:
+            self._new.rename(self._target)
+
+    def close(self) -> None:
+        """Remove a folder that was not put in place."""
+        shutil.rmtree(self._new, ignore_errors=True)

@@ -1,0 +1,261 @@
+"""Runs: explain whole archives, lose nothing, and read the results again without the model.
+
+>>> import hshap, numpy as np, tempfile
+>>> explainer = hshap.Explainer(
+...     lambda batch: batch.max(axis=(1, 2, 3)),
+...     baseline=hshap.Constant(0.0),
+...     partition=hshap.Dyadic(min_size=1),
+... )
+>>> with tempfile.TemporaryDirectory() as folder:
+...     run = hshap.runs.explain_dataset(explainer, np.ones((3, 1, 2, 2)), folder, target=0)
+...     run.query("select count(*) as images, avg(score) as mean from explanations")
+[{'images': 3, 'mean': 1.0}]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hshap._util import checks
+from hshap._util.recipes import describe
+from hshap._util.version import __version__
+from hshap.errors import ArgumentError, FormatError
+from hshap.explainer import Explainer
+from hshap.games.targets import as_targets
+from hshap.runs.agreement import note_agreement
+from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
+from hshap.runs.executors.in_process import InProcess
+from hshap.runs.executors.processes import Processes
+from hshap.runs.executors.ray_actors import RayActors
+from hshap.runs.executors.slurm import Slurm
+from hshap.runs.reading import Run
+from hshap.runs.sources import as_source
+from hshap.runs.sources.protocol import Decoded
+from hshap.runs.storing.files import Files, files_at
+from hshap.runs.storing.folder import Folder
+from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
+from hshap.runs.storing.rows import KEPT, KeptEvidence
+from hshap.runs.verification import Verification, different_from, recompute, verify_folder
+from hshap.runs.worker import AnyTarget, Chosen, Job
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from hshap._util.types import Untyped
+    from hshap.games.targets import Target
+    from hshap.runs.executors.protocol import Executor
+    from hshap.runs.sources.protocol import Decode, Source
+
+__all__ = [
+    "Chosen",
+    "Decoded",
+    "InProcess",
+    "Processes",
+    "RayActors",
+    "Run",
+    "RunProgress",
+    "RunStoppedError",
+    "Slurm",
+    "Verification",
+    "explain_dataset",
+    "open",
+    "verify",
+]
+
+
+def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
+    explainer: Explainer | Callable[[], Explainer],
+    dataset: Untyped,
+    out: str | os.PathLike[str] | Files,
+    *,
+    target: Target | Chosen | Sequence[Target | Chosen] | None = None,
+    layout: str | None = None,
+    executor: Executor | None = None,
+    decode: Decode | None = None,
+    root: str | os.PathLike[str] | None = None,
+    model_id: str | None = None,
+    retry_failed: bool = False,
+    evidence: KeptEvidence = "leaves",
+    task_images: int | None = None,
+    shard_rows: int = 256,
+    progress: Callable[[RunProgress], None] | None = None,
+) -> Run:
+    """Explain all images of a data set into a run folder; the same call goes on after any end.
+
+    `dataset` is a folder, a CSV or Parquet list with a column `image`, a tar file, a torch data
+    set, or anything to iterate over; entries are images `(channels, *grid)`, pairs of image and
+    class, or paths. `decode` takes the bytes and the name of a file and returns the image; .npy
+    files need none. Paths of a list may not leave `root`, its own folder by default. Without
+    `target`, the data set gives the class of each image.
+
+    `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
+    that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
+    that of all pixels, about one byte each, and "none" nothing.
+
+    `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()` or `Slurm()`.
+    `explainer` may be a function that returns one, which each worker calls. `model_id` names the
+    model; it is needed where the content of the model cannot be seen.
+
+    A task has `task_images` images: 64 by default, fewer if several workers share few images. A
+    shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
+    `RunStoppedError` says why a run ended early, such as a full disk.
+
+    >>> import hshap, numpy as np, tempfile
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> images = {"dark": np.zeros((1, 2, 2)), "bright": np.ones((1, 2, 2)), "bad": np.ones(3)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = explain_dataset(explainer, images, folder, target=0)
+    ...     run["bright"].score, [row["image"] for row in run.errors]
+    (1.0, ['bad'])
+    """
+    if evidence not in KEPT:
+        message = f"evidence={evidence!r} is not known; pass one of {', '.join(KEPT)}"
+        raise ArgumentError(message)
+    rows = checks.integer("shard_rows", shard_rows, minimum=1)
+    wanted = None if task_images is None else checks.integer("task_images", task_images, minimum=1)
+    targets = _as_targets(target)
+    source = as_source(dataset, decode=decode, root=root)
+    first, files = _made(explainer, model_id), files_at(out)
+    own = _fingerprint(first, decode or _decode_of(source), layout, model_id)
+    Folder(files).describe(
+        {
+            "hshap": __version__,
+            "model": {"sha256": own.model, "id": model_id},
+            "settings": {
+                "sha256": own.settings,
+                "parts": describe(parts_of(first)),
+                "layout": layout,
+            },
+            "evidence": evidence,
+        }
+    )
+    job = Job(
+        explainer,
+        source,
+        files,
+        own,
+        targets,
+        layout,
+        evidence,
+        rows,
+    )
+    where = executor or InProcess()
+    usual = TASK if isinstance(where, InProcess) else task_size(source.count)
+    note_agreement(files, first, source, targets, layout)
+    Driver(job, wanted or usual, retry_failed, progress).run(where)
+    return open(files)
+
+
+def open(path: str | os.PathLike[str] | Files) -> Run:  # noqa: A001, as the issue of users names it
+    """Open a run folder, local or a URL of fsspec. No model is called.
+
+    >>> open("/no/such/folder")
+    Traceback (most recent call last):
+    hshap.errors.FormatError: /no/such/folder is no run folder; pass one that hshap run wrote
+    """
+    folder = Folder(files_at(path))
+    if folder.description() is None:
+        message = f"{folder.files.location} is no run folder; pass one that hshap run wrote"
+        raise FormatError(message)
+    return Run.at(folder)
+
+
+def verify(  # noqa: PLR0913, as for explain_dataset
+    path: str | os.PathLike[str] | Files | Run,
+    explainer: Explainer | None = None,
+    dataset: Untyped = None,
+    *,
+    target: Target | Chosen | Sequence[Target | Chosen] | None = None,
+    layout: str | None = None,
+    decode: Decode | None = None,
+    root: str | os.PathLike[str] | None = None,
+    model_id: str | None = None,
+    sample: int = 10,
+    seed: int | None = None,
+    tolerance: float = 1e-4,
+) -> Verification:
+    """Check that a run folder is as it was written; every altered row and shard is named.
+
+    With an explainer and the data set, the images of a random `sample` of rows are explained again,
+    and all their coalition values compared. A difference above `tolerance` of the largest value is
+    a problem; smaller ones come from other batches or machines, and the largest is told.
+
+    >>> import hshap, numpy as np, tempfile
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> images = np.ones((3, 1, 2, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = explain_dataset(explainer, images, folder, target=0)
+    ...     found = verify(run, explainer, images)
+    >>> found.is_sound, found.rows, found.values, found.largest
+    (True, 3, 48, 0.0)
+    """
+    run = path if isinstance(path, Run) else open(path)
+    found = verify_folder(run)
+    if explainer is None:
+        return found
+    source = as_source(dataset, decode=decode, root=root)
+    own = _fingerprint(explainer, decode or _decode_of(source), layout, model_id)
+    problems = [*found.problems, *different_from(run, own)]
+    values, largest, more = recompute(
+        run,
+        explainer,
+        source,
+        _as_targets(target) or (),
+        sample=checks.integer("sample", sample, minimum=1),
+        seed=seed,
+        layout=layout,
+        tolerance=tolerance,
+    )
+    return replace(found, problems=(*problems, *more), values=values, largest=largest)
+
+
+def _decode_of(source: Source) -> object:
+    """Return the function that makes images of files, for the settings of a run."""
+    return getattr(source, "decode", None)
+
+
+def _as_targets(target: Untyped) -> tuple[AnyTarget, ...] | None:
+    if target is None:
+        return None
+    if isinstance(target, Chosen):
+        return (target,)
+    if isinstance(target, (list, tuple)) and any(isinstance(one, Chosen) for one in target):
+        return tuple(one if isinstance(one, Chosen) else as_targets(one)[0] for one in target)
+    return as_targets(target)
+
+
+def _fingerprint(
+    explainer: Explainer, decode: Untyped, layout: str | None, model_id: str | None
+) -> Fingerprint:
+    made = fingerprint(explainer, model_id=model_id, settings=[layout, decode])
+    if made.unseen:
+        message = (
+            f"model_id is missing: the content of {', '.join(made.unseen)} cannot be seen; pass "
+            "model_id= with a text that changes with the model, such as the SHA-256 of its file"
+        )
+        raise ArgumentError(message)
+    return made
+
+
+def _made(explainer: Explainer | Callable[[], Explainer], model_id: str | None) -> Explainer:
+    """Return the explainer, made by the caller's function if it is one."""
+    if isinstance(explainer, Explainer):
+        return explainer
+    made = explainer() if model_id is not None and callable(explainer) else None
+    if not isinstance(made, Explainer):
+        message = (
+            f"explainer is {checks.shown(explainer)}; pass an Explainer, or a function that "
+            "returns one together with model_id="
+        )
+        raise ArgumentError(message)
+    return made

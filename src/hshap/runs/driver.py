@@ -1,0 +1,230 @@
+"""The driver: finds the images that a folder lacks, hands them out, and notes lost ones.
+
+Several drivers may work on one folder. A claim keeps them from the same images; if two work on
+one image all the same, its rows have one identity, and the table shows them once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from hshap.errors import HshapError
+from hshap.runs.storing.folder import Committed, Folder, Writer
+from hshap.runs.worker import Task, Work, error_row, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hshap.runs.executors.protocol import Executor
+    from hshap.runs.sources.protocol import Item
+    from hshap.runs.worker import Job, Outcome
+
+TASK = 64
+"""Images of a task: batches of the model are filled from all of them."""
+
+SHARES = 16
+"""Tasks that an archive is cut into at least, so that several workers share a small one."""
+
+GIVE_UP = 20
+"""Failures before the first success after which a run ends: then its options are wrong."""
+
+PATIENCE = 2
+"""Workers that may die on a task before it is halved, and on one image before it has failed."""
+
+POLL = 0.2
+"""Seconds between looks at tasks that another driver has."""
+
+
+class RunStoppedError(HshapError, RuntimeError):
+    """A run ended early; all committed rows are kept, and the same call goes on.
+
+    >>> import hshap, numpy as np, tempfile
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     hshap.runs.explain_dataset(explainer, np.full((30, 1, 2, 2), np.nan), folder, target=0)
+    Traceback (most recent call last):
+    hshap.runs.driver.RunStoppedError: the run has given up: its first 30 images failed, ...
+    """
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is. Counts are of images; `total` is None if it is not known.
+
+    >>> print(RunProgress(done=30, skipped=0, failed=1, total=100, seconds=10.0))
+    31 of 100 images (1 failed), 3.1 images/s, 22 s left
+    """
+
+    done: int
+    skipped: int
+    failed: int
+    total: int | None
+    seconds: float
+    evaluations: int = 0
+
+    @property
+    def finished(self) -> int:
+        """Images that need no more work."""
+        return self.done + self.skipped + self.failed
+
+    @property
+    def rate(self) -> float:
+        """Images a second, without those that an earlier run had explained."""
+        return (self.done + self.failed) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time to go at this rate; None if it is not known."""
+        if self.total is None or not self.rate:
+            return None
+        return (self.total - self.finished) / self.rate
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total}"
+        told = [f"{self.finished}{of} images ({self.failed} failed)"]
+        told += [f"{self.skipped} from before"] if self.skipped else []
+        told.append(f"{self.rate:.3g} images/s")
+        left = self.seconds_left
+        told += [] if left is None else [f"{_time(left)} left"]
+        return ", ".join(told)
+
+
+@dataclass
+class Driver:
+    """Works through all images of a job once."""
+
+    job: Job
+    task_images: int
+    retry_failed: bool
+    progress: Callable[[RunProgress], None] | None = None
+    _queue: deque[Task] = field(default_factory=deque[Task])
+    _held: deque[Task] = field(default_factory=deque[Task])
+    _ready: Task | None = None
+
+    def run(self, executor: Executor) -> RunProgress:
+        """Explain all images that the folder lacks; return the counts of this run."""
+        folder = Folder(self.job.files)
+        self._folder, self._committed = folder, Committed(folder)
+        self._committed.refresh()
+        self._items = self.job.source.items()
+        self._begun = time.monotonic()
+        self._tally = RunProgress(0, 0, 0, self.job.source.count, 0.0)
+        folder.tidy()
+        while self._find_ready():
+            for outcome in executor.run(self.job, self._next_task):
+                self._take(outcome)
+        folder.seal()
+        return self._tally
+
+    def _find_ready(self) -> bool:
+        """Wait for a task that can be worked on; False if none is left."""
+        while self._ready is None:
+            self._ready = self._next_task()
+            if self._ready is None and not self._held:
+                return False
+            if self._ready is None:
+                # Another driver has them. It commits them, or it dies and they are free.
+                time.sleep(POLL)
+            self._queue.extend(self._held)
+            self._held.clear()
+        return True
+
+    def _next_task(self) -> Task | None:
+        """Return a task that no other driver has; None if there is none at the moment."""
+        if self._ready is not None:
+            task, self._ready = self._ready, None
+            return task
+        for task in self._candidates():
+            if not self._folder.claim(task.name):
+                self._held.append(task)
+                continue
+            self._committed.refresh()
+            return replace(task, works=tuple(self._known(work.item) for work in task.works))
+        return None
+
+    def _candidates(self) -> Iterator[Task]:
+        while self._queue:
+            yield self._queue.popleft()
+        while works := tuple(Work(item) for item in islice(self._items, self.task_images)):
+            text = "\n".join(work.item.name for work in works)
+            yield Task(
+                hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32], works
+            )
+
+    def _known(self, item: Item) -> Work:
+        explained = self._committed.explained.get(item.name, set())
+        failed = set[str]() if self.retry_failed else self._committed.failed.get(item.name, set())
+        return Work(item, frozenset(explained), frozenset(failed))
+
+    def _take(self, outcome: Outcome) -> None:
+        task = outcome.task
+        if outcome.stop:
+            self._folder.release(task.name)
+            message = (
+                f"the run ended early: {outcome.stop}; all committed rows are kept in "
+                f"{self.job.files.location}, and the same call goes on"
+            )
+            raise RunStoppedError(message)
+        if outcome.lost:
+            self._lost(task, outcome.lost)
+        else:
+            self._count(outcome)
+        self._folder.release(task.name)
+
+    def _count(self, outcome: Outcome) -> None:
+        now = self._tally
+        self._tally = replace(
+            now,
+            done=now.done + outcome.done,
+            skipped=now.skipped + outcome.skipped,
+            failed=now.failed + outcome.failed,
+            evaluations=now.evaluations + outcome.evaluations,
+            seconds=time.monotonic() - self._begun,
+        )
+        if self.progress is not None:
+            self.progress(self._tally)
+        if not self._tally.done + self._tally.skipped and self._tally.failed >= GIVE_UP:
+            message = (
+                f"the run has given up: its first {self._tally.failed} images failed, the first "
+                f"with: {outcome.first_error}"
+            )
+            raise RunStoppedError(message)
+
+    def _lost(self, task: Task, reason: str) -> None:
+        """Queue the images of a lost task again; a single one that keeps killing workers failed."""
+        again = replace(task, deaths=task.deaths + 1)
+        if again.deaths <= PATIENCE:
+            self._queue.append(again)
+            return
+        if len(task.works) > 1:
+            self._queue.extend(split(task))
+            return
+        for work in task.works:
+            identity = self.job.fingerprint.identity("worker", work.item.name)
+            told = f"{reason}, {again.deaths} times"
+            Writer(self.job.files).commit("errors", [error_row(work, identity, None, (), told)])
+            self._tally = replace(self._tally, failed=self._tally.failed + 1)
+
+
+def task_size(count: int | None) -> int:
+    """Return the images of a task for several workers; `count` is the number of all images.
+
+    >>> task_size(10_000), task_size(60), task_size(None)
+    (64, 4, 64)
+    """
+    return TASK if count is None else min(TASK, max(1, -(-count // SHARES)))
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

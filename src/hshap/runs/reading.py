@@ -1,0 +1,235 @@
+"""Reading a run: its rows as explanations, as tables, and by SQL. No model is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.errors import ArgumentError, require
+from hshap.explanation.explanation import Finding
+from hshap.runs.agreement import read_agreement
+from hshap.runs.storing.rows import from_row
+from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hshap._util.types import Json, Untyped
+    from hshap.explanation.explanation import Explanation
+    from hshap.runs.storing.folder import Folder, Shard
+
+ROWS = 256
+"""Rows that are in memory at once while explanations are read one by one."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A row of a run: its image, its target, and where it is stored."""
+
+    image: str
+    target: str
+    identity: str
+    shard: Shard
+    row: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, as it was when it was opened.
+
+    >>> import hshap, tempfile
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Dyadic(min_size=1),
+    ... )
+    >>> images = np.eye(4).reshape(4, 1, 2, 2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = hshap.runs.explain_dataset(explainer, images, folder.name, target=0)
+    >>> len(run), run.errors
+    (4, [])
+    >>> [found.boxes()[0].start for found in run]
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    >>> run.query("select count(*) as images from explanations")
+    [{'images': 4}]
+    >>> folder.cleanup()
+    """
+
+    folder: Folder
+    shards: Mapping[str, Sequence[Shard]]
+
+    @classmethod
+    def at(cls, folder: Folder) -> Run:
+        """Return the run in a folder, with the shards that it has now."""
+        return cls(folder, {table: folder.shards(table) for table in TABLES})
+
+    @property
+    def description(self) -> dict[str, Json]:
+        """Model, settings and schema of the run."""
+        return self.folder.description() or {}
+
+    @property
+    def batch_difference(self) -> float | None:
+        """By how much a coalition value of this run may differ in other batches; None if unknown.
+
+        It was measured on the first image, alone and in full batches. 0 means that rows do not
+        depend on batch sizes and executors, on one kind of machine.
+        """
+        return read_agreement(self.folder.files)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """All rows, each once, sorted by image and target."""
+        return self._indexed[0]
+
+    @cached_property
+    def _indexed(self) -> tuple[tuple[Key, ...], int]:
+        """The keys, and the number of stored rows, which has those twice that are stored twice."""
+        stored = 0
+        found: dict[tuple[str, str], Key] = {}
+        for shard in self.shards["explanations"]:
+            rows = self.folder.rows(shard, ["image", "target", "identity"]).to_pydict()
+            stored += len(rows["image"])
+            for number, (image, target, identity) in enumerate(
+                zip(rows["image"], rows["target"], rows["identity"], strict=True)
+            ):
+                found.setdefault((image, identity), Key(image, target, identity, shard, number))
+        keys = sorted(found.values(), key=lambda key: (key.image, key.target, key.identity))
+        return tuple(keys), stored
+
+    @cached_property
+    def errors(self) -> list[dict[str, Untyped]]:
+        """The images that failed and have not been explained since, with their reasons."""
+        explained = {key.image for key in self.keys}
+        rows = {(key.image, key.target) for key in self.keys}
+        found: dict[str, dict[str, Untyped]] = {}
+        for shard in self.shards["errors"]:
+            for row in self.folder.rows(shard).to_pylist():
+                wanted = {(row["image"], target) for target in row["targets"]}
+                if not (wanted <= rows if wanted else row["image"] in explained):
+                    last = found.get(row["image"])
+                    if last is None or row["moment"] >= last["moment"]:
+                        found[row["image"]] = row
+        return [found[image] for image in sorted(found)]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        for row in self.rows():
+            yield from_row(row)
+
+    def __getitem__(self, image: str) -> Explanation:
+        """Return the explanation of an image; see `explanation` for one of several."""
+        return self.explanation(image)
+
+    def explanation(self, image: str, target: int | str | None = None) -> Explanation:
+        """Return the explanation of an image, by its name, and by its target if it has several."""
+        mine = [key for key in self.keys if key.image == image]
+        wanted = [key for key in mine if target is None or key.target == str(target)]
+        if len(wanted) != 1:
+            known = ", ".join(key.target for key in mine)
+            problem = (
+                f"image={image!r} is not in the run"
+                if not mine
+                else (f"image={image!r} has the targets {known}; pass target= with one of them")
+            )
+            raise ArgumentError(problem)
+        return from_row(self.row(wanted[0]))
+
+    def boxes(self) -> dict[tuple[str, str], list[Finding]]:
+        """Return the boxes of all rows by image and target, as they are stored: at once."""
+        found = self.table(["image", "target", "boxes"]).to_pydict()
+        return {
+            (image, target): [
+                Finding(tuple(box["start"]), tuple(box["stop"]), box["score"]) for box in boxes
+            ]
+            for image, target, boxes in zip(
+                found["image"], found["target"], found["boxes"], strict=True
+            )
+        }
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Untyped]]:
+        """Yield all rows as dictionaries, sorted by image and target."""
+        pa = arrow()
+        for begin in range(0, len(self.keys), ROWS):
+            few = self.keys[begin : begin + ROWS]
+            by_shard: dict[Shard, list[int]] = {}
+            for key in few:
+                by_shard.setdefault(key.shard, []).append(key.row)
+            parts = [
+                self._table(shard, columns).take(numbers) for shard, numbers in by_shard.items()
+            ]
+            places = {
+                (shard, number): place
+                for place, (shard, number) in enumerate(
+                    (shard, number) for shard, numbers in by_shard.items() for number in numbers
+                )
+            }
+            made = pa.concat_tables(parts).take([places[key.shard, key.row] for key in few])
+            yield from made.to_pylist()
+
+    def table(self, columns: Sequence[str] | None = None) -> Untyped:
+        """Return `explanations` as a table of pyarrow; `to_pandas()` makes a data frame of it."""
+        pa = arrow()
+        names = list(EXPLANATIONS) if columns is None else list(columns)
+        unknown = [name for name in names if name not in EXPLANATIONS]
+        if unknown:
+            message = f"columns: {unknown[0]!r} is not one of {', '.join(EXPLANATIONS)}"
+            raise ArgumentError(message)
+        parts, places, offset = [], {}, 0
+        for shard in self.shards["explanations"]:
+            part = self._table(shard, names)
+            parts.append(part)
+            places[shard], offset = offset, offset + len(part)
+        if not parts:
+            whole = schema_of("explanations")
+            return pa.schema([whole.field(name) for name in names]).empty_table()
+        order = np.array([places[key.shard] + key.row for key in self.keys], dtype=np.int64)
+        return pa.concat_tables(parts).take(order)
+
+    def query(self, sql: str) -> list[dict[str, Untyped]]:
+        """Return the rows of an SQL query over the tables `explanations` and `errors`.
+
+        DuckDB runs it with access to these two tables, and to no file.
+        """
+        duckdb: Untyped = require("duckdb", extra=EXTRA, needed_by="a query")
+        pa = arrow()
+        errors = pa.Table.from_pylist(self.errors, schema=schema_of("errors"))
+        with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as base:
+            base.register("explanations", self._scanned())
+            base.register("errors", errors)
+            base.execute("set lock_configuration = true")
+            try:
+                found = base.execute(sql)
+                names = [column[0] for column in found.description or ()]
+                return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            except duckdb.Error as error:
+                told = " ".join(str(error).split())
+                message = f"sql={sql!r} cannot be run: {told}"
+                raise ArgumentError(message) from error
+
+    def _scanned(self) -> Untyped:
+        """Return `explanations` for a query that reads only the columns it needs.
+
+        Where drivers wrote a row twice, the whole table is read and each row taken once.
+        """
+        shards, files = self.shards["explanations"], self.folder.files
+        place = files.place()
+        if place is None or not shards or self._indexed[1] != len(self.keys):
+            return self.table()
+        root, system = place
+        dataset = require("pyarrow.dataset", extra=EXTRA, needed_by="a query")
+        paths = [f"{root}/{shard.name}" for shard in shards]
+        schema = schema_of("explanations").remove_metadata()
+        return dataset.dataset(paths, schema=schema, format="parquet", filesystem=system)
+
+    def _table(self, shard: Shard, columns: Sequence[str] | None) -> Untyped:
+        return self.folder.rows(shard, columns)
+
+    def row(self, key: Key) -> dict[str, Untyped]:
+        """Return one row."""
+        return self._table(key.shard, None).slice(key.row, 1).to_pylist()[0]

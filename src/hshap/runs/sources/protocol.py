@@ -1,0 +1,72 @@
+"""The contract of a source: it lists the images of a run, and workers read them one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Grid, Json, JsonObject
+
+Decode: TypeAlias = "Callable[[bytes, str], ArrayLike | Decoded]"
+"""Takes the bytes of a file and its name, and returns the image `(channels, *grid)`."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """An image from a file, and how the file became the model's input.
+
+    `original` is the size of the image in the file without channels, if the image was resized from
+    it: findings are then in pixels of the file.
+
+    >>> Decoded([[[0.0]]], {"resized_from": [20, 30]}).transform["resized_from"]
+    [20, 30]
+    """
+
+    image: ArrayLike
+    transform: JsonObject = field(default_factory=dict[str, "Json"])
+    original: Grid | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image of a run before it is read: its number, its name, and where the source has it."""
+
+    number: int
+    name: str
+    where: object
+
+
+@dataclass(frozen=True)
+class Read:
+    """The bytes of an item: their SHA-256, and a function that makes the image of them.
+
+    `label` is the class that the source gives for the image, or None.
+    """
+
+    sha256: str
+    image: Callable[[], ArrayLike | Decoded]
+    label: object = None
+    path: str = ""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """The images of a run. It must pickle, because workers get a copy and read from it."""
+
+    @property
+    def count(self) -> int | None:
+        """The number of images; None if it is not known before the end."""
+        ...
+
+    def items(self) -> Iterator[Item]:
+        """Yield all images, always in the same order."""
+        ...
+
+    def read(self, item: Item) -> Read:
+        """Read an image. Any exception is an error of this image alone."""
+        ...

@@ -1,0 +1,1 @@
+"""Storing: identities, rows, and the run folder with its guarantees."""

@@ -1,0 +1,252 @@
+"""The run folder: shards that appear whole, chained by their digests, and claims on work.
+
+    run.json                         model, settings and schema of the run
+    explanations/WRITER-NUMBER-SHA256.parquet
+    errors/WRITER-NUMBER-SHA256.parquet
+    agreement.json                   by how much a value may differ in another batch
+    seals/NUMBER-SHA256.json         all shards at the end of a run, and the seal before it
+    claims/TASK                      the driver that works on a task
+
+A writer is one process. Its shards name their predecessor, so none can be removed from between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hshap._util.processes import Owner, this_process
+from hshap.errors import ArgumentError, FormatError, require
+from hshap.runs.storing.files import left_over, publish
+from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hshap._util.types import Json, Untyped
+    from hshap.runs.storing.files import Files
+    from hshap.runs.storing.rows import Row
+
+RUN = "run.json"
+AGREEMENT = "agreement.json"
+SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
+SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
+LEVEL = 9
+"""Effort of the compression; more gains little."""
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """A file of rows: the process that wrote it, its number there, and its SHA-256."""
+
+    writer: str
+    number: int
+    sha256: str
+    table: str
+
+    @property
+    def name(self) -> str:
+        """Its path in the run folder."""
+        return f"{self.table}/{self.writer}-{self.number:06d}-{self.sha256}.parquet"
+
+
+class Writer:
+    """Writes the shards of one process, each with the digest of the one before it."""
+
+    def __init__(self, files: Files) -> None:
+        self._files, self._name = files, secrets.token_hex(6)
+        self._number, self._previous = 0, ""
+
+    def commit(self, table: str, rows: Sequence[Row]) -> Shard:
+        """Write rows as one shard. It appears whole, or there is an error and nothing appears."""
+        data = packed(
+            table,
+            rows,
+            {"writer": self._name, "number": str(self._number), "previous": self._previous},
+        )
+        shard = Shard(self._name, self._number, hashlib.sha256(data).hexdigest(), table)
+        publish(self._files, shard.name, data)
+        self._number, self._previous = self._number + 1, shard.sha256
+        return shard
+
+
+def packed(table: str, rows: Sequence[Row], facts: Mapping[str, str]) -> bytes:
+    """Return rows as a Parquet file, with facts in its metadata."""
+    pa, parquet = arrow(), require("pyarrow.parquet", extra=EXTRA, needed_by="a run folder")
+    schema = schema_of(table)
+    schema = schema.with_metadata({**schema.metadata, **facts})
+    buffer = io.BytesIO()
+    made = pa.Table.from_pylist(list(rows), schema=schema)
+    parquet.write_table(
+        made, buffer, compression="zstd", compression_level=LEVEL, write_statistics=False
+    )
+    return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A run folder. It can be opened by any number of processes at the same time."""
+
+    files: Files
+
+    def describe(self, description: Mapping[str, Json]) -> None:
+        """Note the model and settings of the run, or refuse a folder of another run."""
+        wanted = {"format": FORMAT, "schema": SCHEMA, **description}
+        found = self.description()
+        if found is None:
+            stray = [name for name in self.files.names("") if not name.startswith(".")]
+            if stray and not set(stray) <= {*TABLES, "claims", "seals", AGREEMENT, RUN}:
+                message = (
+                    f"out={self.files.location!r} holds {stray[0]!r} and is no run folder; pass "
+                    "another folder"
+                )
+                raise ArgumentError(message)
+            text = json.dumps(wanted, indent=1, sort_keys=True) + "\n"
+            # Another driver may be faster: its description stays, and is compared with ours.
+            self.files.create(RUN, text.encode())
+            found = self.description()
+        different = sorted(
+            name
+            for name in {*wanted, *(found or {})}
+            if wanted.get(name) != (found or {}).get(name)
+        )
+        if different:
+            message = (
+                f"out={self.files.location!r} is a run with another {' and '.join(different)}; "
+                "pass another folder"
+            )
+            raise ArgumentError(message)
+
+    def description(self) -> dict[str, Json] | None:
+        """Return the content of run.json; None if there is none."""
+        try:
+            data = self.files.read(RUN)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            found = json.loads(data)
+            version = found["schema"] if found["format"] == FORMAT else None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            message = f"{self.files.location}/{RUN} is damaged ({type(error).__name__})"
+            raise FormatError(message) from error
+        if version != SCHEMA:
+            message = (
+                f"{self.files.location} has schema {version!r:.20}, but this hshap reads {SCHEMA}; "
+                "open it with the hshap that wrote it, or a newer one"
+            )
+            raise FormatError(message)
+        return found
+
+    def shards(self, table: str) -> list[Shard]:
+        """Return the committed shards of a table, sorted."""
+        found = (SHARD.fullmatch(name) for name in self.files.names(table))
+        return sorted(Shard(m[1], int(m[2]), m[3], table) for m in found if m)
+
+    def rows(self, shard: Shard, columns: Sequence[str] | None = None) -> Untyped:
+        """Return the rows of a shard as a table of pyarrow."""
+        pa = arrow()
+        parquet = require("pyarrow.parquet", extra=EXTRA, needed_by="a run folder")
+        try:
+            file = parquet.ParquetFile(pa.BufferReader(self.files.read(shard.name)))
+            made = file.read(columns=None if columns is None else list(columns))
+            expected = schema_of(shard.table)
+            wanted = expected.names if columns is None else list(columns)
+            return made.select(wanted).cast(pa.schema([expected.field(name) for name in wanted]))
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            message = (
+                f"{self.files.location}/{shard.name} is damaged ({type(error).__name__}); "
+                "hshap verify tells which rows are lost"
+            )
+            raise FormatError(message) from error
+
+    def facts(self, shard: Shard) -> dict[str, str]:
+        """Return the metadata of a shard: its writer, its number, and the shard before it."""
+        parquet = require("pyarrow.parquet", extra=EXTRA, needed_by="a run folder")
+        made = parquet.read_schema(arrow().BufferReader(self.files.read(shard.name))).metadata or {}
+        return {name.decode(): value.decode("utf-8", "replace") for name, value in made.items()}
+
+    def claim(self, task: str) -> bool:
+        """Take a task for this process; False if a driver that still runs has it."""
+        name = f"claims/{task}"
+        for _ in range(3):
+            if self.files.create(name, str(this_process()).encode()):
+                return True
+            try:
+                owner = Owner.read(self.files.read(name).decode("utf-8", "replace"))
+            except FileNotFoundError:
+                continue  # it was released at this moment
+            if owner == this_process():
+                return True
+            if owner is not None and not owner.is_gone():
+                return False
+            # Of a driver that was killed. Two may remove it at once: then both work on the task,
+            # and the table still has each row once.
+            self.files.remove(name)
+        return False
+
+    def release(self, task: str) -> None:
+        """Give a task back."""
+        with suppress(OSError):
+            self.files.remove(f"claims/{task}")
+
+    def tidy(self) -> None:
+        """Remove the temporary files of processes that were killed."""
+        for place in ("", *TABLES, "claims", "seals"):
+            for name in left_over(self.files, place):
+                with suppress(OSError):
+                    self.files.remove(name)
+
+    def seal(self) -> str:
+        """Note all shards of the folder, after the seal before it; return the seal's SHA-256."""
+        seals = self.seals()
+        listed = sorted(shard.name for table in TABLES for shard in self.shards(table))
+        previous = seals[-1][1] if seals else ""
+        if seals and self.sealed(seals[-1])["shards"] == listed:
+            return previous
+        document = {"previous": previous, "shards": listed}
+        data = json.dumps(document, indent=0, sort_keys=True).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        publish(self.files, f"seals/{len(seals):06d}-{digest}.json", data)
+        return digest
+
+    def seals(self) -> list[tuple[int, str]]:
+        """Return number and SHA-256 of all seals."""
+        found = (SEAL.fullmatch(name) for name in self.files.names("seals"))
+        return sorted((int(m[1]), m[2]) for m in found if m)
+
+    def sealed(self, seal: tuple[int, str]) -> dict[str, Untyped]:
+        """Return the content of a seal."""
+        return json.loads(self.files.read(f"seals/{seal[0]:06d}-{seal[1]}.json"))
+
+
+@dataclass
+class Committed:
+    """The rows that a folder has by now: the identities of each image, in both tables."""
+
+    folder: Folder
+    explained: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    failed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _seen: set[str] = field(default_factory=set[str])
+
+    def refresh(self) -> None:
+        """Read the shards that have appeared since the last time."""
+        for table, into in (("explanations", self.explained), ("errors", self.failed)):
+            for shard in self.folder.shards(table):
+                if shard.name in self._seen:
+                    continue
+                self._seen.add(shard.name)
+                self._add(shard, into)
+
+    def _add(self, shard: Shard, into: dict[str, set[str]]) -> None:
+        columns = ["image", "identity", *(["kind"] if shard.table == "errors" else [])]
+        rows = self.folder.rows(shard, columns).to_pydict()
+        kinds: Iterable[str] = rows.get("kind") or ["image"] * len(rows["image"])
+        for image, identity, kind in zip(rows["image"], rows["identity"], kinds, strict=True):
+            if kind == "image":  # a process that ended says little about the image: try it again
+                into.setdefault(image, set()).add(identity)

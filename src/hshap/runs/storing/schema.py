@@ -1,0 +1,111 @@
+"""The schema of a run folder: the columns of its two tables, with their meaning.
+
+`SCHEMA` is written into every shard. A change of a column, or of its meaning, needs a new number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hshap.errors import require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hshap._util.types import Untyped
+
+FORMAT = "hshap run"
+SCHEMA = 1
+EXTRA = "runs"
+
+NUMBERS, FLOATS = "list<int32>", "list<double>"
+
+EXPLANATIONS: Mapping[str, tuple[str, str]] = {
+    "image": ("string", "name of the image in the run: its path from the folder, or its number"),
+    "identity": ("string", "SHA-256 of schema, model, settings, target and the image's bytes"),
+    "digest": ("string", "SHA-256 of all other columns of the row"),
+    "path": ("string", "where the image was read; empty for an image from memory"),
+    "image_sha256": ("string", "SHA-256 of the file, or of the array of an image from memory"),
+    "transform": ("string", "JSON: how the file became the model's input"),
+    "target": ("string", "the target that was asked for"),
+    "class_index": ("int64", "the explained output of the model; null for a callable"),
+    "score": ("double", "the model's score on the image"),
+    "baseline_score": ("double", "the model's score on the bare baseline"),
+    "evaluations": ("int64", "model inputs that the explanation rests on"),
+    "seconds": ("double", "wall-clock time, shared with the other images of the batch"),
+    "complete": ("bool", "whether the search ended by itself, and not by its budget"),
+    "doubt": ("double", "0 if the explanation can be trusted, 1 if not at all; see the audit"),
+    "audit": ("string", "JSON: the numbers of the audit"),
+    "concerns": ("list<string>", "reasons not to trust the explanation as it is"),
+    "boxes": ("boxes", "boxes around the findings, the highest score first"),
+    "header": ("string", "JSON: grid, settings, provenance and the numbers of the explanation"),
+    "game_region": (NUMBERS, "the region of each game, by number; the first one is the image"),
+    "game_players": (NUMBERS, "the number of parts of each game"),
+    "game_children": (NUMBERS, "the parts of all games, by number"),
+    "game_values": (FLOATS, "the scores of all coalitions, 2 ** players of each game"),
+    "game_coefficients": (FLOATS, "Shapley values of all parts; empty if they are exactly those"),
+    "game_errors": (FLOATS, "standard errors of the coefficients; empty if all are 0"),
+    "leaves": (NUMBERS, "the relevant regions, by number"),
+    "unfinished": (NUMBERS, "the leaves that a budget left unsplit, by number"),
+    "region_kind": (NUMBERS, "of each region: 0 a block, 1 a block across the border, 2 free"),
+    "region_corners": (NUMBERS, "of each block: first pixel, then the one past the last"),
+    "cells": ("binary", "the finest free region around each pixel, XOR that of the pixel above"),
+    "evidence": ("binary", "256 levels for pixels of the leaves, the image's row by row"),
+    "evidence_kept": ("string", "none, leaves or all: the pixels whose evidence is stored"),
+}
+"""Type and meaning of each column of `explanations`."""
+
+ERRORS: Mapping[str, tuple[str, str]] = {
+    "image": ("string", "name of the image in the run"),
+    "identity": ("string", "SHA-256 of schema, model, settings, targets and the image's bytes"),
+    "digest": ("string", "SHA-256 of all other columns of the row"),
+    "path": ("string", "where the image was read; empty for an image from memory"),
+    "image_sha256": ("string", "SHA-256 of the file; null if it could not be read"),
+    "targets": ("list<string>", "targets that it should have rows of; empty if unknown"),
+    "kind": ("string", "image: it cannot be explained; worker: the process ended on it"),
+    "reason": ("string", "the error in one line"),
+    "moment": ("double", "seconds since 1970 when it was noted"),
+}
+"""Type and meaning of each column of `errors`."""
+
+VOLATILE = frozenset({"digest", "seconds", "moment", "header"})
+"""Columns that two runs of one image may fill otherwise: times, and the provenance of scores."""
+
+TABLES = {"explanations": EXPLANATIONS, "errors": ERRORS}
+
+
+def arrow(needed_by: str = "a run folder") -> Untyped:
+    """Return the library that reads and writes the shards."""
+    return require("pyarrow", extra=EXTRA, needed_by=needed_by)
+
+
+def schema_of(table: str) -> Untyped:
+    """Return the schema of a table as pyarrow has it.
+
+    >>> schema_of("errors").names[:2]
+    ['image', 'identity']
+    """
+    pa = arrow()
+    kinds = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "bool": pa.bool_(),
+        "binary": pa.binary(),
+        "list<string>": pa.list_(pa.string()),
+        NUMBERS: pa.list_(pa.int32()),
+        FLOATS: pa.list_(pa.float64()),
+        "boxes": pa.list_(
+            pa.struct(
+                [
+                    ("start", pa.list_(pa.int32())),
+                    ("stop", pa.list_(pa.int32())),
+                    ("score", pa.float64()),
+                ]
+            )
+        ),
+    }
+    return pa.schema(
+        [pa.field(name, kinds[kind]) for name, (kind, _) in TABLES[table].items()],
+        metadata={"format": FORMAT, "schema": str(SCHEMA), "table": table},
+    )

@@ -1,0 +1,241 @@
+"""Verification: whether a run folder is as it was written, and its numbers are those of the model.
+
+Without a model, digests are checked: of every row, of every shard, of the chain of each writer,
+and of the seals. With one, images are explained again, and coalition values compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.errors import FormatError, HshapError
+from hshap.runs.sources.protocol import Decoded
+from hshap.runs.storing.identity import Fingerprint
+from hshap.runs.storing.rows import digest_of, from_row
+from hshap.runs.storing.schema import TABLES
+from hshap.runs.worker import Chosen, reason_of, target_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hshap._util.types import Array, Untyped
+    from hshap.explainer import Explainer
+    from hshap.explanation.explanation import Explanation
+    from hshap.runs.reading import Run
+    from hshap.runs.sources.protocol import Item, Source
+    from hshap.runs.storing.folder import Folder, Shard
+    from hshap.runs.worker import AnyTarget
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of a verification. `print` tells it in words.
+
+    `problems` names every altered or missing shard and row, one in a line. `seals` are the digests
+    of all seals: one that was noted elsewhere proves later that nothing was replaced. `values`
+    coalition values were computed again, and `largest` is the largest difference of one of them.
+
+    >>> print(Verification(shards=2, rows=10, problems=(), seals=("ab12",)))
+    2 shards with 10 rows are as they were written; the seal is ab12
+    """
+
+    shards: int
+    rows: int
+    problems: tuple[str, ...]
+    seals: tuple[str, ...] = ()
+    values: int = 0
+    largest: float = 0.0
+
+    @property
+    def seal(self) -> str:
+        """The last seal; empty if the run has not ended."""
+        return self.seals[-1] if self.seals else ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was altered, and all values that were computed again are the same."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        end = f"the seal is {self.seal}" if self.seal else "there is no seal: the run has not ended"
+        told = f"{self.shards} shards with {self.rows} rows are as they were written; {end}"
+        if self.problems:
+            told = "\n".join([*self.problems, f"{len(self.problems)} problems; {end}"])
+        if self.values:
+            told += (
+                f"\n{self.values} coalition values computed again: the largest difference is "
+                f"{self.largest:.3g}"
+            )
+        return told
+
+
+@dataclass
+class _Findings:
+    problems: list[str] = field(default_factory=list[str])
+    rows: int = 0
+    values: int = 0
+    largest: float = 0.0
+
+
+def verify_folder(run: Run) -> Verification:
+    """Check all digests of a run folder; no model is needed."""
+    folder, found = run.folder, _Findings()
+    shards = [shard for table in TABLES for shard in folder.shards(table)]
+    own = _own_fingerprint(run.description)
+    if own is None:
+        found.problems.append("run.json was altered: it has no digests of model and settings")
+    previous = {shard: _check_shard(folder, shard, own, found) for shard in shards}
+    found.problems += _broken_chains(shards, previous)
+    seals = _check_seals(folder, {shard.name for shard in shards}, found)
+    return Verification(len(shards), found.rows, tuple(found.problems), seals)
+
+
+def different_from(run: Run, own: Fingerprint) -> Iterator[str]:
+    """Yield the problems of a model or settings that are not those of the run."""
+    noted = _own_fingerprint(run.description)
+    for name in ("model", "settings"):
+        if noted is not None and getattr(noted, name) != getattr(own, name):
+            yield f"the run was made with another {name}"
+
+
+def _own_fingerprint(description: Mapping[str, Untyped]) -> Fingerprint | None:
+    try:
+        return Fingerprint(description["model"]["sha256"], description["settings"]["sha256"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _check_shard(
+    folder: Folder, shard: Shard, own: Fingerprint | None, found: _Findings
+) -> str | None:
+    """Check a shard and its rows; return the digest of the shard before it, None if unknown."""
+    if hashlib.sha256(folder.files.read(shard.name)).hexdigest() != shard.sha256:
+        found.problems.append(f"shard {shard.name} was altered")
+    try:
+        rows = folder.rows(shard).to_pylist()
+        facts = folder.facts(shard)
+    except (FormatError, ValueError):
+        found.problems.append(f"shard {shard.name} cannot be read")
+        return None
+    for row in rows:
+        found.rows += 1
+        name = f"row of image {row['image']!r}"
+        if digest_of(row) != row["digest"]:
+            target = f", target {row['target']}" if "target" in row else ""
+            found.problems.append(f"{name}{target} was altered")
+        elif own and "target" in row:
+            identity = own.identity(row["target"], row["image_sha256"])
+            if identity != row["identity"]:
+                found.problems.append(f"{name} is not of this model, settings and image")
+    return facts.get("previous")
+
+
+def _broken_chains(shards: Sequence[Shard], previous: Mapping[Shard, str | None]) -> Iterator[str]:
+    by_writer: dict[str, dict[int, Shard]] = {}
+    for shard in shards:
+        by_writer.setdefault(shard.writer, {})[shard.number] = shard
+    for writer, chain in sorted(by_writer.items()):
+        for number in range(max(chain) + 1):
+            if number not in chain:
+                yield f"shard {number} of writer {writer} is missing"
+        for number, shard in sorted(chain.items()):
+            before = chain.get(number - 1)
+            expected = "" if number == 0 else before.sha256 if before else previous[shard]
+            if previous[shard] is not None and previous[shard] != expected:
+                yield f"shard {shard.name} does not follow the shard before it"
+
+
+def _check_seals(folder: Folder, present: set[str], found: _Findings) -> tuple[str, ...]:
+    """Check the seals; return the digests of all that hold."""
+    missing, seals = set[str](), list[str]()
+    for number, digest in folder.seals():
+        name = f"seals/{number:06d}-{digest}.json"
+        if hashlib.sha256(folder.files.read(name)).hexdigest() != digest:
+            found.problems.append(f"seal {name} was altered")
+            continue
+        document = folder.sealed((number, digest))
+        # Two drivers that end at the same moment write two seals after one.
+        if document.get("previous") not in (seals if number else [""]):
+            found.problems.append(f"seal {name} does not follow a seal before it")
+        missing |= set(document.get("shards", ())) - present
+        seals.append(digest)
+    found.problems += [f"shard {name} is missing: a seal lists it" for name in sorted(missing)]
+    return tuple(seals)
+
+
+def recompute(  # noqa: PLR0913, each is another part of the run
+    run: Run,
+    explainer: Explainer,
+    source: Source,
+    targets: Sequence[AnyTarget],
+    *,
+    sample: int,
+    seed: int | None,
+    layout: str | None,
+    tolerance: float,
+) -> tuple[int, float, list[str]]:
+    """Explain a random sample of rows again.
+
+    Returns the number of compared coalition values, their largest difference, and the problems. A
+    difference counts as a problem beyond `tolerance` of the largest value.
+    """
+    keys = random.Random(seed).sample(run.keys, min(sample, len(run.keys)))  # noqa: S311
+    wanted = {key.image for key in keys}
+    items = {item.name: item for item in source.items() if item.name in wanted}
+    by_text = {target_text(target): target for target in targets}
+    found = _Findings()
+    for key in keys:
+        try:
+            row = run.row(key)
+            stored = from_row(row)
+            image = _image(source, items[key.image], row["image_sha256"])
+            target = by_text.get(key.target, stored.class_index)
+            chosen = target.choose(explainer, image) if isinstance(target, Chosen) else target
+            made = explainer.explain(image, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
+            count, worst, scale = _differences(stored, made)
+        except KeyError:
+            found.problems.append(f"image {key.image!r} is not in the data set")
+            continue
+        except Exception as error:  # noqa: BLE001, whatever it is, it is told
+            found.problems.append(f"image {key.image!r}: {reason_of(error)}")
+            continue
+        found.values += count
+        found.largest = max(found.largest, worst)
+        if worst > tolerance * max(scale, 1e-12):
+            found.problems.append(
+                f"row of image {key.image!r}, target {key.target}: a coalition value differs by "
+                f"{worst:.3g} from the model's"
+            )
+    return found.values, found.largest, found.problems
+
+
+class _ChangedError(HshapError):
+    """An image is not the one that was explained."""
+
+
+def _image(source: Source, item: Item, sha256: str) -> Array:
+    read = source.read(item)
+    if read.sha256 != sha256:
+        raise _ChangedError("the image has changed since it was explained")
+    image = read.image()
+    return np.asarray(image.image if isinstance(image, Decoded) else image)
+
+
+def _differences(stored: Explanation, made: Explanation) -> tuple[int, float, float]:
+    """Return the number of values, their largest difference, and the largest value."""
+    again = {game.region: game for game in made.games}
+    count, worst, scale = 0, 0.0, 0.0
+    for game in stored.games:
+        other = again.get(game.region)
+        if other is None or other.children != game.children:
+            worst = np.inf
+            continue
+        count += len(game.values)
+        worst = max(worst, float(np.abs(game.values - other.values).max()))
+        scale = max(scale, float(np.abs(game.values).max()))
+    return count, worst, scale

@@ -1,0 +1,35 @@
+import js from "@eslint/js";
+import globals from "globals";
+
+const assets = "**/export/page/assets/*.js";
+
+export default [
+  { ignores: ["node_modules"] },
+  js.configs.recommended,
+  {
+    rules: {
+      "no-var": "error",
+      "prefer-const": "error",
+      eqeqeq: "error",
+      "no-implied-eval": "error",
+      "no-eval": "error",
+      "no-shadow": ["error", { builtinGlobals: false }],
+      "no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
+      "max-lines": ["error", 320],
+    },
+  },
+  {
+    files: [assets],
+    languageOptions: { globals: globals.browser },
+    // Text must never become markup.
+    rules: {
+      "no-restricted-properties": ["error",
+        ...["innerHTML", "outerHTML", "insertAdjacentHTML", "write"].map((property) => ({ property, object: "document" }))],
+      "no-restricted-syntax": ["error", {
+        selector: "MemberExpression[property.name=/^(innerHTML|outerHTML|insertAdjacentHTML|setHTMLUnsafe|srcdoc)$/]",
+        message: "Text is set as text: use make() and textContent.",
+      }],
+    },
+  },
+  { files: ["**/javascript/*.js"], languageOptions: { globals: globals.node } },
+];

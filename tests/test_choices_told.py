@@ -1,0 +1,171 @@
+"""Choices of the default call: baselines of users, spins and several targets get the truth told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hshap
+from hshap.errors import ArgumentError, ModelError
+from hshap.evaluators.outputs import as_scores
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("higra")
+
+
+def bright(batch):
+    return 96.0 * (batch > 0.8).any(axis=(1, 2, 3))
+
+
+def scene(shape=(1, 32, 32)):
+    """An image that differs from its template in one spot."""
+    template = np.random.default_rng(0).random(shape) * 0.5
+    image = template.copy()
+    image[..., 4:8, 5:9] = 1.0
+    return image.astype(np.float32), template.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        lambda image: torch.zeros((1, *image.shape), requires_grad=True),
+        lambda image: torch.zeros((1, *image.shape), dtype=torch.bfloat16),
+        lambda image: torch.zeros((1, *image.shape)),
+    ],
+    ids=["with gradient", "bfloat16", "tensor"],
+)
+def test_baselines_of_users_may_give_tensors(behind):
+    image, _ = scene()
+    found = hshap.Explainer(bright, lambda im: lambda kept: behind(im)).explain(image, 0)
+    assert found.saliency()[5, 6] > 0
+
+
+def test_a_baseline_that_is_not_a_number_is_no_template():
+    image, _ = scene()
+    model = lambda batch: np.nan_to_num(batch, nan=0.0).max(axis=(1, 2, 3))
+    missing = lambda im: hshap.Still(np.full((1, *im.shape), np.nan))
+    found = hshap.Explainer(model, missing).explain(image, 0)
+    assert found.settings["partition"]["type"] == "Superpixels"
+
+
+def test_stand_ins_of_another_shape_are_told_as_those_of_the_baseline():
+    image, _ = scene()
+    with pytest.raises(ArgumentError, match="baseline gave stand-ins of shape"):
+        hshap.Explainer(bright, lambda im: lambda kept: im, evidence="even").explain(image, 0)
+
+
+def test_a_spin_over_shifts_does_not_take_spots_which_cannot_move():
+    image, template = scene()
+    explainer = hshap.Explainer(bright, hshap.Fixed(template))
+    assert "Spots" in explainer.explain(image, 0).settings.chosen
+    spin = hshap.cycle_spin(explainer, image, 0, shifts=[(0, 0), (3, 3)])
+    assert all("Spots" not in member.settings.chosen for member in spin.members)
+
+
+def test_a_spin_over_partitions_says_nothing_of_chosen_regions():
+    image, template = scene()
+    explainer = hshap.Explainer(bright, hshap.Fixed(template))
+    partitions = [hshap.Superpixels(seed=0), hshap.Superpixels(seed=1)]
+    spin = hshap.cycle_spin(explainer, image, 0, partitions=partitions)
+    for member in spin.members:
+        assert "regions are" not in member.settings.chosen
+        assert "20% of the strongest finding" in member.settings.chosen
+
+
+def test_images_without_targets_are_told_as_no_pairs():
+    image, _ = scene((3, 32, 32))
+    match = r"pass \(image, target\) or \(image, target, baseline\) tuples"
+    with pytest.raises(hshap.PairsFailedError, match=match):
+        list(hshap.Explainer(bright, hshap.Constant(0.0)).explain_many([image, image]))
+
+
+class TwoHeads(torch.nn.Module):
+    """The second output has no gradient."""
+
+    def forward(self, batch):
+        first = batch.amax((1, 2, 3))
+        return torch.stack([first, first.detach()], 1)
+
+
+def told(found):
+    return [part for part in found.settings.chosen.split("; ") if "maps inside" in part]
+
+
+def test_every_target_is_told_how_its_own_map_was_made():
+    image, _ = scene()
+    guided, other = hshap.Explainer(TwoHeads().eval()).explain(image, [0, 1])
+    assert told(guided) == ["maps inside regions follow the model's gradients"]
+    assert told(other) == ["maps inside regions follow the regions nearby"]
+    assert guided.evidence is not None
+    assert not guided.settings.nearby
+    assert other.evidence is None
+    assert other.settings.nearby
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (lambda image: np.zeros(image.shape[1:]), "maps inside regions are even"),
+        (lambda image: np.abs(image[0]), "maps inside regions follow the given evidence"),
+    ],
+)
+def test_evidence_of_the_caller_is_told_as_such(evidence, words):
+    image, _ = scene()
+    found = hshap.Explainer(bright, hshap.Constant(0.0), evidence=evidence).explain(image, 0)
+    assert told(found) == [words]
+    assert not found.settings.nearby
+    assert np.array_equal(found.attribution(), found.attribution(even=True)) == ("even" in words)
+
+
+def test_a_large_image_is_told_to_have_an_even_map():
+    image = np.zeros((1, 2**11, 2**11), np.float32)
+    image[0, :8, :8] = 1.0
+    found = hshap.Explainer(
+        bright, hshap.Constant(0.0), hshap.Bisection(2**10), evidence="auto"
+    ).explain(image, 0)
+    assert not found.settings.nearby
+    assert np.array_equal(found.attribution(), found.attribution(even=True))
+
+
+def test_a_score_that_other_parts_lower_is_the_reason_of_the_doubt():
+    def model(batch):
+        return batch[:, 0, 2, 2] - 0.8 * batch[:, 0, 12, 12]
+
+    found = hshap.Explainer(model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(2)).explain(
+        np.ones((1, 16, 16)), target=0
+    )
+    assert found.audit.cancelled == pytest.approx(0.8)
+    assert "lacks 80% of the score" in str(found.concerns[0])
+
+
+def test_rounding_adds_no_pixel_to_a_box():
+    grid, height, width = 224, 475, 738
+    scale = grid / width
+    start = -((grid - height * scale) / 2) / scale
+    place = hshap.Placement(
+        (grid, grid), (height, width), (start, 0), (start + grid / scale, width)
+    )
+    (top, _), _ = place.pixels((56, 0), (189, 224))
+    # By fractions: (475 - 738) / 2 + 738 * 56 / 224 = 53, a whole pixel.
+    assert top == 53
+
+
+def test_a_shape_that_is_a_number_is_refused_in_one_line():
+    image, _ = scene()
+    found = hshap.Explainer(bright, hshap.Constant(0.0)).explain(image, 0)
+    with pytest.raises(ArgumentError, match="shape"):
+        found.placed(80)
+
+
+def test_two_outputs_in_a_list_are_not_two_inputs():
+    with pytest.raises(ModelError):
+        as_scores([np.ones((2, 1)), np.zeros((2, 1))], 2)
+
+
+@pytest.mark.parametrize("made", [np.ones, torch.ones], ids=["numpy", "torch"])
+def test_the_fix_for_maps_of_scores_works(made):
+    with pytest.raises(ModelError) as refused:
+        as_scores(made((2, 3, 4, 4)), 2)
+    fix = str(refused.value).partition("for example ")[2]
+    fixed = eval(fix, {"model": lambda batch: made((2, 3, 4, 4))})  # noqa: S307
+    assert as_scores(fixed(made((2, 1, 4, 4))), 2).shape == (2, 3)

@@ -1,0 +1,215 @@
+"""`hshap run`, `hshap query` and `hshap verify`: archives from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+Image = pytest.importorskip("PIL.Image")
+from typer.testing import CliRunner
+
+import hshap
+from hshap.cli.app import app
+
+MODELS = """
+import numpy as np
+def brightest(batch):
+    score = batch.max(axis=(1, 2, 3))
+    return np.stack([score, 1 - score], axis=1)
+def other(batch):
+    return brightest(batch) * 0.5
+"""
+GIVEN = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
+
+
+@pytest.fixture
+def name(tmp_path, monkeypatch):
+    """The name of a module of models in the current folder, next to a folder of five images."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("images").mkdir()
+    for number in range(5):
+        array = np.zeros((16, 16, 3), np.uint8)
+        array[4:8, 2 * number : 2 * number + 4] = 100 + 30 * number
+        Image.fromarray(array).save(f"images/{number}.png")
+    name = f"models_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}"
+    Path(f"{name}.py").write_text(MODELS)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def run(name, *words, images=("images",), code=0, target=("--target", 0)):
+    done = call("run", *images, "-m", f"{name}:brightest", "-o", "RUN", *target, *GIVEN, *words)
+    assert done.exit_code == code, done.stderr
+    return done
+
+
+def counted(table="explanations"):
+    done = call("query", "RUN", f"select count(*) as n from {table}", "--json")  # noqa: S608
+    return json.loads(done.stdout)["rows"][0]["n"]
+
+
+def test_a_folder_becomes_a_run(name):
+    done = run(name)
+    assert "5 explanations of 5 images, and 0 failed" in done.stdout
+    assert "5 of 5 images (0 failed)" in done.stderr
+    assert counted() == 5
+    found = hshap.runs.open("RUN")
+    assert found["3.png"].boxes()[0].score > 0.5
+    row = next(found.rows())
+    assert row["path"] == str(Path("images/0.png").absolute())
+    assert json.loads(row["transform"]) == {"size": [16, 16]}
+
+
+def test_the_same_command_goes_on(name):
+    run(name)
+    assert "5 from before" in run(name).stderr
+    Path("images/5.png").write_bytes(Path("images/4.png").read_bytes())
+    run(name)
+    assert counted() == 6
+
+
+def test_a_bad_image_is_listed_and_tried_again_on_request(name):
+    Path("images/bad.png").write_text("no")
+    done = run(name, code=7)
+    assert "failed: bad.png: bad.png is not an image" in done.stderr
+    assert counted("errors") == 1
+    Path("images/bad.png").write_bytes(Path("images/4.png").read_bytes())
+    run(name, "--retry-failed")
+    assert (counted(), counted("errors")) == (6, 0)
+
+
+@pytest.mark.parametrize("kind", ["list", "tar", "files"])
+def test_other_archives(name, kind):
+    if kind == "list":
+        Path("list.csv").write_text("image,target\nimages/0.png,0\nimages/1.png,1\n")
+        run(name, images=("list.csv",), target=())
+        found = hshap.runs.open("RUN")
+        assert [(key.image, key.target) for key in found.keys] == [
+            ("images/0.png", "0"),
+            ("images/1.png", "1"),
+        ]
+        return
+    if kind == "tar":
+        with tarfile.open("all.tar", "w") as archive:
+            for path in sorted(Path("images").iterdir()):
+                member = tarfile.TarInfo(path.name)
+                member.size = path.stat().st_size
+                archive.addfile(member, io.BytesIO(path.read_bytes()))
+        run(name, images=("all.tar",))
+    else:
+        run(name, images=sorted(Path("images").iterdir()))
+    assert counted() == 5
+
+
+def test_two_workers_give_the_rows_of_one(name):
+    run(name)
+    one = [row["game_values"] for row in hshap.runs.open("RUN").rows()]
+    Path("RUN").rename("ONE")
+    run(name, "--workers", 2)
+    assert [row["game_values"] for row in hshap.runs.open("RUN").rows()] == one
+
+
+def test_the_top_class_is_chosen_for_each_image(name):
+    run(name, target=())
+    rows = hshap.runs.open("RUN").query("select image, target, class_index from explanations")
+    assert {row["target"] for row in rows} == {"top"}
+    assert [row["class_index"] for row in rows] == [1, 0, 0, 0, 0]
+
+
+def test_a_class_that_the_model_lacks_is_refused_before_the_run(name):
+    done = call("run", "images", "-m", f"{name}:brightest", "-o", "RUN", "-t", 7)
+    assert done.exit_code == 2
+    assert "--target 7 is out of range" in done.stderr
+    assert not Path("RUN").exists()
+
+
+def test_another_model_or_folder_is_refused(name):
+    run(name)
+    done = call("run", "images", "-m", f"{name}:other", "-o", "RUN", "-t", 0, *GIVEN)
+    assert done.exit_code == 2
+    assert "another model" in done.stderr
+    done = call("run", "images", "-m", f"{name}:brightest", "-o", "images", "-t", 0)
+    assert done.exit_code == 2
+    assert "is no run folder" in done.stderr
+
+
+def test_a_query_prints_a_table_json_or_csv(name):
+    run(name)
+    sql = "select image, complete from explanations where image < '2' order by image"
+    assert "0.png" in call("query", "RUN", sql).stdout
+    assert call("query", "RUN", sql, "--csv").stdout == "image,complete\n0.png,True\n1.png,True\n"
+    rows = json.loads(call("query", "RUN", sql, "--json").stdout)["rows"]
+    assert rows[0] == {"image": "0.png", "complete": True}
+    assert call("query", "RUN", "select * from explanations", "--json").exit_code == 0
+    done = call("query", "RUN", "select colour from explanations")
+    assert done.exit_code == 2
+    assert "colour" in done.stderr
+    assert call("query", "images", sql).exit_code == 3
+
+
+def test_verify_checks_digests_and_recomputes_values(name):
+    run(name)
+    done = call("verify", "RUN")
+    assert done.exit_code == 0
+    assert "1 shards with 5 rows are as they were written" in done.stdout
+    assert "no value was computed again" in done.stdout
+    again = ("verify", "RUN", "images", "-t", 0, *GIVEN, "--json")
+    found = json.loads(call(*again, "-m", f"{name}:brightest").stdout)
+    assert found["problems"] == []
+    assert found["values"] > 50
+    assert found["largest_difference"] == 0
+    done = call("verify", "RUN", "--seal", found["seal"])
+    assert done.exit_code == 0
+    done = call("verify", "RUN", "--seal", "0" * 64)
+    assert done.exit_code == 3
+    done = call(*again, "-m", f"{name}:other")
+    assert done.exit_code == 3
+    assert "another model" in done.stderr
+    assert "a coalition value differs by" in done.stderr
+    assert call("verify", "RUN", "images").exit_code == 2
+
+
+def test_verify_names_an_altered_shard(name):
+    run(name)
+    shard = next(Path("RUN/explanations").iterdir())
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 255
+    shard.write_bytes(data)
+    done = call("verify", "RUN")
+    assert done.exit_code == 3
+    assert f"shard explanations/{shard.name} was altered" in done.stderr
+
+
+def test_options_that_do_not_fit_are_refused(name):
+    done = run(name, "--address", "ray://x", code=2)
+    assert "--executor ray" in done.stderr
+    done = run(name, "--executor", "slurm", "--jobs", "RUN/jobs", code=2)
+    assert "outside of --out" in done.stderr
+
+
+def test_findings_of_resized_images_are_in_pixels_of_the_file(name):
+    array = np.zeros((64, 32, 3), np.uint8)
+    array[16:32, 8:16] = 255
+    Image.fromarray(array).save("large.png")
+    run(name, "--size", "16x16", "--resize", images=("large.png",))
+    (row,) = hshap.runs.open("RUN")
+    assert row.placement.shape == (64, 32)
+    (found,) = row.boxes()
+    assert (found.start, found.stop) == ((16, 8), (32, 16))
+    done = call("query", "RUN", "select boxes from explanations", "--json")
+    assert json.loads(done.stdout)["rows"][0]["boxes"][0]["start"] == [16, 8]

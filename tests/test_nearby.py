@@ -1,0 +1,157 @@
+"""Maps without gradients: leaves nearby guide them, sums over leaves are exact, and smoothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hshap
+from hshap._util.smoothing import gaussian
+from hshap.explanation.nearby import levels_nearby, smoothing_width
+
+pytest.importorskip("higra")
+
+
+def weighed(seed, grid):
+    """A model without gradients: it adds up pixels by random weights, some of them below 0."""
+    weights = np.random.default_rng(seed).normal(0.3, 1.0, grid)
+    return lambda batch: (batch[:, 0] * weights).sum(axis=tuple(range(1, len(grid) + 1)))
+
+
+def image(seed, grid):
+    return np.random.default_rng(seed + 1).random((1, *grid))
+
+
+def explained(seed=0, grid=(20, 24), **options):
+    options.setdefault("baseline", hshap.Constant(0.0))
+    model = hshap.Batched(weighed(seed, grid), check_batches=False)
+    return hshap.Explainer(model, **options).explain(image(seed, grid), target=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([(40,), (15, 18), (7, 8, 9)]), st.integers(8, 60))
+def test_sums_over_leaves_are_exact(seed, grid, budget):
+    found = explained(seed, grid, search=hshap.DepthFirst(max_evaluations=budget))
+    assert found.evidence is None
+    heat, alone = found.attribution(), found.alone()
+    for leaf in found.leaves:
+        assert heat[leaf.index].sum() == pytest.approx(found.parts[leaf].share, abs=1e-9)
+        assert alone[leaf.index].sum() == pytest.approx(found.parts[leaf].alone, abs=1e-9)
+        inside = heat[leaf.index] * np.sign(found.parts[leaf].share)
+        assert (inside >= 0).all()
+    assert (heat[found.saliency() == 0] == 0).all()
+
+
+def test_the_default_call_follows_the_leaves_nearby_and_says_so():
+    found = explained()
+    assert found.settings.nearby
+    assert "maps inside regions follow the regions nearby" in found.settings.chosen
+    assert not np.allclose(found.attribution(), found.attribution(even=True))
+
+
+@pytest.mark.parametrize(
+    "options", [{"evidence": "even"}, {"partition": hshap.Bisection(4)}], ids=["even", "given"]
+)
+def test_maps_are_even_if_asked_for_or_if_the_partition_is_given(options):
+    found = explained(**options)
+    assert not found.settings.nearby
+    assert np.array_equal(found.attribution(), found.attribution(even=True))
+
+
+def test_a_given_partition_follows_the_leaves_nearby_on_request():
+    assert explained(partition=hshap.Bisection(4), evidence="auto").settings.nearby
+
+
+def test_a_leaf_is_stronger_next_to_a_strong_one():
+    """Two leaves, the right one without much score: its left side is next to the strong one."""
+
+    def model(batch):
+        return batch[:, 0, :, :8].sum(axis=(1, 2)) + 0.01 * batch[:, 0, :, 8:].sum(axis=(1, 2))
+
+    found = hshap.Explainer(
+        model,
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection((16, 8)),
+        evidence="auto",
+    ).explain(np.ones((1, 16, 16)), target=0)
+    row = found.attribution()[8]
+    assert (np.diff(row[8:]) <= 0).all()
+    assert row[8] > 1.1 * row[15]
+    assert row[:8].sum() > row[8:].sum()
+
+
+def test_a_saved_explanation_gives_the_same_maps(tmp_path):
+    found = explained()
+    found.save(tmp_path / "found.npz")
+    loaded = hshap.Explanation.load(tmp_path / "found.npz")
+    assert np.array_equal(loaded.attribution(), found.attribution())
+    assert np.array_equal(loaded.attribution(smooth="auto"), found.attribution(smooth="auto"))
+
+
+def test_a_reading_follows_its_own_leaves():
+    found = explained(partition=hshap.Bisection(2), evidence="auto")
+    coarse = found.at(min_size=6)
+    heat = coarse.attribution()
+    assert len(coarse.leaves) < len(found.leaves)
+    for leaf in coarse.leaves:
+        assert heat[leaf.index].sum() == pytest.approx(coarse.parts[leaf].share, abs=1e-9)
+
+
+@pytest.mark.parametrize("map_of", ["attribution", "alone"])
+def test_auto_smooths_by_a_quarter_of_the_mean_side(map_of):
+    found = explained(partition=hshap.Bisection(8), search=hshap.DepthFirst())
+    sides = np.array([leaf.area**0.5 for leaf in found.leaves])
+    shares = np.array([found.parts[leaf].share for leaf in found.leaves])
+    width = max(1.0, 0.25 * (sides * shares).sum() / shares.sum())
+    plain, smooth = getattr(found, map_of)(), getattr(found, map_of)(smooth="auto")
+    assert smooth == pytest.approx(gaussian(plain, width, range(2)))
+    assert smooth.sum() == pytest.approx(plain.sum())
+
+
+def test_a_spin_is_smoothed_by_the_mean_width_of_its_members():
+    explainer = hshap.Explainer(
+        weighed(0, (20, 24)), baseline=hshap.Constant(0.0), partition=hshap.Bisection(8)
+    )
+    spin = hshap.cycle_spin(explainer, image(0, (20, 24)), target=0, shifts=[0, 2])
+    width = np.mean([member.usual_width for member in spin.members])
+    expected = gaussian(spin.attribution(), width, range(2))
+    assert spin.attribution(smooth="auto") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("smooth", ["wide", -1.0, None, float("nan"), True])
+def test_another_width_is_refused_in_one_line(smooth):
+    with pytest.raises(hshap.ArgumentError, match="smooth") as refused:
+        explained().attribution(smooth=smooth)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_nothing_found_gives_an_empty_map():
+    found = hshap.Explainer(lambda batch: np.zeros(len(batch))).explain(image(0, (9, 9)), target=0)
+    assert not found.leaves
+    assert found.usual_width == 0
+    assert not found.attribution(smooth="auto").any()
+
+
+def test_the_guide_is_the_smoothed_map_also_when_it_is_made_on_a_coarser_copy():
+    heat = np.zeros((90, 110))
+    heat[30:60, 20:50] = 1.0
+    heat[40:50, 70:80] = 3.0
+    for width in (1.0, 3.0, 7.5, 12.0):
+        exact = gaussian(heat, width, range(2))
+        found = (levels_nearby(heat, width) / 255.0) ** 2
+        assert found == pytest.approx(exact / exact.max(), abs=0.06)
+
+
+def test_no_guide_without_a_positive_share_or_for_large_images():
+    assert levels_nearby(np.zeros((4, 4)), 1.0) is None
+    assert levels_nearby(-np.ones((4, 4)), 1.0) is None
+    assert levels_nearby(np.broadcast_to(1.0, (2**11, 2**11)), 1.0) is None
+
+
+def test_without_shares_all_leaves_count():
+    leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
+    assert smoothing_width(leaves, [0.0, -1.0], axes=2) == 3.0
+    assert smoothing_width(leaves[:1], [1.0], axes=2) == 2.0
+    assert smoothing_width([hshap.Box((0, 0), (1, 1))], [1.0], axes=2) == 1.0

@@ -1,0 +1,66 @@
+"""Long work shows how far it is, on a terminal and without one."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+import hshap
+from hshap.cli.progress import Shown, bar, duration, each
+
+
+def lines(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if line]
+
+
+def test_without_a_terminal_a_line_is_written_every_few_seconds(capsys):
+    with bar(4, 100, every=0.05) as progress:
+        progress(hshap.Progress(evaluations=50, explanations=1, waiting=0))
+        time.sleep(0.28)
+    found = lines(capsys)
+    assert 3 <= len(found) <= 6
+    pattern = r"hshap: explaining: 1/4, 50 evaluations, \d+/s, [\d.]+ s, about [\d.]+ s left"
+    assert all(re.fullmatch(pattern, line) for line in found), found
+
+
+def test_a_single_slow_step_is_seen_to_be_under_way(capsys):
+    with Shown("first call of the model", every=0.05):
+        time.sleep(0.18)
+    assert len(lines(capsys)) >= 2
+
+
+def test_short_work_writes_nothing(capsys):
+    with bar(1) as progress:
+        progress(hshap.Progress(evaluations=1, explanations=1, waiting=0))
+    with each("reading images", (1, 2, 3)) as items:
+        assert list(items) == [1, 2, 3]
+    assert lines(capsys) == []
+
+
+def test_items_are_counted_also_if_one_fails(capsys):
+    def work():
+        with each("reading images", range(3), every=0.05) as items:
+            for item in items:
+                time.sleep(0.08)
+                if item == 1:
+                    raise KeyError(item)
+
+    with pytest.raises(KeyError):
+        work()
+    found = lines(capsys)
+    assert found
+    assert "reading images: 0/3" in found[0]
+    time.sleep(0.12)
+    assert lines(capsys) == []  # the thread has ended
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0 s"), (9.96, "10 s"), (119, "119 s"), (300, "5 min")]
+)
+def test_times_are_told_in_words(seconds, words):
+    assert duration(seconds) == words

@@ -1,0 +1,970 @@
+"""Runs: every image once, whatever happens; rows read back as the explanations they were."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import os
+import pickle
+import random
+import re
+import tarfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+pytest.importorskip("fsspec")
+import pyarrow.parquet as pq
+
+import hshap
+from hshap import Bisection, Constant, Dyadic, Explainer, References, Shifted, runs
+from hshap.errors import ArgumentError, FormatError
+from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
+from hshap.runs.storing.folder import Folder, Writer
+from hshap.runs.storing.identity import Digest
+from hshap.runs.storing.rows import Origin, as_row, from_row
+from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
+
+BLANK = Constant(0.0)
+ORIGIN = Origin("a.png", "1" * 64, "/data/a.png", "2" * 64, "0")
+
+
+def brightest(batch):
+    return batch.max(axis=(1, 2, 3))
+
+
+def explainer(model=brightest, partition=None):
+    return Explainer(model, baseline=BLANK, partition=partition or Dyadic(2))
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(3).random((10, 1, 8, 8))
+
+
+def rows(run):
+    return [{k: v for k, v in row.items() if k not in VOLATILE} for row in run.rows()]
+
+
+class Counted:
+    """A model that counts its inputs, outside of its own content."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __call__(self, batch):
+        with open(self.path, "a") as file:  # noqa: PTH123
+            file.write("." * len(batch))
+        return brightest(batch)
+
+    @property
+    def inputs(self):
+        return Path(self.path).stat().st_size if Path(self.path).exists() else 0
+
+
+# Rows
+
+
+def smooth_image():
+    y, x = np.mgrid[:40, :48]
+    image = np.exp(-((y - 12) ** 2 + (x - 30) ** 2) / 40) + 0.5 * (np.abs(x - 8) < 3)
+    return np.stack([image, image / 2, 1 - image])
+
+
+def mean_red(batch):
+    return np.clip(batch[:, 0], 0, 1).mean(axis=(1, 2)) * 50
+
+
+PARTITIONS = {
+    "dyadic": Dyadic(5),
+    "bisection": Bisection("auto"),
+    "shifted": Shifted(Dyadic(6), (3, 5)),
+    "superpixels": hshap.Superpixels(),
+    "spots": hshap.Spots(cell_size=6),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_row_reads_back_as_the_explanation_that_a_file_holds(name, tmp_path):
+    if name == "superpixels":
+        pytest.importorskip("higra")
+    made = Explainer(mean_red, baseline=BLANK, partition=PARTITIONS[name]).explain(
+        smooth_image(), target=0
+    )
+    made.save(tmp_path / "x.npz")
+    saved, read = hshap.Explanation.load(tmp_path / "x.npz"), from_row(as_row(made, ORIGIN))
+    for field in ("grid", "target", "leaves", "evaluations", "draws", "unfinished", "class_index"):
+        assert getattr(read, field) == getattr(saved, field), field
+    assert read.settings.document == saved.settings.document
+    assert [game.region for game in read.games] == [game.region for game in saved.games]
+    assert [game.children for game in read.games] == [game.children for game in saved.games]
+    for one, other in zip(read.games, made.games, strict=True):
+        assert one.values.tobytes() == other.values.tobytes()
+        assert one.coefficients.tobytes() == other.coefficients.tobytes()
+    assert read.boxes() == made.boxes()
+    assert read.at(tolerance=1.0).boxes() == made.at(tolerance=1.0).boxes()
+
+
+def test_a_random_baseline_keeps_its_errors():
+    references = np.random.default_rng(0).random((3, 3, 40, 48)) / 9
+    made = Explainer(mean_red, baseline=References(references), partition=Dyadic(8)).explain(
+        smooth_image(), target=0
+    )
+    read = from_row(as_row(made, ORIGIN))
+    assert made.draws > 1
+    for one, other in zip(read.games, made.games, strict=True):
+        assert one.errors.tobytes() == other.errors.tobytes()
+        assert one.coefficients.tobytes() == other.coefficients.tobytes()
+
+
+@pytest.mark.parametrize("keep", ["none", "leaves", "all"])
+def test_evidence_is_kept_as_asked(keep):
+    guide = smooth_image()[0] + 0.1
+    made = Explainer(
+        mean_red, baseline=BLANK, partition=Dyadic(8), evidence=lambda image: guide
+    ).explain(smooth_image(), target=0)
+    read = from_row(as_row(made, ORIGIN, keep))
+    even = keep == "none"
+    assert np.array_equal(read.attribution(), made.attribution(even=even))
+    strict = made.settings.search.tolerance + 1.0
+    assert np.array_equal(
+        read.at(tolerance=strict).attribution(), made.at(tolerance=strict).attribution(even=even)
+    )
+    if keep == "all":
+        assert np.array_equal(read.evidence, made.evidence)
+    elif keep == "none":
+        assert read.evidence is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("header", "{"),
+        ("header", "[]"),
+        ("cells", b"1"),
+        ("game_players", [0]),
+        ("game_players", []),
+        ("game_values", []),
+        ("leaves", [10**6]),
+        ("leaves", [-1]),
+        ("region_kind", [9]),
+        ("region_corners", [1]),
+        ("evidence_kept", "some"),
+        ("evidence", b"12"),
+        ("game_children", [0]),
+        ("image", None),
+    ],
+)
+def test_a_damaged_row_is_refused_or_whole(name, value):
+    made = explainer().explain(np.eye(8)[None], target=0)
+    row = {**as_row(made, ORIGIN), name: value}
+    if name == "image":
+        assert from_row(row).boxes() == made.boxes()
+    else:
+        with pytest.raises(FormatError, match="damaged"):
+            from_row(row)
+
+
+WHOLE_NUMBERS = [0, 1, -1, 2, 17, 255, 2**31 - 1, -(2**31)]
+FLOATS = [float("nan"), float("inf"), 1e308, -1.0, 0.0, 7.5]
+HEADERS = [None, True, -1, 0, 2**63, "x", [], [[]], {}, [1, 2], [2**40, 2**40], [8, 8, 8], [0, 5]]
+
+
+def changed(row, name, rng):
+    """Return a column with a change that nobody makes by intention."""
+    value = row[name]
+    if isinstance(value, list):
+        place, numbers = rng.randrange(len(value) + 1), WHOLE_NUMBERS
+        if name in ("game_values", "game_coefficients", "game_errors"):
+            numbers = FLOATS
+        return rng.choice(
+            [value[:place], value[::-1], [*value[:place], rng.choice(numbers), *value[place + 1 :]]]
+        )
+    if isinstance(value, bytes):
+        flipped = bytes(byte ^ (rng.random() < 0.01) for byte in value)
+        return rng.choice([flipped, value[: len(value) // 2], value + b"x"])
+    if name == "header":
+        header = json.loads(value)
+        return json.dumps({**header, rng.choice(list(header)): rng.choice(HEADERS)})
+    return rng.choice(["none", "all", "leaves", "x", None])
+
+
+def test_rows_that_are_changed_at_random_are_refused_or_whole():
+    rng, image = random.Random(0), np.zeros((1, 8, 8))
+    image[0, 2:4, 5:8] = 1.0
+    parts = [{"partition": Dyadic(2)}, {"partition": Shifted(Dyadic(3), (1, 2))}]
+    parts.append({"partition": Dyadic(4), "evidence": lambda image: image[0] + 0.1})
+    made = [Explainer(brightest, baseline=BLANK, **part).explain(image, target=0) for part in parts]
+    names = [name for name in EXPLANATIONS if name.startswith(("game", "region", "evidence"))]
+    names += ["header", "leaves", "unfinished", "cells"]
+    refused = 0
+    for _ in range(300):
+        row, name = as_row(rng.choice(made), ORIGIN), rng.choice(names)
+        try:
+            read = from_row({**row, name: changed(row, name, rng)})
+        except FormatError:
+            refused += 1
+        else:
+            assert np.isfinite(read.attribution()).all()
+            read.boxes()
+    assert 100 < refused < 290
+
+
+def test_a_typical_row_takes_at_most_five_kilobytes(tmp_path):
+    pytest.importorskip("higra")
+    y, x = np.mgrid[:224, :224]
+    dataset = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        image = 0.2 * rng.random((3, 224, 224)) + 0.3
+        for _ in range(12):
+            cy, cx, radius = rng.integers(10, 214), rng.integers(10, 214), rng.integers(5, 15)
+            image[:, (y - cy) ** 2 + (x - cx) ** 2 < radius**2] = rng.random((3, 1))
+        dataset.append(image)
+
+    def reddish(batch):
+        return 20 * (np.clip(batch[:, 0] - batch[:, 1] - 0.3, 0, 1) > 0).mean(axis=(1, 2))
+
+    run = runs.explain_dataset(Explainer(reddish), dataset, tmp_path / "run", target=0)
+    size = sum(file.stat().st_size for file in (tmp_path / "run").rglob("*.parquet"))
+    assert len(run) == 12
+    assert size / 12 <= 5000
+
+
+# Going on
+
+
+def test_every_image_is_explained_once(tmp_path, images):
+    model = Counted(tmp_path / "count")
+    run = runs.explain_dataset(explainer(model), images, tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == [f"{number:08d}" for number in range(10)]
+    before = model.inputs
+    again = runs.explain_dataset(explainer(model), images, tmp_path / "run", target=0)
+    assert before > 0
+    assert model.inputs == before
+    assert list(again.rows()) == list(run.rows())
+
+
+def test_the_explanations_are_those_of_the_explainer(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    for number, read in enumerate(run):
+        made = explainer().explain(images[number], target=0)
+        assert read.leaves == made.leaves
+        assert read.position == number
+        assert np.array_equal(read.attribution(), made.attribution())
+
+
+def test_only_new_images_and_targets_are_explained(tmp_path, images):
+    model = Counted(tmp_path / "count")
+
+    def two(batch):
+        scores = model(batch)
+        return np.stack([scores, -scores], axis=1)
+
+    both = Explainer(two, baseline=BLANK, partition=Dyadic(4))
+    first = runs.explain_dataset(both, images[:4], tmp_path / "run", target=0)
+    assert len(first) == 4
+    spent = model.inputs
+    second = runs.explain_dataset(both, images[:5], tmp_path / "run", target=[0, 1])
+    assert len(second) == 10
+    assert {key.target for key in second.keys} == {"0", "1"}
+    assert model.inputs - spent < 3 * spent
+    with pytest.raises(ArgumentError, match="pass target="):
+        second["00000000"]
+    assert second.explanation("00000000", 1).class_index == 1
+
+
+def test_an_image_whose_bytes_changed_is_explained_again(tmp_path, images):
+    runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    changed = images.copy()
+    changed[3] /= 2
+    model = Counted(tmp_path / "count")
+    del model
+    run = runs.explain_dataset(explainer(), changed, tmp_path / "run", target=0)
+    assert len(run) == 11
+    assert len({key.identity for key in run.keys if key.image == "00000003"}) == 2
+
+
+def test_a_folder_of_another_model_or_setting_is_refused(tmp_path, images):
+    runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    with pytest.raises(ArgumentError, match="another settings"):
+        runs.explain_dataset(explainer(partition=Dyadic(4)), images, tmp_path / "run", target=0)
+    other = explainer(lambda batch: batch.mean(axis=(1, 2, 3)))
+    with pytest.raises(ArgumentError, match="another model"):
+        runs.explain_dataset(other, images, tmp_path / "run", target=0)
+
+
+def test_a_folder_with_files_of_others_is_refused(tmp_path, images):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(ArgumentError, match=r"letter\.txt"):
+        runs.explain_dataset(explainer(), images, tmp_path, target=0)
+    assert os.listdir(tmp_path) == ["letter.txt"]  # noqa: PTH208
+
+
+def test_rows_that_two_drivers_computed_are_shown_once(tmp_path, images):
+    one = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    runs.explain_dataset(explainer(), images, tmp_path / "other", target=0)
+    for file in (tmp_path / "other" / "explanations").iterdir():
+        file.rename(tmp_path / "run" / "explanations" / file.name)
+    both = runs.open(tmp_path / "run")
+    assert len(list((tmp_path / "run" / "explanations").iterdir())) == 2
+    assert rows(both) == rows(one)
+    assert both.query("select count(*) as n from explanations") == [{"n": 10}]
+    assert both.table(["image"]).num_rows == 10
+
+
+# Errors
+
+
+class Flawed:
+    """A data set with an image that cannot be read and one with NaN, until it is mended."""
+
+    def __init__(self, images, mended):
+        self.images, self.mended = images, mended
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, number):
+        if number == 2 and not self.mended:
+            raise OSError("cannot be\nread")
+        image = self.images[number].copy()
+        if number == 4:
+            image[0, 0, 0] = np.nan
+        return image
+
+
+def test_a_bad_image_goes_to_the_errors_with_its_reason(tmp_path, images):
+    seen = []
+    flawed = Flawed(images, mended=False)
+    run = runs.explain_dataset(
+        explainer(), flawed, tmp_path / "run", target=0, progress=seen.append
+    )
+    assert len(run) == 8
+    assert [(row["image"], row["kind"]) for row in run.errors] == [
+        ("00000002", "image"),
+        ("00000004", "image"),
+    ]
+    assert run.errors[0]["reason"] == "OSError: cannot be read"
+    assert "not finite" in run.errors[1]["reason"]
+    assert (seen[-1].done, seen[-1].failed) == (8, 2)
+    assert run.query("select image from errors order by image")[0] == {"image": "00000002"}
+
+
+def test_failed_images_are_tried_again_on_request_alone(tmp_path, images):
+    runs.explain_dataset(explainer(), Flawed(images, False), tmp_path / "run", target=0)
+    again = runs.explain_dataset(explainer(), Flawed(images, False), tmp_path / "run", target=0)
+    assert len(list((tmp_path / "run" / "errors").iterdir())) == 1
+    assert len(again.errors) == 2
+    mended = runs.explain_dataset(
+        explainer(), Flawed(images, True), tmp_path / "run", target=0, retry_failed=True
+    )
+    assert len(mended) == 9
+    assert [row["image"] for row in mended.errors] == ["00000004"]
+
+
+def test_a_run_gives_up_if_all_its_first_images_fail(tmp_path):
+    images = np.full((70, 1, 4, 4), np.nan)
+    with pytest.raises(runs.RunStoppedError, match=r"given up.*not finite"):
+        runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+
+
+@dataclass(frozen=True)
+class FullDisk(LocalFiles):
+    """A disk with room for some bytes. Like a real one, it is full in the middle of a file."""
+
+    room: int = 0
+
+    def write(self, name, data):
+        used = sum(file.stat().st_size for file in self.root.rglob("*") if file.is_file())
+        if used + len(data) > self.room:
+            super().write(name, data[: max(0, self.room - used)])
+            raise OSError(28, "No space left on device")
+        super().write(name, data)
+
+
+def test_a_full_disk_ends_the_run_and_keeps_all_committed_rows(tmp_path, images):
+    quiet = runs.explain_dataset(explainer(), images, tmp_path / "quiet", target=0)
+    home = tmp_path / "run"
+    counts, told = [], []
+    for room in (2000, 30_000, 45_000, 10**9):
+        try:
+            run = runs.explain_dataset(
+                explainer(), images, FullDisk(home, room), target=0, task_images=2
+            )
+        except (runs.RunStoppedError, OSError) as error:
+            told.append(str(error))
+            if not (home / "run.json").exists():
+                continue
+            run = runs.open(home)
+        counts.append(len(run))
+        assert rows(run) == rows(quiet)[: len(run)]
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 1
+    assert counts[-1] == 10
+    assert told
+    assert all("No space left" in line for line in told)
+    assert not list(home.rglob(".tmp-*"))
+
+
+def test_temporary_files_and_strangers_are_never_read(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    shard = next((tmp_path / "run" / "explanations").iterdir())
+    (shard.parent / ".tmp-1234").write_bytes(shard.read_bytes()[:100])
+    (shard.parent / "notes.parquet").write_bytes(b"hello")
+    assert rows(runs.open(tmp_path / "run")) == rows(run)
+
+
+# Sources
+
+
+def save_arrays(folder, images):
+    folder.mkdir(parents=True)
+    for number, image in enumerate(images):
+        np.save(folder / f"{number}.npy", image)
+
+
+def test_a_folder_of_arrays(tmp_path, images):
+    save_arrays(tmp_path / "in", images[:3])
+    save_arrays(tmp_path / "in" / "deeper", images[3:5])
+    run = runs.explain_dataset(explainer(), tmp_path / "in", tmp_path / "run", target=0)
+    names = [key.image for key in run.keys]
+    assert names == ["0.npy", "1.npy", "2.npy", "deeper/0.npy", "deeper/1.npy"]
+    paths = run.table(["path"]).column("path").to_pylist()
+    assert paths[3] == str(tmp_path / "in" / "deeper" / "0.npy")
+
+
+def test_files_of_any_kind_through_a_function(tmp_path, images):
+    (tmp_path / "in.csv").write_text("image,target\nx.bin,0\n")
+    (tmp_path / "x.bin").write_bytes(images[0].tobytes())
+
+    def decode(data, name):
+        return runs.Decoded(np.frombuffer(data).reshape(1, 8, 8), {"name": name})
+
+    run = runs.explain_dataset(explainer(), tmp_path / "in.csv", tmp_path / "run", decode=decode)
+    assert run.query("select transform from explanations") == [{"transform": '{"name": "x.bin"}'}]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_list_of_paths_and_targets(tmp_path, images, kind):
+    save_arrays(tmp_path / "data", images[:3])
+    columns = {"image": [f"data/{n}.npy" for n in range(3)], "target": [0, 0, 0]}
+    if kind == "csv":
+        with (tmp_path / "list.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+    else:
+        pq.write_table(pa.table(columns), tmp_path / "list.parquet")
+    run = runs.explain_dataset(explainer(), tmp_path / f"list.{kind}", tmp_path / "run")
+    assert [key.image for key in run.keys] == columns["image"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.npy", "{root}/secret.npy", "link.npy", "a/../../secret.npy"]
+)
+def test_a_path_in_a_list_cannot_lead_out_of_its_folder(tmp_path, images, name):
+    inside = tmp_path / "inside"
+    save_arrays(inside, images[:1])
+    np.save(tmp_path / "secret.npy", images[1])
+    (inside / "link.npy").symlink_to(tmp_path / "secret.npy")
+    (inside / "list.csv").write_text(f"image\n0.npy\n{name.format(root=tmp_path)}\n")
+    run = runs.explain_dataset(explainer(), inside / "list.csv", tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == ["0.npy"]
+    assert "leads out of" in run.errors[0]["reason"]
+    written = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
+    assert written == {"inside", "secret.npy", "run"}
+    if "link" not in name:
+        wide = runs.explain_dataset(
+            explainer(), inside / "list.csv", tmp_path / "wide", target=0, root=tmp_path
+        )
+        assert [row["image"] for row in wide.errors] != []
+
+
+def test_a_tar_in_the_style_of_webdataset(tmp_path, images):
+    with tarfile.open(tmp_path / "in.tar", "w") as archive:
+        for number, image in enumerate(images[:3]):
+            for suffix, data in ((".npy", npy(image)), (".cls", b"0"), (".json", b"{}")):
+                member = tarfile.TarInfo(f"part/{number:03d}{suffix}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    run = runs.explain_dataset(explainer(), tmp_path / "in.tar", tmp_path / "run")
+    assert [key.image for key in run.keys] == [f"part/{n:03d}.npy" for n in range(3)]
+    assert run["part/001.npy"].leaves == explainer().explain(images[1], target=0).leaves
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_a_torch_data_set_gives_images_and_classes(tmp_path, images):
+    torch = pytest.importorskip("torch")
+    pairs = torch.utils.data.TensorDataset(
+        torch.tensor(images, dtype=torch.float32), torch.zeros(10, dtype=torch.int64)
+    )
+    run = runs.explain_dataset(explainer(), pairs, tmp_path / "run")
+    assert len(run) == 10
+    assert {key.target for key in run.keys} == {"0"}
+
+
+def test_a_generator_may_fill_one_array_again_and_again(tmp_path, images):
+    def stream():
+        held = np.empty((1, 8, 8))
+        for image in images:
+            held[:] = image
+            yield held, 0
+
+    run = runs.explain_dataset(explainer(), stream(), tmp_path / "run")
+    whole = runs.explain_dataset(explainer(), images, tmp_path / "whole", target=0)
+    assert rows(run) == rows(whole)
+
+
+def test_a_mapping_gives_names(tmp_path, images):
+    named = {"left": images[0], "right": images[1]}
+    run = runs.explain_dataset(explainer(), named, tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == ["left", "right"]
+
+
+def test_a_list_of_paths_in_memory(tmp_path, images):
+    save_arrays(tmp_path / "in", images[:2])
+    paths = sorted((tmp_path / "in").iterdir())
+    run = runs.explain_dataset(explainer(), paths, tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == [str(path) for path in paths]
+
+
+def test_a_pickle_in_a_list_or_folder_is_never_opened(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "exploded",))
+
+    np.save(tmp_path / "x.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "y.npy", np.eye(4)[None])
+    (tmp_path / "list.csv").write_text("image\nx.npy\ny.npy\n")
+    run = runs.explain_dataset(explainer(), tmp_path / "list.csv", tmp_path / "run", target=0)
+    assert [row["image"] for row in run.errors] == ["x.npy"]
+    for place in ("explanations", "errors", "claims", "seals", "."):
+        (tmp_path / "run" / place / "bomb.pkl").write_bytes(pickle.dumps(Bomb()))
+    assert not (tmp_path / "exploded").exists() or (tmp_path / "exploded").unlink()
+    runs.open(tmp_path / "run").query("select * from explanations")
+    runs.verify(tmp_path / "run")
+    assert not (tmp_path / "exploded").exists()
+
+
+# Remote folders
+
+
+def test_a_run_on_another_file_system(tmp_path, images):
+    out = f"memory://runs/{tmp_path.name}"
+    run = runs.explain_dataset(explainer(), images[:6], out, target=0, task_images=2)
+    more = runs.explain_dataset(explainer(), images, out, target=0, task_images=2)
+    local = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    assert len(run) == 6
+    assert rows(more) == rows(local)
+    assert runs.verify(out).is_sound
+
+
+def test_images_from_another_file_system(tmp_path, images):
+    import fsspec
+
+    system = fsspec.filesystem("memory")
+    for number in range(3):
+        system.pipe_file(f"/{tmp_path.name}/in/{number}.npy", npy(images[number]))
+    url = f"memory://{tmp_path.name}/in"
+    run = runs.explain_dataset(explainer(), url, tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == ["0.npy", "1.npy", "2.npy"]
+    assert run.table(["path"]).column("path").to_pylist()[0].startswith("memory://")
+
+
+def test_the_local_file_system_of_fsspec(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images[:2], f"file://{tmp_path}/run", target=0)
+    assert len(run) == 2
+    assert (tmp_path / "run" / "run.json").exists()
+
+
+# Executors
+
+
+def lines_of(executor, images, folder):
+    return runs.explain_dataset(
+        explainer(), images, folder, target=0, executor=executor, task_images=3
+    )
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_processes_give_the_rows_of_one_process(tmp_path, images, start):
+    flawed = Flawed(images, mended=False)
+    one = lines_of(None, flawed, tmp_path / "one")
+    several = lines_of(runs.Processes(2, start=start), flawed, tmp_path / "several")
+    assert rows(several) == rows(one)
+    assert [row["reason"] for row in several.errors] == [row["reason"] for row in one.errors]
+
+
+class Deadly:
+    """A data set with an image that kills the process which reads it."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, number):
+        if number == 4:
+            os._exit(3)
+        return np.full((1, 4, 4), number / 9)
+
+
+def test_an_image_that_kills_its_worker_fails_alone(tmp_path):
+    run = lines_of(runs.Processes(2, start="fork"), Deadly(), tmp_path / "run")
+    assert len(run) == 8
+    assert [(row["image"], row["kind"]) for row in run.errors] == [("00000004", "worker")]
+    assert "ended with code 3" in run.errors[0]["reason"]
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path, images):
+    def factory():
+        raise ValueError("no model here")
+
+    calls = itertools.count()
+
+    def made():
+        return factory() if os.getpid() != home or next(calls) else explainer()
+
+    home = os.getpid()
+    with pytest.raises(runs.RunStoppedError, match="no model here"):
+        runs.explain_dataset(
+            made,
+            images,
+            tmp_path / "run",
+            target=0,
+            model_id="x",
+            executor=runs.Processes(1, start="fork"),
+        )
+
+
+def test_slurm_through_the_local_executor_of_submitit(tmp_path, images):
+    pytest.importorskip("submitit")
+    slurm = runs.Slurm(str(tmp_path / "jobs"), workers=2, cluster="local")
+    several = lines_of(slurm, images, tmp_path / "several")
+    assert rows(several) == rows(lines_of(None, images, tmp_path / "one"))
+
+
+# Identity
+
+
+def digest(value):
+    made = Digest()
+    made.add(value)
+    return made.hex
+
+
+def test_the_digest_of_a_model_follows_its_content():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    one = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
+    same = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
+    same.load_state_dict(one.state_dict())
+    assert digest(one) == digest(same)
+    with torch.no_grad():
+        same[0].weight[0, 0, 0, 0] += 1e-6
+    assert digest(one) != digest(same)
+    other = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ELU())
+    other.load_state_dict(one.state_dict())
+    assert digest(one) != digest(other)
+
+
+def scaled(by):
+    return lambda batch: by * batch.max(axis=(1, 2, 3))
+
+
+def test_the_digest_of_a_function_follows_code_constants_and_closure():
+    assert digest(scaled(2)) == digest(scaled(2))
+    different = [scaled(2), scaled(3), scaled(np.ones(3)), scaled(np.zeros(3)), brightest]
+    different += [lambda x: x + 1, lambda x: x + 2, lambda x: x - 1, lambda x, y=1: x + 1]
+    assert len({digest(one) for one in different}) == len(different)
+
+
+def test_a_model_whose_content_cannot_be_seen_needs_a_name(tmp_path, images):
+    class Opaque:
+        __slots__ = ()
+
+        def __call__(self, batch):
+            return brightest(batch)
+
+    with pytest.raises(ArgumentError, match=r"model_id is missing.*Opaque"):
+        runs.explain_dataset(explainer(Opaque()), images, tmp_path / "run", target=0)
+    named = runs.explain_dataset(
+        explainer(Opaque()), images, tmp_path / "run", target=0, model_id="v1"
+    )
+    assert len(named) == 10
+    with pytest.raises(ArgumentError, match="another model"):
+        runs.explain_dataset(explainer(Opaque()), images, tmp_path / "run", target=0, model_id="v2")
+
+
+def test_batch_sizes_do_not_change_identity_or_rows(tmp_path, images):
+    one, other = (
+        runs.explain_dataset(
+            explainer(hshap.Batched(brightest, batch_size=size)), images, tmp_path / name, target=0
+        )
+        for size, name in ((3, "a"), (64, "b"))
+    )
+    assert [key.identity for key in one.keys] == [key.identity for key in other.keys]
+    assert [row["game_values"] for row in one.rows()] == [
+        row["game_values"] for row in other.rows()
+    ]
+
+
+# Reading
+
+
+def test_a_query_reaches_no_file(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    for sql in (
+        f"select * from read_csv('{tmp_path}/secret.csv')",  # noqa: S608
+        f"copy explanations to '{tmp_path}/stolen.csv'",
+        "set enable_external_access = true",
+        "select nothing from nowhere",
+    ):
+        with pytest.raises(ArgumentError, match="cannot be run"):
+            run.query(sql)
+    assert not (tmp_path / "stolen.csv").exists()
+
+
+def test_the_columns_are_those_of_the_documented_schema(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    assert run.table().column_names == list(EXPLANATIONS)
+    frame = run.table(["image", "score", "doubt"]).to_pandas()
+    assert frame["score"].tolist() == [image.max() for image in images]
+    shard = pq.read_schema(next((tmp_path / "run" / "explanations").iterdir()))
+    assert shard.remove_metadata().equals(schema_of("explanations").remove_metadata())
+    assert shard.metadata[b"schema"] == b"1"
+    with pytest.raises(ArgumentError, match="'colour'"):
+        run.table(["colour"])
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(FormatError, match="no run folder"):
+        runs.open(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": "hshap run", "schema": 99}')
+    with pytest.raises(FormatError, match="schema 99"):
+        runs.open(tmp_path)
+    (tmp_path / "run.json").write_text("[1")
+    with pytest.raises(FormatError, match="damaged"):
+        runs.open(tmp_path)
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(ArgumentError, match="nowhere://"):
+        files_at("nowhere://x")
+
+
+# Verification
+
+
+@pytest.fixture
+def run(tmp_path, images):
+    return runs.explain_dataset(
+        explainer(), images, tmp_path / "run", target=0, task_images=4, shard_rows=4
+    )
+
+
+def test_a_run_as_it_was_written_is_sound(run):
+    found = runs.verify(run)
+    assert found.is_sound
+    assert (found.shards, found.rows) == (3, 10)
+    assert len(found.seal) == 64
+
+
+def test_stored_values_are_computed_again(run, images):
+    found = runs.verify(run, explainer(), images, sample=4, seed=1)
+    assert found.is_sound
+    assert found.values > 100
+    assert found.largest == 0.0
+
+
+def test_another_model_or_changed_image_is_told(run, images):
+    other = explainer(lambda batch: batch.max(axis=(1, 2, 3)) * 1.001)
+    found = runs.verify(run, other, images, sample=2)
+    assert "the run was made with another model" in found.problems
+    assert any("a coalition value differs by" in line for line in found.problems)
+    found = runs.verify(run, explainer(), images / 2, sample=2)
+    assert all("has changed since" in line for line in found.problems)
+
+
+def shards_of(run):
+    return sorted(Path(run.folder.files.location, "explanations").iterdir())
+
+
+def test_an_altered_row_is_named_with_its_shard(run):
+    file = shards_of(run)[1]
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[2]["score"] += 1e-9
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+    found = runs.verify(run)
+    assert f"shard explanations/{file.name} was altered" in found.problems
+    assert f"row of image {rows[2]['image']!r}, target 0 was altered" in found.problems
+    assert len(found.problems) == 2
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_a_flipped_byte_names_its_shard(run, place):
+    file = shards_of(run)[0]
+    data = bytearray(file.read_bytes())
+    data[int(place * len(data))] ^= 1
+    file.write_bytes(data)
+    found = runs.verify(run)
+    assert f"shard explanations/{file.name} was altered" in found.problems
+
+
+def test_a_missing_shard_is_named(run):
+    file = shards_of(run)[1]
+    file.unlink()
+    found = runs.verify(runs.open(run.folder.files))
+    assert f"shard explanations/{file.name} is missing: a seal lists it" in found.problems
+
+
+def test_a_shard_that_was_replaced_with_all_its_digests_is_named_by_the_seal(run):
+    """The last shard of a writer: only the seal knows the one that was there."""
+    file = shards_of(run)[-1]
+    table = pq.read_table(file)
+    file.unlink()
+    Writer(run.folder.files).commit("explanations", table.to_pylist())
+    found = runs.verify(runs.open(run.folder.files))
+    assert any("a seal lists it" in line for line in found.problems)
+
+
+def test_a_row_of_another_run_is_named(tmp_path, run, images):
+    other = runs.explain_dataset(
+        explainer(partition=Dyadic(4)), images[:1], tmp_path / "other", target=0
+    )
+    for file in shards_of(other):
+        file.rename(tmp_path / "run" / "explanations" / file.name)
+    found = runs.verify(runs.open(tmp_path / "run"))
+    assert any("is not of this model, settings and image" in line for line in found.problems)
+
+
+# Claims
+
+
+def test_a_claim_belongs_to_one_driver_and_ends_with_it(tmp_path):
+    folder = Folder(LocalFiles(tmp_path))
+    assert folder.claim("task")
+    child = os.fork()
+    if not child:
+        os._exit(folder.claim("task"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    child = os.fork()
+    if not child:
+        os._exit(not folder.claim("other"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert folder.claim("other")  # its owner has ended
+
+
+def test_a_file_is_published_whole(tmp_path):
+    publish(LocalFiles(tmp_path), "a/b", b"x" * 10)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+
+
+def test_the_reference_lists_every_column():
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "runs.md").read_text("utf-8")
+    for table in TABLES.values():
+        for column, (_, meaning) in table.items():
+            assert re.search(rf"\| `{column}` \| `[^`]+` \| {re.escape(meaning)} \|", page), column
+
+
+def test_a_run_says_by_how_much_values_may_differ_in_other_batches(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    assert run.batch_difference == 0.0
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(576, 3)
+    ).eval()
+    parts = {"baseline": BLANK, "partition": Dyadic(2)}
+    tables = {}
+    for size in (2, 5, 64):
+        made = Explainer(hshap.Batched(network, batch_size=size), **parts)
+        run = runs.explain_dataset(made, images.astype(np.float32), tmp_path / str(size), target=1)
+        tables[size] = [np.array(row["game_values"]) for row in run.rows(["game_values"])]
+        assert run.batch_difference < 1e-4
+    for one, other in itertools.combinations(tables.values(), 2):
+        for values, others in zip(one, other, strict=True):
+            assert np.abs(values - others).max() <= 1e-5
+
+
+def test_a_stream_is_not_read_ahead(tmp_path, images):
+    run = runs.explain_dataset(explainer(), iter(images), tmp_path / "run", target=0)
+    assert len(run) == 10
+    assert run.batch_difference is None
+
+
+def test_an_error_of_one_target_is_shown_beside_the_rows_of_another(tmp_path, images):
+    runs.explain_dataset(explainer(), images[:2], tmp_path / "run", target=0)
+    run = runs.explain_dataset(explainer(), images[:2], tmp_path / "run", target=[0, 5])
+    assert len(run) == 2
+    assert [row["image"] for row in run.errors] == ["00000000", "00000001"]
+
+
+def test_temporary_files_of_killed_processes_are_removed(tmp_path, images):
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    child = os.fork()
+    if not child:
+        LocalFiles(tmp_path / "run").write(temporary_of("explanations/x"), b"half")
+        os._exit(0)
+    os.waitpid(child, 0)
+    mine = temporary_of("explanations/x")
+    LocalFiles(tmp_path / "run").write(mine, b"of a process that still runs")
+    assert len(list((tmp_path / "run" / "explanations").glob(".tmp-*"))) == 2
+    again = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    left = list((tmp_path / "run" / "explanations").glob(".tmp-*"))
+    assert [path.name for path in left] == [mine.rpartition("/")[2]]
+    assert rows(again) == rows(run)
+
+
+def test_a_driver_waits_for_the_images_of_another_one(tmp_path, images):
+    """Another process has claimed all tasks. It ends without having worked on them."""
+    home, signal = tmp_path / "run", tmp_path / "claimed"
+    child = os.fork()
+    if not child:
+        names = "\n".join(f"{number:08d}" for number in range(10))
+        Folder(LocalFiles(home)).claim(hashlib.sha256(names.encode()).hexdigest()[:32])
+        signal.touch()
+        time.sleep(1)
+        os._exit(0)
+    while not signal.exists():
+        time.sleep(0.01)
+    reaper = threading.Thread(target=os.waitpid, args=(child, 0))
+    reaper.start()
+    begun = time.monotonic()
+    run = runs.explain_dataset(explainer(), images, home, target=0)
+    reaper.join()
+    assert len(run) == 10
+    assert time.monotonic() - begun > 0.5
+
+
+class Late(LocalFiles):
+    """Another driver writes run.json between the first look at the folder and the second."""
+
+    def read(self, name):
+        if name == "run.json" and not (self.root / name).exists():
+            self.root.mkdir(exist_ok=True)
+            (self.root / name).write_bytes((self.root.parent / "first" / name).read_bytes())
+            raise FileNotFoundError(name)
+        return super().read(name)
+
+
+def test_two_drivers_may_begin_at_the_same_moment(tmp_path, images):
+    runs.explain_dataset(explainer(), images[:2], tmp_path / "first", target=0)
+    run = runs.explain_dataset(explainer(), images, Late(tmp_path / "second"), target=0)
+    assert len(run) == 10
+    other = explainer(partition=Dyadic(4))
+    with pytest.raises(ArgumentError, match="another settings"):
+        runs.explain_dataset(other, images, Late(tmp_path / "third"), target=0)
