@@ -39,7 +39,8 @@ from hshap.explainer.spinning import cycle_spin
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading
+from hshap.explanation.findings import Finding, Reading, SignificantFinding
+from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
@@ -106,11 +107,15 @@ __all__ = [
     "Settings",
     "Share",
     "Shifted",
+    "Significance",
+    "SignificantFinding",
     "Similar",
     "Spin",
     "Spots",
     "Still",
     "Superpixels",
+    "TestedRegion",
+    "Tests",
     "Tokens",
     "UnknownOptionError",
     "__version__",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
 
@@ -23,7 +23,14 @@ from hshap.explanation.audit import Audit, audit, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
 from hshap.explanation.earlier_names import EarlierNames
-from hshap.explanation.findings import Finding, Reading, found_boxes
+from hshap.explanation.findings import (
+    Finding,
+    Reading,
+    SignificantFinding,
+    found_boxes,
+    significant_boxes,
+)
+from hshap.explanation.guarantees.significance import significance
 from hshap.explanation.nearby import levels_nearby, smoothing_width
 from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Heat
+    from hshap.explanation.guarantees.significance import ErrorRate, Significance, Tests
     from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
@@ -59,7 +67,8 @@ class Explanation(EarlierNames):
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
     from the gradients of a torch module, or None. `placement` tells where the grid lies in the
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
-    in pixels of the original image. Give it with `placed`.
+    in pixels of the original image. Give it with `placed`. `tests` are the draws behind
+    `significance`, which `Explainer.test` makes.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -93,6 +102,7 @@ class Explanation(EarlierNames):
     provenance: Provenance = NOT_TOLD
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
+    tests: Tests | None = None
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
@@ -203,15 +213,52 @@ class Explanation(EarlierNames):
             out[part.index] = most
         return out
 
-    def boxes(self, *, merge: bool = True, original: bool = True) -> list[Finding]:
+    def significance(self, *, error: ErrorRate = "family") -> Significance:
+        """Return p-values, e-values and adjusted values of the regions that were tested.
+
+        The null hypothesis of a region: on this image, whichever other parts of its game are shown,
+        showing the region too leaves the distribution of the model's score unchanged, with hidden
+        pixels drawn by the sampler. It is about the model, not about the object or the disease.
+
+        `error` is "family": with a probability of at least `1 - alpha`, no region whose null is
+        true has an adjusted value of at most `alpha`. Or it is "discovery": of the leaves with an
+        adjusted value of at most `alpha`, the expected share whose null is true is at most `alpha`.
+        `Explainer.test` makes the tests; without them, this is an `ArgumentError`.
+        """
+        return significance(self, error)
+
+    @overload
+    def boxes(self, *, merge: bool = ..., original: bool = ...) -> list[Finding]: ...
+
+    @overload
+    def boxes(
+        self, *, alpha: float, error: ErrorRate = ..., merge: bool = ..., original: bool = ...
+    ) -> list[SignificantFinding]: ...
+
+    def boxes(
+        self,
+        *,
+        alpha: float | None = None,
+        error: ErrorRate = "family",
+        merge: bool = True,
+        original: bool = True,
+    ) -> list[Finding] | list[SignificantFinding]:
         """Return the boxes around the leaves, the highest score first.
+
+        `alpha` leaves out the leaves that do not survive at this level of the error rate; see
+        `significance`. The boxes then have adjusted values.
 
         `merge` joins leaves that touch; a box then goes around all of them. Boxes are in pixels of
         the original image, rounded outwards to whole ones: see `placement`. They are in pixels of
         the grid, as all maps are, where no placement was given or `original` is False.
         """
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
-        return found_boxes(self, merge=merge, placement=place)
+        if alpha is None:
+            return found_boxes(self, merge=merge, placement=place)
+        level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
+        rows = self.significance(error=error).regions
+        adjusted = {row.region: row.adjusted for row in rows if row.adjusted <= level}
+        return significant_boxes(self, adjusted, merge=merge, placement=place)
 
     def placed(
         self, shape: Sequence[int], *, start: Sequence[float] = (), stop: Sequence[float] = ()

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from hshap.partitions.regions import blocks, touching
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.placement import Placement
+    from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
 
@@ -22,6 +25,19 @@ class Finding(NamedTuple):
     start: tuple[int, ...]
     stop: tuple[int, ...]
     score: float
+
+
+class SignificantFinding(NamedTuple):
+    """A finding that survives tests: `adjusted` is the smallest level at which all of it does.
+
+    >>> SignificantFinding(start=(2, 5), stop=(3, 6), score=1.0, adjusted=0.01).adjusted
+    0.01
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    score: float
+    adjusted: float
 
 
 class Reading(NamedTuple):
@@ -40,19 +56,41 @@ class Reading(NamedTuple):
 
 def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) -> list[Finding]:
     """Return the boxes around the leaves at their place, the highest score first."""
+    every = _boxes(explanation, explanation.leaves, merge=merge, placement=placement)
+    return [box for box, _ in every]
+
+
+def significant_boxes(
+    explanation: Explanation, adjusted: Mapping[Region, float], *, merge: bool, placement: Placement
+) -> list[SignificantFinding]:
+    """Return the boxes around the leaves that have an adjusted value; the largest one counts."""
+    leaves = [leaf for leaf in explanation.leaves if leaf in adjusted]
+    every = _boxes(explanation, leaves, merge=merge, placement=placement)
+    return [
+        SignificantFinding(*box, max(adjusted[leaves[number]] for number in inside))
+        for box, inside in every
+    ]
+
+
+def _boxes(
+    explanation: Explanation, leaves: Sequence[Region], *, merge: bool, placement: Placement
+) -> list[tuple[Finding, list[int]]]:
+    """Return boxes around leaves, each with the numbers of the leaves in it."""
     pieces = [
-        (corners, explanation.parts[leaf].coefficient)
-        for leaf in explanation.leaves
+        (corners, explanation.parts[leaf].coefficient, number)
+        for number, leaf in enumerate(leaves)
         for corners in blocks(leaf, explanation.grid)
     ]
     groups = [[i] for i in range(len(pieces))]
     if merge:
-        corners = [corners for corners, _ in pieces]
-        groups = touching(corners, explanation.leaves, explanation.grid)
-    around = [_around([pieces[i] for i in group]) for group in groups]
-    placed = [(placement.pixels(box.start, box.stop), box.score) for box in around]
-    found = [Finding(*place, score) for place, score in placed if place is not None]
-    return sorted(found, key=lambda finding: (-finding.score, finding.start))
+        groups = touching([corners for corners, *_ in pieces], leaves, explanation.grid)
+    found: list[tuple[Finding, list[int]]] = []
+    for group in groups:
+        box = _around([pieces[i][:2] for i in group])
+        place = placement.pixels(box.start, box.stop)
+        if place is not None:
+            found.append((Finding(*place, box.score), [pieces[i][2] for i in group]))
+    return sorted(found, key=lambda item: (-item[0].score, item[0].start))
 
 
 def _around(pieces: list[tuple[Corners, float]]) -> Finding:

@@ -27,6 +27,7 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
@@ -100,6 +101,8 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     }
     arrays |= _pack(list(regions), explanation.grid)
     header = _header(explanation)
+    if explanation.tests is not None:
+        header["tests"] = explanation.tests.document(regions.get)
     try:
         check(json.loads(json.dumps(header)), arrays, most=2**62)
     except DamagedError as error:
@@ -181,7 +184,8 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
-    by_number = _unpack(arrays, grid, adaptive=header["adaptive"]).__getitem__
+    regions = _unpack(arrays, grid, adaptive=header["adaptive"])
+    by_number = regions.__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
     games = tuple(
         Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
@@ -204,6 +208,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
+        "tests": read_tests(header.get("tests"), regions),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }
