@@ -40,6 +40,7 @@ from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.findings import Finding, Reading, SignificantFinding
+from hshap.explanation.guarantees.calibration import Calibration, calibrate
 from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
@@ -67,6 +68,7 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
+    "Calibration",
     "Canvas",
     "Concern",
     "Conditional",
@@ -119,6 +121,7 @@ __all__ = [
     "Tokens",
     "UnknownOptionError",
     "__version__",
+    "calibrate",
     "cycle_spin",
     "demo",
     "export",

@@ -73,6 +73,14 @@ class Trial(NamedTuple):
     parent: int
 
 
+class Shown(NamedTuple):
+    """The image of a test, its root region and the explained output."""
+
+    pixels: Image
+    root: Region
+    target: Target
+
+
 class Pair(NamedTuple):
     """One round: the coalition with the region, the one without, and the random numbers."""
 
@@ -82,7 +90,7 @@ class Pair(NamedTuple):
     rng: np.random.Generator
 
 
-def test_regions(
+def test_regions(  # noqa: PLR0913, one for each part of a test
     evaluator: Evaluator,
     baseline: object,
     explanation: Explanation,
@@ -105,7 +113,9 @@ def test_regions(
             f"{explanation.grid}; pass the image that was explained"
         )
         raise ArgumentError(message)
-    rounds = _Rounds(session, sampler, pixels, explanation.games[0].region, wanted, plan.seed)
+    rounds = _Rounds(
+        session, sampler, Shown(pixels, explanation.games[0].region, wanted), plan.seed
+    )
     found = [list(before.get(trial.region, ())) for trial in trials]
     most = TIMES * explanation.evaluations if plan.most is None else plan.most
     if plan.early:
@@ -152,17 +162,9 @@ def _is_clear(trial: Trial, differences: Sequence[float]) -> bool:
 class _Rounds:
     """Plays rounds on one image, in batches that fit the session."""
 
-    def __init__(
-        self,
-        session: Session,
-        sampler: Sampler,
-        pixels: Image,
-        root: Region,
-        target: Target,
-        seed: int,
-    ) -> None:
-        self._session, self._sampler, self._pixels = session, sampler, pixels
-        self._root, self._target, self._seed = root, target, seed
+    def __init__(self, session: Session, sampler: Sampler, image: Shown, seed: int) -> None:
+        self._session, self._sampler, self._seed = session, sampler, seed
+        self._pixels, self._root, self._target = image
         self._keys: dict[Region, int] = {}
         self._whole: float | None = None
         self.evaluations = 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
@@ -28,9 +27,10 @@ from hshap.explanation.findings import (
     Reading,
     SignificantFinding,
     found_boxes,
+    readings,
     significant_boxes,
 )
-from hshap.explanation.guarantees.significance import significance
+from hshap.explanation.guarantees.methods import Guarantees
 from hshap.explanation.nearby import levels_nearby, smoothing_width
 from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
@@ -45,17 +45,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Heat
-    from hshap.explanation.guarantees.significance import ErrorRate, Significance, Tests
+    from hshap.explanation.guarantees.calibration import Calibration
+    from hshap.explanation.guarantees.significance import ErrorRate, Tests
     from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
-MOST_SIZES = 64
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(EarlierNames):
+class Explanation(Guarantees, EarlierNames):
     """The regions of an image that drive a classifier's score.
 
     `leaves` are the relevant regions, `games` all games that were played, the root's first.
@@ -68,7 +67,7 @@ class Explanation(EarlierNames):
     from the gradients of a torch module, or None. `placement` tells where the grid lies in the
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
     in pixels of the original image. Give it with `placed`. `tests` are the draws behind
-    `significance`, which `Explainer.test` makes.
+    `significance`, which `Explainer.test` makes; `calibration` is the promise of `marked_area`.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -103,6 +102,7 @@ class Explanation(EarlierNames):
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
     tests: Tests | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
@@ -213,20 +213,6 @@ class Explanation(EarlierNames):
             out[part.index] = most
         return out
 
-    def significance(self, *, error: ErrorRate = "family") -> Significance:
-        """Return p-values, e-values and adjusted values of the regions that were tested.
-
-        The null hypothesis of a region: on this image, whichever other parts of its game are shown,
-        showing the region too leaves the distribution of the model's score unchanged, with hidden
-        pixels drawn by the sampler. It is about the model, not about the object or the disease.
-
-        `error` is "family": with a probability of at least `1 - alpha`, no region whose null is
-        true has an adjusted value of at most `alpha`. Or it is "discovery": of the leaves with an
-        adjusted value of at most `alpha`, the expected share whose null is true is at most `alpha`.
-        `Explainer.test` makes the tests; without them, this is an `ArgumentError`.
-        """
-        return significance(self, error)
-
     @overload
     def boxes(self, *, merge: bool = ..., original: bool = ...) -> list[Finding]: ...
 
@@ -245,8 +231,7 @@ class Explanation(EarlierNames):
     ) -> list[Finding] | list[SignificantFinding]:
         """Return the boxes around the leaves, the highest score first.
 
-        `alpha` leaves out the leaves that do not survive at this level of the error rate; see
-        `significance`. The boxes then have adjusted values.
+        With `alpha`, only leaves that survive at this level; see `significance`.
 
         `merge` joins leaves that touch; a box then goes around all of them. Boxes are in pixels of
         the original image, rounded outwards to whole ones: see `placement`. They are in pixels of
@@ -255,10 +240,8 @@ class Explanation(EarlierNames):
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
         if alpha is None:
             return found_boxes(self, merge=merge, placement=place)
-        level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
         rows = self.significance(error=error).regions
-        adjusted = {row.region: row.adjusted for row in rows if row.adjusted <= level}
-        return significant_boxes(self, adjusted, merge=merge, placement=place)
+        return significant_boxes(self, rows, alpha, merge=merge, placement=place)
 
     def placed(
         self, shape: Sequence[int], *, start: Sequence[float] = (), stop: Sequence[float] = ()
@@ -298,12 +281,7 @@ class Explanation(EarlierNames):
         The first is the run as it is; each equals `at(min_area=...)`. No model call is made. At
         most 64 sizes are taken, evenly.
         """
-        every = [part.area for game in self.games for part in (game.region, *game.children)]
-        own = max(min(every), self.settings.min_area or 1)
-        coarser = np.unique([game.region.area for game in self.games if game.region.area > own])
-        few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))
-        chosen = [own, *coarser[few].tolist()] if len(coarser) else [own]
-        return tuple(_reading(area, self.at(min_area=area)) for area in chosen)
+        return readings(self)
 
     @property
     def plot(self) -> Plotting:
@@ -372,8 +350,3 @@ class Explanation(EarlierNames):
         for leaf in self.leaves:
             out[leaf.index] = value(leaf)
         return out
-
-
-def _reading(area: int, read: Explanation) -> Reading:
-    found = sum(leaf.area for leaf in read.leaves) / prod(read.grid)
-    return Reading(area, found, read.games[0].total - read.residual)

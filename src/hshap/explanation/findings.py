@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from hshap._util import checks
 from hshap.partitions.regions import blocks, touching
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.significance import TestedRegion
     from hshap.explanation.placement import Placement
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
+
+
+MOST_SIZES = 64
 
 
 class Finding(NamedTuple):
@@ -54,6 +62,22 @@ class Reading(NamedTuple):
     mass: float
 
 
+def readings(explanation: Explanation) -> tuple[Reading, ...]:
+    """Return the results at the sizes of a run's regions, the finest first."""
+    games = explanation.games
+    every = [part.area for game in games for part in (game.region, *game.children)]
+    own = max(min(every), explanation.settings.min_area or 1)
+    coarser = np.unique([game.region.area for game in games if game.region.area > own])
+    few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))
+    chosen = [own, *coarser[few].tolist()] if len(coarser) else [own]
+    return tuple(_reading(area, explanation.at(min_area=area)) for area in chosen)
+
+
+def _reading(area: int, read: Explanation) -> Reading:
+    found = sum(leaf.area for leaf in read.leaves) / prod(read.grid)
+    return Reading(area, found, read.games[0].total - read.residual)
+
+
 def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) -> list[Finding]:
     """Return the boxes around the leaves at their place, the highest score first."""
     every = _boxes(explanation, explanation.leaves, merge=merge, placement=placement)
@@ -61,10 +85,17 @@ def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) 
 
 
 def significant_boxes(
-    explanation: Explanation, adjusted: Mapping[Region, float], *, merge: bool, placement: Placement
+    explanation: Explanation,
+    rows: Sequence[TestedRegion],
+    alpha: float,
+    *,
+    merge: bool,
+    placement: Placement,
 ) -> list[SignificantFinding]:
-    """Return the boxes around the leaves that have an adjusted value; the largest one counts."""
-    leaves = [leaf for leaf in explanation.leaves if leaf in adjusted]
+    """Return the boxes around the leaves that survive; of adjusted values, the largest counts."""
+    level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
+    adjusted = {row.region: row.adjusted for row in rows if row.adjusted <= level}
+    leaves = tuple(leaf for leaf in explanation.leaves if leaf in adjusted)
     every = _boxes(explanation, leaves, merge=merge, placement=placement)
     return [
         SignificantFinding(*box, max(adjusted[leaves[number]] for number in inside))
@@ -73,7 +104,7 @@ def significant_boxes(
 
 
 def _boxes(
-    explanation: Explanation, leaves: Sequence[Region], *, merge: bool, placement: Placement
+    explanation: Explanation, leaves: tuple[Region, ...], *, merge: bool, placement: Placement
 ) -> list[tuple[Finding, list[int]]]:
     """Return boxes around leaves, each with the numbers of the leaves in it."""
     pieces = [

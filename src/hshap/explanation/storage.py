@@ -27,6 +27,7 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.guarantees.calibration import stored_calibration
 from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
@@ -103,6 +104,8 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     header = _header(explanation)
     if explanation.tests is not None:
         header["tests"] = explanation.tests.document(regions.get)
+    if explanation.calibration is not None:
+        header["calibration"] = explanation.calibration.document
     try:
         check(json.loads(json.dumps(header)), arrays, most=2**62)
     except DamagedError as error:
@@ -209,6 +212,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
         "tests": read_tests(header.get("tests"), regions),
+        "calibration": stored_calibration(header.get("calibration")),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -177,11 +178,8 @@ class Significance:
 
     def __repr__(self) -> str:
         leaves = [row for row in self.regions if row.leaf]
-        lines = [
-            f"<Significance of {len(leaves)} leaves, {RATES[self.error]}; "
-            f"{self.evaluations} evaluations",
-            f"  {self.null}",
-        ]
+        first = f"<Significance of {len(leaves)} leaves, {RATES[self.error]}"
+        lines = [f"{first}; {self.evaluations} evaluations", f"  {self.null}"]
         lines += [
             f"  {'leaf' if row.leaf else 'part'} {row.region}: p {row.p:.2g}, e {row.e:.3g}, "
             f"adjusted {row.adjusted:.2g}, {row.rounds} rounds"
@@ -265,7 +263,7 @@ def junctions_of(explanation: Explanation) -> list[Region]:
     ways: dict[int, set[int]] = {}
     for leaf in explanation.leaves:
         path = list(_upwards(every[leaf], by_number))
-        for child, whole in zip(path, path[1:], strict=False):
+        for child, whole in pairwise(path):
             ways.setdefault(whole, set()).add(child)
     return [by_number[number].region for number in sorted(ways) if len(ways[number]) > 1]
 
