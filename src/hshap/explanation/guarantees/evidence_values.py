@@ -7,6 +7,7 @@ one, and no bet on it gains on average: the expected wealth is 1, whenever the r
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,12 +36,18 @@ def running(differences: Sequence[float] | Heat) -> Heat:
     [1.0, 1.0]
     """
     gains = relative(np.asarray(differences, dtype=np.float64))
-    nodes, weights = np.polynomial.legendre.leggauss(STAKES)
-    stakes, shares = (nodes + 1) / 2, weights / 2
+    stakes, shares = _stakes()
     wealth = np.cumsum(np.log1p(stakes[:, None] * gains), axis=1)
     top = wealth.max(axis=0, initial=-np.inf)
     logs = top + np.log((shares[:, None] * np.exp(wealth - top)).sum(axis=0))
     return np.exp(np.minimum(logs, LARGEST))
+
+
+@cache
+def _stakes() -> tuple[Heat, Heat]:
+    """Return stakes between 0 and 1, and the share of the money for each: Gauss's quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(STAKES)
+    return (nodes + 1) / 2, weights / 2
 
 
 def relative(differences: Heat) -> Heat:

@@ -44,7 +44,7 @@ class Guarantees:
         The explanation must be made like those of the calibration; else it is refused with an
         `ArgumentError`.
         """
-        given: object = calibration
+        given = cast("object", calibration)
         if not isinstance(given, Calibration):
             message = (
                 f"calibration is {checks.shown(given)}; pass the result of hshap.calibrate, "

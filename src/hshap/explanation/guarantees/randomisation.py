@@ -27,7 +27,7 @@ def p_value(
     differences: Sequence[float] | Heat,
     *,
     flips: int = FLIPS,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     ties: Ties = "against",
 ) -> float:
     """Return the share of sign choices with a sum at least as large, the one seen included.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
@@ -73,7 +74,9 @@ class Tests:
         if self.early:
             # Valid however the rounds ended: an e-value reaches 1 / p with probability p at most.
             return float(min(1.0, 1.0 / running(differences).max()))
-        return p_value(differences, seed=self.seed)
+        # Other sign choices for each region, so that p-values do not depend on each other.
+        key = zlib.crc32(np.array(differences).tobytes())
+        return p_value(differences, seed=(self.seed, key))
 
     def e(self, region: Region) -> float:
         """Return the e-value of a region after its last round; 1 if it was not tested."""
