@@ -40,7 +40,9 @@ from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.findings import Finding, Reading, SignificantFinding
+from hshap.explanation.guarantees.agreement import Agreement, agreement
 from hshap.explanation.guarantees.calibration import Calibration, calibrate
+from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
 from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
@@ -59,6 +61,7 @@ from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
+    "Agreement",
     "ArgumentError",
     "Audit",
     "Bags",
@@ -70,6 +73,8 @@ __all__ = [
     "BreadthFirst",
     "Calibration",
     "Canvas",
+    "Carried",
+    "Carriers",
     "Concern",
     "Conditional",
     "Constant",
@@ -121,7 +126,9 @@ __all__ = [
     "Tokens",
     "UnknownOptionError",
     "__version__",
+    "agreement",
     "calibrate",
+    "carriers",
     "cycle_spin",
     "demo",
     "export",

@@ -15,6 +15,7 @@ from hshap.evaluators.batched import Batched
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
 from hshap.explainer.drawing import Plan, test_regions
+from hshap.explainer.repeating import variants
 from hshap.explainer.setups import EVEN, Setups, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
@@ -232,6 +233,35 @@ class Explainer:
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
+
+    def repeat(  # noqa: PLR0913, one for each kind of variation
+        self,
+        image: ArrayLike,
+        target: Target,
+        *,
+        seeds: Iterable[int] = (),
+        baselines: Iterable[Baseline] = (),
+        shifts: Iterable[int | Sequence[int]] = (),
+        layout: str | None = None,
+    ) -> list[Explanation]:
+        """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
+
+        Each seed replaces the seeds of baseline, partition and search, where they have one. Each
+        baseline replaces the explainer's, and each shift moves its partition.
+
+        >>> import hshap
+        >>> import numpy as np
+        >>> explainer = hshap.Explainer(
+        ...     lambda batch: batch.max(axis=(1, 2, 3)),
+        ...     baseline=hshap.Constant(0.0),
+        ...     partition=hshap.Bisection(min_size=2),
+        ... )
+        >>> found = explainer.repeat(np.eye(8)[None], 0, shifts=[1], baselines=[hshap.Blur(2.0)])
+        >>> len(found), hshap.agreement(found).value > 0.5
+        (3, True)
+        """
+        every = variants(self, seeds, baselines, shifts)
+        return [one.explain(image, target, layout=layout) for one in every]
 
     def _run(
         self,
