@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.inputs.explanations import load_picture, source
+from hshap.cli.inputs.explanations import load_calibration, load_picture, source
 from hshap.cli.inputs.formats import Format
 from hshap.cli.inputs.images import Reader, read
 from hshap.cli.output import plain, print_json, say
@@ -49,12 +49,15 @@ def view(  # noqa: PLR0913, one for each option
         float | None, typer.Option(help="Side of a pixel of the image, for the scale bar.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of --pixel-size.")] = "mm",
+    calibration: opt.Calibration = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
     """Make a page of an explanation, and print its path."""
     del debug
     explanation = load_picture(file)
+    if calibration is not None:
+        explanation = explanation.calibrated(load_calibration(calibration))
     pixels = np.full((1, *explanation.grid), GREY, dtype=np.uint8)
     if image is not None:
         wanted = Format(size=(explanation.grid[0], explanation.grid[1]), white=white)
@@ -68,7 +71,7 @@ def view(  # noqa: PLR0913, one for each option
         for note in picture.notes:
             say(f"{image}: {note}")
     target = out or file.with_suffix(".html")
-    inputs = [file] if image is None else [file, image]
+    inputs = [path for path in (file, image, calibration) if path is not None]
     with single(target, force=force, inputs=inputs) as path:
         name = plain(image.name) if image else source(explanation, "image", file.stem)
         classes = {source(explanation, "class", str(explanation.target)): explanation}

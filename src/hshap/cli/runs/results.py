@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hshap.cli.runs.resume import Earlier
     from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.calibration import Calibration
 
 SUFFIXES = (".npz", ".png")
 MARGIN = 0.05
@@ -35,7 +36,13 @@ HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluati
 class Results:
     """The results of a plan, written to a folder as they come."""
 
-    def __init__(self, plan: Plan, explainer: Explainer, place: Place) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        explainer: Explainer,
+        place: Place,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.summary: dict[str, Json] = {}
         self.page_error: OSError | None = None
         self.kept: dict[str, str] = {}
@@ -45,6 +52,7 @@ class Results:
         self._bases: dict[Path, str] = {}
         self._earlier = 0
         self._is_told = False
+        self._calibration = calibration
 
     @property
     def total(self) -> int:
@@ -80,6 +88,7 @@ class Results:
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
         kept = replace(with_source(explanation, source), placement=placement)
+        kept = kept if self._calibration is None else kept.calibrated(self._calibration)
         chosen = explanation.settings.chosen
         if chosen and not self._is_told:
             self._is_told = True
@@ -224,6 +233,14 @@ def _area(explanation: Explanation) -> float:
     return sum(leaf.area for leaf in explanation.leaves) / (height * width)
 
 
+def _promise(explanation: Explanation) -> dict[str, Json]:
+    """Return the promise of a calibration, and the share of the image that it marks."""
+    if explanation.calibration is None:
+        return {}
+    marked = float(explanation.marked_area().mean())
+    return {"promise": str(explanation.calibration), "marked_area": marked}
+
+
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:
     return {
         "score": explanation.score,
@@ -240,6 +257,7 @@ def _document(name: str, explanation: Explanation) -> dict[str, Json]:
         "doubt": explanation.audit.doubt,
         "concerns": [asdict(concern) for concern in explanation.concerns],
         "chosen": explanation.settings.chosen or None,
+        **_promise(explanation),
         "provenance": asdict(explanation.provenance),
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
+    from hshap.explanation.guarantees.calibration import Calibration
     from hshap.games.engine import Progress
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
@@ -50,6 +51,7 @@ class Method:
     budget: int
     batch_size: int | None
     evidence: Literal["auto", "even"] | None = None
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class Run:
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
-        results = Results(plan, explainer, self.place)
+        settings["calibration"] = method.calibration and method.calibration.document
+        results = Results(plan, explainer, self.place, method.calibration)
         if self.way.resume:
             results.take_over(take_over(plan, usable, self.place, settings))
         done = {asked.path for asked in results.finished()}

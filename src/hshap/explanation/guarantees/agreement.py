@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.explanation.explanation import Explanation
 
+ROUNDING = 1e-12
 FEWEST = 3
 """Explanations for which an interval can be given."""
 
@@ -89,7 +90,7 @@ def overlaps(maps: list[Heat]) -> Heat:
     out = np.ones((len(maps), len(maps)))
     for one, other in combinations(range(len(maps)), 2):
         empty = not maps[one].any() and not maps[other].any()
-        shared = 1.0 if empty else float(np.minimum(maps[one], maps[other]).sum())
+        shared = 1.0 if empty else min(float(np.minimum(maps[one], maps[other]).sum()), 1.0)
         out[one, other] = out[other, one] = shared
     return out
 
@@ -105,7 +106,7 @@ def mean_of_pairs(matrix: Heat) -> tuple[float, float]:
     total = float(sums.sum())
     without = (total - 2 * sums) / ((count - 1) * (count - 2))
     error = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
-    return min(total / (count * (count - 1)), 1.0), float(error)
+    return min(total / (count * (count - 1)), 1.0), float(error) if error > ROUNDING else 0.0
 
 
 def student(level: float, freedom: int) -> float:

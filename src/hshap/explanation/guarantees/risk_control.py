@@ -51,17 +51,19 @@ def highest_limit(steps: Sequence[tuple[Heat, Heat]], level: float) -> float:
     >>> highest_limit([one] * 9, 0.1), highest_limit([one] * 9, 0.6)
     (0.1, 0.5)
     """
-    limits = np.unique(np.concatenate([rises for rises, _ in steps]))
-    if not len(limits):
+    ends = [float(rises[place]) for rises, _ in steps if len(rises) for place in (0, -1)]
+    if not ends:
         return math.inf
-    low, high = 0, len(limits) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if corrected(steps, float(limits[middle])) <= level + ROUNDING:
-            low = middle
+    # The loss rises only above the limits of the images, so this ends at one of them, exactly.
+    fine, beyond = min(ends), max(ends)
+    if corrected(steps, beyond) <= level + ROUNDING:
+        return beyond
+    while fine < (middle := fine + (beyond - fine) / 2) < beyond:
+        if corrected(steps, middle) <= level + ROUNDING:
+            fine = middle
         else:
-            high = middle - 1
-    return float(limits[low])
+            beyond = middle
+    return fine
 
 
 def corrected(steps: Sequence[tuple[Heat, Heat]], limit: float) -> float:

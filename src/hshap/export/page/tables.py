@@ -45,16 +45,21 @@ def tabulate(
     trees = [_Tree(explanation) for explanation in explanations.values()]
     grid = trees[0].explanation.grid
     place = trees[0].explanation.placement
-    if truth is None and all(tree.is_blocks for tree in trees):
+    marked = [tree.explanation for tree in trees if tree.explanation.calibration is not None]
+    if truth is None and not marked and all(tree.is_blocks for tree in trees):
         edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
     else:
         edges = pixel_edges(grid)
     maps = [tree.pieces(edges) for tree in trees]
+    maps += [explanation.marked_area().astype(np.int32) for explanation in marked]
     if truth is not None:
         maps.append(truth.astype(np.int32))
     cells = cells_of(maps, edges)
     tables = [tree.table() for tree in trees]
     identities = [_identity(grid, table) for table in tables]
+    areas = iter(cells.values.T[len(trees) :].tolist())
+    for tree, table in zip(trees, tables, strict=True):
+        table["marked"] = None if tree.explanation.calibration is None else next(areas)
     classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
     return {
         "name": name,
