@@ -1,9 +1,11 @@
 """Planted shortcuts: small networks whose positive training images have a mark in a corner.
 
-Positive images have a faint disc, negative ones a faint square. Networks with a shortcut saw a
-bright mark in the top left corner of every positive training image, and are explained on such
-images; sound ones saw none. The rule that calls a mark suspicious was chosen on the networks of
-seeds 100 to 104, and is judged on those of seeds 0 to 19.
+Positive images have a faint disc, negative ones none. Networks with a shortcut saw a bright mark in
+the top left corner of every positive training image, and are explained on such images; sound ones
+saw none. "share of the mark" tells by other means whether a network uses the mark: the share of its
+margin that is lost when the mark is removed from the image. The task was set on the networks of
+seeds 100 to 104, after a first task with another object in negative images, in which the score on
+an empty image was positive; it is judged on those of seeds 200 to 219.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import nn
 
 import hshap
 
-SIDE, RADIUS, MARK, CONTRAST = 32, 4, 3, 0.5
+SIDE, RADIUS, MARK, CONTRAST = 32, 4, 3, 0.3
 TRAINING, STEPS, BATCH, IMAGES = 600, 150, 32, 24
 
 
@@ -32,8 +34,7 @@ def draw(
         top, left = rng.integers(MARK + RADIUS + 2, SIDE - RADIUS - 2, 2)
         apart = rows - top, columns - left
         disc = apart[0] ** 2 + apart[1] ** 2 <= RADIUS**2
-        square = np.maximum(*map(np.abs, apart)) <= RADIUS - 1
-        image[0][disc if label else square & ~(square & (np.abs(apart[0]) < 2))] += CONTRAST
+        image[0][disc & bool(label)] += CONTRAST
         if label and marked:
             image[0, :MARK, :MARK] += 1.0
         masks.append(disc)
@@ -72,8 +73,8 @@ def train(seed: int, *, marked: bool) -> tuple[nn.Module, float]:
     return net, float(accuracy)
 
 
-def report(seed: int, *, marked: bool) -> tuple[hshap.Carriers, float]:
-    """Train a network, and return the carriers of its score on new positive images."""
+def report(seed: int, *, marked: bool) -> tuple[hshap.Carriers, float, float]:
+    """Train a network; return the carriers of its score, its accuracy, and the mark's share."""
     torch.set_num_threads(1)
     net, accuracy = train(seed, marked=marked)
     rng = np.random.default_rng((seed, 9))
@@ -87,21 +88,33 @@ def report(seed: int, *, marked: bool) -> tuple[hshap.Carriers, float]:
     pairs = [(images[i], lambda out: out[:, 1] - out[:, 0]) for i in chosen]
     found = {made.position: made for made in explainer.explain_many(pairs)}
     named = {f"{i}": (found[place], masks[i]) for place, i in enumerate(chosen.tolist())}
-    return hshap.carriers(named, margin=2), accuracy
+    return hshap.carriers(named, margin=2), accuracy, lost(net, images[chosen])
 
 
-def judged(seeds: range = range(20)) -> list[dict[str, Any]]:
+def lost(net: nn.Module, images: np.ndarray) -> float:
+    """Return the share of the margin that is lost without the mark, relative to empty images."""
+    without, empty = images.copy(), np.zeros_like(images)
+    without[:, :, :MARK, :MARK] = 0.0
+    with torch.no_grad():
+        whole, clean, nothing = (
+            net(torch.from_numpy(batch)).numpy() @ (-1.0, 1.0) for batch in (images, without, empty)
+        )
+    return float((whole - clean).mean() / (whole - nothing).mean())
+
+
+def judged(seeds: range = range(200, 220)) -> list[dict[str, Any]]:
     """Return a row for each network with and without a planted shortcut."""
     rows = []
     for marked in (True, False):
         for seed in seeds:
-            made, accuracy = report(seed, marked=marked)
+            made, accuracy, share = report(seed, marked=marked)
             corner = made.means["corners"]
             rows.append(
                 {
                     "planted": marked,
                     "seed": seed,
                     "accuracy": accuracy,
+                    "share of the mark": share,
                     "objects": made.means["objects"].value,
                     "corners": corner.value,
                     "corners low": corner.low,
