@@ -17,6 +17,7 @@ from hshap.explanation.guarantees.risk_control import (
     images_needed,
     loss_at,
 )
+from hshap.export.page.tables import tabulate
 
 SIDE = 24
 LOSSES = ("missed area", "missed objects", "false area")
@@ -173,6 +174,25 @@ def test_an_explanation_applies_shows_and_stores_its_calibration(images, tmp_pat
     loaded = hshap.Explanation.load(tmp_path / "one.npz")
     assert loaded.calibration == made
     assert (loaded.marked_area() == explanation.marked_area()).all()
+
+
+def test_the_page_marks_the_calibrated_area_and_tells_its_promise(images):
+    explanations, truths = zip(*images[:20], strict=True)
+    made = calibrate(explanations, truths)
+    plain, calibrated = images[30][0], images[30][0].calibrated(made)
+    table, _ = tabulate("a", {"with": calibrated, "without": plain}, None)
+    first, second = table["classes"]
+    assert second["marked"] is None
+    marked = calibrated.marked_area()
+    area = sum(size for size, inside in zip(table["areas"], first["marked"], strict=True) if inside)
+    assert area == marked.sum()
+    assert "expected inside, calibrated on 20 images" in first["missed"]
+    # A truth besides does not take the place of the area.
+    both, _ = tabulate("a", {"with": calibrated}, np.eye(SIDE, dtype=bool))
+    pairs = zip(both["areas"], both["classes"][0]["marked"], both["truth"], strict=True)
+    found = [(size, inside, true) for size, inside, true in pairs]
+    assert sum(size for size, inside, _ in found if inside) == marked.sum()
+    assert sum(size for size, _, true in found if true) == SIDE
 
 
 def test_mistakes_with_calibrations_get_one_line(images):
