@@ -91,8 +91,10 @@ class Growing:
             now = self._images.look()
             new = [path for path, stamp in now.items() if known.get(path) != stamp]
             self._set(waiting=_names(new))
+            # Without any image there is nothing to show, and the page stays.
+            is_less = bool(now) and any(path not in now for path in known)
             # A file that changed since the last look is still being written: it waits.
-            if new and all(before.get(path) == now[path] for path in new):
+            if (new or is_less) and all(before.get(path) == now[path] for path in new):
                 self._set(explaining=True, evaluations=0)
                 self._round()
                 known = now

@@ -31,7 +31,7 @@ class View:
     one, at its full size, if the model saw it resized, cropped or padded: see
     `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
-    each axis, for the scale bar.
+    each axis, for the scale bar. `window` has the grey values that are black and white at first.
 
     Explanations may be of different classes, methods or models: they stand side by side.
 
@@ -54,6 +54,7 @@ class View:
     truth: Mask | None = None
     pixel_size: float | Sequence[float] | None = None
     unit: str = "mm"
+    window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
@@ -74,6 +75,7 @@ class View:
             settle(self, truth=truth)
         check_text("unit", self.unit, 'the unit of pixel_size, such as "mm",')
         _ = self.spacing
+        settle(self, window=_window(self.window))
 
     @property
     def grid(self) -> Grid:
@@ -116,6 +118,20 @@ def _check_one_image(explanations: Mapping[str, Explanation]) -> None:
                 f"explanations[{first!r}]; pass explanations of one image, prepared alike"
             )
             raise ArgumentError(message)
+
+
+def _window(given: object) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    pair = cast("Sequence[object]", given) if isinstance(given, Sequence) else ()
+    ends = [float(one) for one in pair if isinstance(one, (int, float)) and -inf < one < inf]
+    if len(pair) != 2 or len(ends) != 2 or ends[0] >= ends[1]:
+        message = (
+            f"window is {checks.shown(given)}; pass the values of black and of white, such as "
+            "(0, 4095)"
+        )
+        raise ArgumentError(message)
+    return ends[0], ends[1]
 
 
 def _is_length(value: object) -> bool:

@@ -65,6 +65,7 @@ interface ViewTable {
 /** An image in the index: facts of the run as it was made. */
 interface Entry {
   name: string;
+  home: string; // the folder of its parts
   size: number[];
   classes: {
     name: string;
@@ -100,6 +101,7 @@ interface Tree extends ClassTable {
 
 interface View extends ViewTable {
   number: number;
+  home: string;
   axes: number;
   depth: number; // of the grid
   height: number;
