@@ -388,6 +388,9 @@ PLACES = {
     "cropped": {"shape": (60, 70), "start": (10, 20), "stop": (34, 51)},
     "padded": {"shape": (20, 31), "start": (-2, 0), "stop": (22, 31)},
     "flipped": {"shape": (48, 62), "start": (0, 62), "stop": (48, 0)},
+    # Corners that lie between two pixels, but for rounding.
+    "fractions": {"shape": (60, 62), "start": (0.1, -0.9), "stop": (20.5, 49.800000000000004)},
+    "flipped, of the same size": {"shape": (24, 31), "start": (0, 31), "stop": (24, 0)},
 }
 
 
@@ -397,8 +400,9 @@ def test_places_are_those_of_the_original_image(show, name):
     place = hshap.Placement(explanation.grid, **PLACES[name])
     placed = replace(explanation, placement=place)
     truth = mask(explanation.leaves, explanation.grid)
-    for shown in (image, np.random.default_rng(0).integers(0, 256, place.shape, dtype=np.uint8)):
-        tab = show(only(placed, shown))
+    other = np.random.default_rng(0).integers(0, 256, place.shape, dtype=np.uint8)
+    for shown, original in ((image, False), (other, True)):
+        tab = show([View("x.png", shown, {"one": placed}, original=original)])
         found = tab.evaluate("hshap.findings()")
         assert found["size"] == list(place.shape)
         assert [

@@ -363,6 +363,11 @@ MISTAKES = {
         "window is (1, 1)",
         "(0, 4095)",
     ),
+    "not the original": (
+        lambda: View("x", IMAGE, {"a": PLACED}, original=True),
+        "original is True, but the image has (16, 20) pixels, and not (32, 40)",
+        "leave original out",
+    ),
     "two images": (
         lambda: View("x", IMAGE, {"a": EXPLANATION, "b": PLACED}),
         "explanations['b'] has another grid or place",

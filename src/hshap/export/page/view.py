@@ -32,6 +32,8 @@ class View:
     `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
     each axis, for the scale bar. `window` has the grey values that are black and white at first.
+    `original` tells whether the image is the original one, where its size alone does not: a flipped
+    image has the same size.
 
     Explanations may be of different classes, methods or models: they stand side by side.
 
@@ -55,6 +57,7 @@ class View:
     pixel_size: float | Sequence[float] | None = None
     unit: str = "mm"
     window: tuple[float, float] | None = None
+    original: bool | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
@@ -76,6 +79,7 @@ class View:
         check_text("unit", self.unit, 'the unit of pixel_size, such as "mm",')
         _ = self.spacing
         settle(self, window=_window(self.window))
+        self._check_original()
 
     @property
     def grid(self) -> Grid:
@@ -90,7 +94,21 @@ class View:
     @property
     def is_original(self) -> bool:
         """Whether the original image is shown, and not the image that the model saw."""
+        if self.original is not None:
+            return self.original
         return self.size != self.grid
+
+    def _check_original(self) -> None:
+        if self.original is None:
+            return
+        whole = next(iter(self.explanations.values())).placement.shape
+        expected = whole if checks.flag("original", self.original) else self.grid
+        if self.size != expected:
+            message = (
+                f"original is {self.original}, but the image has {self.size} pixels, and not "
+                f"{expected}; leave original out"
+            )
+            raise ArgumentError(message)
 
     @property
     def spacing(self) -> tuple[float, ...] | None:

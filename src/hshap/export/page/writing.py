@@ -59,6 +59,7 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     table, identities = tabulate(view.name, view.explanations, view.truth)
     table["image"] = {**picture.table(), "levels": levels_of(picture)}
     table["size"] = list(view.size)
+    table["original"] = view.is_original
     table["pixelSize"] = view.spacing and list(view.spacing)
     table["unit"] = view.unit
     classes = zip(view.explanations.items(), identities, strict=True)

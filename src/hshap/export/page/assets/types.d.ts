@@ -49,6 +49,7 @@ interface ViewTable {
   name: string;
   grid: number[];
   size: number[]; // of the image that is shown: the grid's, or the original image's
+  original: boolean; // whether the original image is shown
   place: { shape: number[]; start: number[]; stop: number[] };
   areas: number[];
   boxes: number[];
