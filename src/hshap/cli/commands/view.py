@@ -92,19 +92,19 @@ def _parted(files: Sequence[Path]) -> tuple[list[Path], Path | None]:
 
 
 def _named(found: Mapping[Path, Explanation]) -> dict[str, Explanation]:
-    """Return explanations by class; those of one class also by model, or else by file."""
+    """Return explanations by class; those of one class also by model, file or folder."""
     classes = [source(one, "class", str(one.target)) for one in found.values()]
     models = [Path(source(one, "model", "")).name for one in found.values()]
-    files = [path.stem for path in found]
-    paths = [str(path) for path in found]
-    ways = (
-        classes,
-        [f"{name}, {model}" for name, model in zip(classes, models, strict=True)],
-        [f"{name} ({file})" for name, file in zip(classes, files, strict=True)],
-        [f"{name} ({path})" for name, path in zip(classes, paths, strict=True)],
+    tellers = (
+        ["" for _ in found],
+        [f", {model}" for model in models],
+        [f" ({path.stem})" for path in found],
+        [f" ({path.absolute().parent.name})" for path in found],
+        [f" ({number})" for number in range(1, len(found) + 1)],
     )
-    names = next((way for way in ways if len(set(way)) == len(way)), paths)
-    return {plain(name): one for name, one in zip(names, found.values(), strict=True)}
+    ways = [[plain(f"{a}{b}") for a, b in zip(classes, tell, strict=True)] for tell in tellers]
+    names = next(way for way in ways if len(set(way)) == len(way) or way is ways[-1])
+    return dict(zip(names, found.values(), strict=True))
 
 
 def _fitting(image: Path, reader: Reader, explanation: Explanation) -> Original:
