@@ -238,7 +238,7 @@ def test_a_search_of_another_make_is_shown_as_it_was(show):
 def test_nothing_in_a_name_becomes_markup(show):
     image, explanation = explained(0, hshap.Dyadic(4), hshap.DepthFirst())
     view = View(HOSTILE, image, {HOSTILE: explanation, "</title>{{script}}": explanation})
-    for views in ([view], [view, view]):
+    for views in ([view], [view, replace(view, unit="km")]):
         tab = show(views, title=HOSTILE)
         assert tab.evaluate("window.pwned") is None
         shown = visible(HOSTILE)

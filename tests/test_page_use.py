@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -513,18 +512,23 @@ def test_a_folder_holds_the_data_and_images_are_loaded_when_they_are_looked_at(s
     assert len(reviewed["images"]) == 60  # all of them are of one explanation
 
 
-def test_a_missing_folder_is_told(browser, tmp_path):
-    path = write_page(tmp_path / "p.html", many(2), form="folder")
-    shutil.rmtree(tmp_path / "p_files" / "1")
+def test_an_open_page_never_shows_parts_of_a_newer_one(browser, tmp_path):
+    first, second, third = many(3)
+    path = write_page(tmp_path / "p.html", [first, second, third], form="folder")
     context = browser.new_context()
     tab = context.new_page()
     tab.goto(path.as_uri())
     tab.evaluate("hshap.ready")
+    write_page(path, [third, first], form="folder")
+    tab.evaluate("hshap.open(2)")  # the same image has another number on the new page
+    assert tab.evaluate("hshap.findings()")["image"] == third.name
+    assert tab.locator(".panel").count() == 1
     tab.evaluate("hshap.open(1)")
     told = tab.inner_text("#found")
-    assert "p_files/1/view.js is missing; keep the folder p_files beside this page" in told
+    assert "view.js is missing; if the page was made again, load it again" in told
+    assert "else keep the folder p_files beside it" in told
     tab.evaluate("hshap.open(0)")
-    assert tab.locator(".panel").count() == 1
+    assert tab.evaluate("hshap.findings()")["image"] == first.name
     context.close()
 
 

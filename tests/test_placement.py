@@ -206,7 +206,7 @@ def test_a_table_tells_regions_in_padding_as_far_as_they_lie_in_the_image():
     # Pixel (2, 5) of the grid is the finding; the image starts and ends inside the grid.
     found = replace(hshap.demo.example(), placement=Placement((8, 8), (8, 8), (-5, -5), (11, 11)))
     columns = ["size", "y_start", "y_stop", "x_start", "x_stop"]
-    assert hshap.export.table(found)[columns].to_numpy().tolist() == [[1, 0, 1, 5, 7]]
+    assert hshap.export.table(found)[columns].to_numpy().tolist() == [[2, 0, 1, 5, 7]]
     every = hshap.export.table(found, every=True)
     assert every[columns[1:]].to_numpy().min() >= 0
     assert every[columns[1:]].to_numpy().max() <= 8
