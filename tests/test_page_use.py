@@ -75,7 +75,7 @@ def test_the_first_line_tells_score_findings_and_how_sure(show, word):
     assert tab.inner_text(".badge") == word
     assert reason in explanation.how_sure.reason
     assert explanation.how_sure.reason in line
-    assert "Missed: " in line
+    assert "May be missed: " in line
     # Each word of the line says on hover what it means.
     for shown in tab.locator("#first abbr").all():
         assert len(shown.get_attribute("title")) > 40
@@ -218,6 +218,22 @@ def test_the_scale_bar_has_the_unit_of_the_pixel_size(show):
     first = canvas_pixels(plain, 1)
     sized = show(only(explanation, image, pixel_size=0.7, unit="µm"))
     assert not np.array_equal(first, canvas_pixels(sized, 1))
+    assert plain.evaluate("hshap.findings()")["pixelSize"] is None
+    found = sized.evaluate("hshap.findings()")
+    assert (found["pixelSize"], found["unit"]) == ([0.7, 0.7], "µm")
+
+
+def test_findings_have_their_size_in_the_unit_of_the_pixel_size(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    first = explanation.boxes()[0]
+    high, wide = (b - a for a, b in zip(first.start, first.stop, strict=True))
+    tab = show(only(explanation, image, pixel_size=(0.5, 0.25)))
+    drawn(tab)
+    size = f"{wide * 0.25:g} x {high * 0.5:g} mm"
+    assert tab.inner_text("#finding-1").endswith(size)
+    tab.click("#finding-1")
+    assert tab.inner_text("#found").endswith(size)
+    assert " mm" not in show(only(explanation, image)).inner_text("#findings")
 
 
 def test_colours_of_findings_differ_from_those_of_the_image(show):

@@ -61,7 +61,7 @@ export function write() {
     const of = now().view.trees.length > 1 ? ` of ${treeOf(state.current).name}` : "";
     byId("h-findings").textContent = `Findings${of}, strongest first`;
     replaceIn(byId("findings"),
-      ...listFindings(treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
+      ...listFindings(now().view, treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
     byId("findings").querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest" });
   }
   writeTrail();
