@@ -18,6 +18,7 @@ from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import folder
+from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.record import SUMMARY
 from hshap.cli.runs.results import HEADINGS, PAGE
@@ -56,6 +57,8 @@ def explain(  # noqa: PLR0913, one for each option
     strict: opt.Strict = False,
     resize: opt.Resize = False,
     background: opt.Background = "white",
+    pixel_size: opt.PixelSize = None,
+    unit: opt.Unit = "mm",
     json: opt.Json = False,
     trust: opt.Trust = False,
     config: opt.Config = None,
@@ -100,7 +103,7 @@ def explain(  # noqa: PLR0913, one for each option
             wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
         )
         plan = Plan(loaded, reader, tuple(target or ()), files, bad, templates=templates)
-        results, stop = Run(plan, method, way, place).run()
+        results, stop = Run(plan, method, way, place, scale=Scale(pixel_size, unit)).run()
     _end(results, plan.bad, way, stop, json=json)
     if strict and results.concerns():
         raise typer.Exit(Code.CONCERN)
