@@ -47,7 +47,16 @@ from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult, Share
+from hshap.games.search import (
+    BreadthFirst,
+    Certificate,
+    DepthFirst,
+    GroupTesting,
+    Question,
+    Search,
+    SearchResult,
+    Share,
+)
 from hshap.games.shapley import shapley
 from hshap.games.targets import Output
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
@@ -67,6 +76,7 @@ __all__ = [
     "Box",
     "BreadthFirst",
     "Canvas",
+    "Certificate",
     "Concern",
     "Conditional",
     "Constant",
@@ -80,6 +90,7 @@ __all__ = [
     "Fixed",
     "FormatError",
     "Game",
+    "GroupTesting",
     "HowSure",
     "HshapError",
     "Incremental",
@@ -95,6 +106,7 @@ __all__ = [
     "Placement",
     "Progress",
     "Provenance",
+    "Question",
     "Reading",
     "References",
     "Region",
