@@ -124,12 +124,13 @@ class Audit:
         return " ".join(sentence for sentence in told if sentence)
 
 
-def audit(
+def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     games: Sequence[Game],
     leaves: Sequence[Region],
     unfinished: Sequence[Region],
     found: float,
     provenance: Provenance,
+    *,
     certificate: Certificate | None = None,
 ) -> Audit:
     """Return the audit of a run; `found` is the sum of the shares of the leaves.
@@ -152,9 +153,7 @@ def audit(
         gaps=tuple(gaps),
         failures=float((falls > NOISE).mean()),
         fall=float(falls.max()),
-        dropped_at_most=max(
-            (most for _, most in dropped(games, leaves, certificate)), default=0.0
-        ),
+        dropped_at_most=max((most for _, most in dropped(games, leaves, certificate)), default=0.0),
         carried=_share(found, games[0]),
         alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,

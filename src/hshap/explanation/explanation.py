@@ -136,9 +136,8 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(
-            self.games, self.leaves, self.unfinished, found, self.provenance, self.certificate
-        )
+        run = (self.games, self.leaves, self.unfinished)
+        return audit(*run, found, self.provenance, certificate=self.certificate)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:

@@ -190,14 +190,16 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     inferred = set(header.get("inferred", ()))
     games = tuple(
         Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors, i in inferred)
-        for i, (number, parts, values, phi, errors) in enumerate(zip(
-            arrays["game_region"].tolist(),
-            _cut(arrays["game_children"], players),
-            _cut(arrays["game_values"], 2**players),
-            _cut(arrays["game_coefficients"], players),
-            _cut(arrays["game_errors"], players),
-            strict=True,
-        ))
+        for i, (number, parts, values, phi, errors) in enumerate(
+            zip(
+                arrays["game_region"].tolist(),
+                _cut(arrays["game_children"], players),
+                _cut(arrays["game_values"], 2**players),
+                _cut(arrays["game_coefficients"], players),
+                _cut(arrays["game_errors"], players),
+                strict=True,
+            )
+        )
     )
     made = header.get("certificate")
     return {

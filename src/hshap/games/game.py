@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.checks import shown
 from hshap.errors import ArgumentError
 from hshap.games.shapley import shapley
-from hshap._util.checks import shown
 
 if TYPE_CHECKING:
     from hshap._util.types import Heat

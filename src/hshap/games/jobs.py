@@ -145,9 +145,7 @@ class Job:
         """Count the model inputs of questions about coalitions that no game needed."""
         if not self._questions:
             return 0
-        known = {
-            kept for game in self.games for kept in coalitions_of(game.region, game.children)
-        }
+        known = {kept for game in self.games for kept in coalitions_of(game.region, game.children)}
         return sum(self.canvas.count(kept) for kept in self._questions if kept not in known)
 
 

@@ -33,9 +33,11 @@ def check_search(search: Search, *, exact: bool = True) -> Report:
 
     It is driven on a small quadtree and a small binary tree, with random games and with games that
     follow the OR rule of the paper. A search that asks about coalitions gets their scores; the
-    games that it returns are checked instead of those that it asked for. `exact` says that the search promises the paper's result under
-    that rule: the smallest regions that hold a marked pixel, and no others. Pass False for a search
-    with a budget, a threshold or another goal.
+    games that it returns are checked instead of those that it asked for.
+
+    `exact` says that the search promises the paper's result under that rule: the smallest regions
+    that hold a marked pixel, and no others. Pass False for a search with a budget, a threshold or
+    another goal.
 
     >>> import hshap
     >>> check_search(hshap.DepthFirst()).passed[0]
@@ -52,7 +54,7 @@ def check_search(search: Search, *, exact: bool = True) -> Report:
         "the same games give the same leaves": runs.results_repeat,
         "games are not written to": runs.games_stay_as_they_are,
         "a root that cannot be split is handled": runs.a_leaf_as_root_is_handled,
-        "questions are new, about disjoint regions of the tree": runs.questions_are_new_and_disjoint,
+        "questions are new, about disjoint regions of the tree": runs.questions_are_new,
         "games that it returns are a tree with the right scores": runs.returned_games_are_a_tree,
     }
     if exact:
@@ -127,7 +129,7 @@ class _Drives:
         ends = [Question(()), Question((root,))]
         expect(first in ([root], ends), f"its first request is {first!r}")
 
-    def questions_are_new_and_disjoint(self) -> None:
+    def questions_are_new(self) -> None:
         for drive in self._all():
             asked = [one.kept for one in drive.questions]
             expect(len(asked) == len(set(asked)), "a question was asked twice")

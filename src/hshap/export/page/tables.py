@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.explanation.reading import worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
-from hshap.explanation.reading import worths
 from hshap.games.search import BreadthFirst, GroupTesting
 from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks

@@ -3,8 +3,8 @@
 `protocol` has the contract, `depth_first` and `breadth_first` the two searches of the paper, and
 `share` the first of them with a tolerance that follows the score. `frontier` has the order of
 visits, `budget` their limits and `automatic_size` the rule that ends branches without a given size.
-`group_testing` asks about unions of leaves instead of games: `order` has the leaves in a row,
-`strand` the way from a group to one leaf, and `answers` the scores and what follows from them.
+`group_testing` asks about unions of leaves instead of games: `hunt` has its groups, `order` the
+leaves in a row, `strand` the way from a group to one leaf, and `answers` the scores.
 A search never sees an image or a model.
 """
 

@@ -1,14 +1,13 @@
 """The leaves of a tree in a row: spans of it, and the fewest regions that cover them.
 
-A place in the row is a number of pixels: each region takes as many places as it has pixels, and its
-parts follow each other in the order of the partition. The tree is split only where it is asked
-about, so that a grid of a million leaves costs nothing beforehand.
+Each leaf takes one place, and the parts of a region follow each other in the order of the
+partition. A tree of many leaves is split only where it is asked about, so that a grid of a million
+leaves costs nothing beforehand; its regions then take a place for each pixel.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,28 +21,27 @@ Span: TypeAlias = tuple[int, int]
 Spans: TypeAlias = tuple[Span, ...]
 """Spans that do not overlap, in the order in which they are asked about."""
 
+MOST_COUNTED = 2048
+"""Leaves of a tree that is split to the end beforehand, to count them."""
 
-@dataclass(frozen=True, eq=False)
+
 class Node:
     """A region and its span in the row."""
 
-    region: Region
-    start: int
+    __slots__ = ("_parts", "region", "span")
 
-    @cached_property
-    def span(self) -> Span:
-        """The places of the region."""
-        return self.start, self.start + self.region.area
+    def __init__(self, region: Region, span: Span, parts: tuple[Node, ...] | None = None) -> None:
+        self.region, self.span, self._parts = region, span, parts
 
-    @cached_property
+    @property
     def parts(self) -> tuple[Node, ...]:
         """The parts in the order of the row; empty for a leaf."""
-        found: list[Node] = []
-        start = self.start
-        for part in self.region.split():
-            found.append(Node(part, start))
-            start = found[-1].span[1]
-        return tuple(found)
+        if self._parts is None:
+            parts = self.region.split()
+            ends = list(accumulate((part.area for part in parts), initial=self.span[0]))
+            spans = pairwise(ends)
+            self._parts = tuple(map(Node, parts, spans))
+        return self._parts
 
 
 class Row:
@@ -57,7 +55,7 @@ class Row:
     """
 
     def __init__(self, root: Region) -> None:
-        self.root = Node(root, 0)
+        self.root = _counted(root) or Node(root, (0, root.area))
 
     def path(self, place: int) -> list[Node]:
         """Return the regions around a place, from the root down to a leaf."""
@@ -162,6 +160,33 @@ def inside(span: Span, spans: Iterable[Span]) -> bool:
     True
     """
     return any(start <= span[0] and span[1] <= stop for start, stop in spans)
+
+
+def _counted(root: Region) -> Node | None:
+    """Return a tree whose regions take a place for each leaf; None if it has too many leaves."""
+    order, leaves = [root], 0
+    parts: list[tuple[Region, ...]] = []
+    for region in order:  # parents before their parts
+        parts.append(region.split())
+        order += parts[-1]
+        leaves += not parts[-1]
+        if leaves > MOST_COUNTED:
+            return None
+    # The parts of a region come one after another, after those of all regions before it.
+    firsts = list(accumulate((len(few) for few in parts), initial=1))
+    counts = [1] * len(order)
+    for i in reversed(range(len(order))):
+        if parts[i]:
+            counts[i] = sum(counts[firsts[i] : firsts[i + 1]])
+    starts = [0] * len(order)
+    for i, few in enumerate(parts):
+        own = counts[firsts[i] : firsts[i] + len(few)]
+        starts[firsts[i] : firsts[i] + len(few)] = list(accumulate(own, initial=starts[i]))[:-1]
+    nodes: list[Node] = []
+    for i in reversed(range(len(order))):
+        inner = tuple(reversed(nodes[len(order) - firsts[i + 1] : len(order) - firsts[i]]))
+        nodes.append(Node(order[i], (starts[i], starts[i] + counts[i]), inner))
+    return nodes[-1]
 
 
 def _clipped(spans: Spans, limits: Span) -> Spans:

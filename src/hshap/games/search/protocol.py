@@ -82,9 +82,7 @@ class SearchResult:
 Steps: TypeAlias = Generator[list["Region"], Sequence[Game], SearchResult]
 """Yields the regions whose games are wanted, receives those games, returns the result."""
 
-Asking: TypeAlias = Generator[
-    Sequence["Region | Question"], Sequence["Game | Heat"], SearchResult
-]
+Asking: TypeAlias = Generator[Sequence["Region | Question"], Sequence["Game | Heat"], SearchResult]
 """The same for a search that also asks questions, and receives the scores of their draws."""
 
 
@@ -113,6 +111,7 @@ class Search(Protocol):
     def __call__(self, root: Region, draws: int, /) -> Steps | Asking:
         """Return the steps of a search from `root`; ask for `[root]` first.
 
-        A search that asks no games begins with `[Question(()), Question((root,))]`. `draws` is the number of model inputs that each value costs.
+        A search that asks for no games begins with `[Question(()), Question((root,))]`. `draws` is
+        the number of model inputs that each value costs.
         """
         ...

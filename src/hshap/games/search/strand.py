@@ -91,7 +91,7 @@ class Strand:
 
         The leaf, if no region below the root does. Regions of automatic size end so.
         """
-        around = self._row.path(leaf.start)[1:-1]
+        around = self._row.path(leaf.span[0])[1:-1]
         low, high = -1, len(around)  # regions up to `low` add to the score, those from `high` not
         while high - low > 1:
             middle = (low + high) // 2
