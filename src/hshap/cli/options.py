@@ -111,8 +111,8 @@ Search = Annotated[
     str,
     typer.Option(
         metavar="games|group",
-        help="Play the games of the paper, or ask about groups of regions, which takes about half "
-        "of the evaluations if regions speak for themselves.",
+        help="Play the games of the paper, or ask about groups of regions, which takes fewer "
+        "evaluations if regions speak for themselves.",
         rich_help_panel=SEARCH,
     ),
 ]

@@ -120,14 +120,12 @@ def check_certificate(found: object, inferred: object) -> None:
     told: dict[str, Json] = found if isinstance(found, dict) else {}
     names = {field.name for field in fields(Certificate)}
     expect(told.keys() == names, "certificate lacks facts, or has others")
-    for name, low, high in (
-        ("kept", -LARGEST, LARGEST),
-        ("left", -LARGEST, LARGEST),
-        ("gap", 0, 1),
-    ):
+    limits = {"kept": (-LARGEST, LARGEST), "left": (-LARGEST, LARGEST), "gap": (0.0, 1.0)}
+    for name, (low, high) in limits.items():
         value = told[name]
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        expect(is_number and low <= value <= high, f"certificate: {name} is out of range")
+        expect(is_number, f"certificate: {name} is no number")
+        expect(low <= cast("float", value) <= high, f"certificate: {name} is out of range")
     expect(isinstance(told["held"], bool), "certificate: held is neither true nor false")
     expect(_is_count(told["questions"], least=1), "certificate: questions is no number of them")
     expect(isinstance(told["reason"], str), "certificate: reason is no text")
