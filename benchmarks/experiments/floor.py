@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SEED = 2024  # the constants were chosen on other streams
 SIDES = (64, 256, 1024)
 FINDINGS = (1, 4, 10, 30, 100)
-RUNS = 20
+RUNS = 10
 IMAGES = {"synthetic": 40, "boards": 12, "malaria": 6}  # of each number of crosses; of a set
 TOLERANCE = 0.15  # as in sizes.py, for both searches
 BUDGET = 500

@@ -27,9 +27,9 @@ class GroupTesting:
     the target, and more than `share` of the score that the image adds.
 
     Under the paper's assumption the result is that of `DepthFirst` on the same partition, with
-    about two thirds of the evaluations. The games on the way to the leaves are then inferred, not played.
-    `explanation.certificate` says whether measurements confirm it: every leaf has the score by
-    itself, all leaves together keep it, and the image without them has lost it. If one of these
+    about two thirds of the evaluations. The games on the way to the leaves are then inferred, not
+    played. `explanation.certificate` says whether measurements confirm it: every leaf has the score
+    by itself, all leaves together keep it, and the image without them has lost it. If one of these
     fails, the search goes on until the last two hold, and plays the games of all regions that hold
     a leaf without the score by itself. `explanation.concerns` then says so.
 

@@ -164,13 +164,13 @@ def inside(span: Span, spans: Iterable[Span]) -> bool:
 
 def _counted(root: Region) -> Node | None:
     """Return a tree whose regions take a place for each leaf; None if it has too many leaves."""
-    order, leaves = [root], 0
+    order = [root]
     parts: list[tuple[Region, ...]] = []
     for region in order:  # parents before their parts
         parts.append(region.split())
         order += parts[-1]
-        leaves += not parts[-1]
-        if leaves > MOST_COUNTED:
+        # A tree has fewer inner regions than leaves.
+        if len(order) >= 2 * MOST_COUNTED:
             return None
     # The parts of a region come one after another, after those of all regions before it.
     firsts = list(accumulate((len(few) for few in parts), initial=1))
