@@ -99,7 +99,7 @@ def page(content: dict[str, Any]) -> str:
             f"{row['rounds']:.0f}",
             f"{row['held']:.0%}",
         )
-        for row in results["simulated"]["rows"]
+        for row in results.get("simulated", {"rows": []})["rows"]
     ]
     networks = [
         (
