@@ -60,6 +60,8 @@ RUNS = {
         hshap.DepthFirst(),
     ),
     "superpixels": (hshap.Superpixels(min_area=4, max_area=16), hshap.DepthFirst()),
+    "groups": (hshap.Bisection(1), hshap.GroupTesting(0.02)),
+    "groups of labels": (hshap.Superpixels.from_labels(LABELS), hshap.GroupTesting()),
 }
 
 

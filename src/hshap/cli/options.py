@@ -107,6 +107,15 @@ Percentile = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+Search = Annotated[
+    str,
+    typer.Option(
+        metavar="games|group",
+        help="Play the games of the paper, or ask about groups of regions, which takes fewer "
+        "evaluations if regions speak for themselves.",
+        rich_help_panel=SEARCH,
+    ),
+]
 Budget = Annotated[
     int,
     typer.Option(

@@ -6,10 +6,10 @@ number that a run cannot give. Regions are numbers here, rows of the arrays that
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import combinations
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect, limit, only_damage
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
-from hshap.games.jobs import MOST_PLAYERS
+from hshap.games.game import MOST_PLAYERS
+from hshap.games.search import Certificate
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import runs
 
@@ -59,6 +60,7 @@ def check(header: Mapping[str, Any], arrays: Mapping[str, Array], *, most: int) 
         needed += OBJECT * (table.count + len(games.region))
         limit(needed + 8 * table.positions(games), most)
         games.check_tree()
+        expect(all(i < len(games.region) for i in header.get("inferred", [])), "no such game")
         levels = arrays.get("evidence", ())
         expect(len(levels) in (0, prod(table.grid)), "its evidence misses pixels")
         expect(table.areas[games.region[0]] == prod(table.grid), "the first game misses pixels")
@@ -91,6 +93,7 @@ def check_header(header: Mapping[str, Any]) -> None:
     check_provenance(header.get("provenance", asdict(NOT_TOLD)))
     if header.get("placement") is not None:
         check_placement(header["placement"], tuple(grid))
+    check_certificate(header.get("certificate"), header.get("inferred", []))
     _ = Settings(header["settings"]).search  # fails for options that a search does not have
 
 
@@ -103,6 +106,27 @@ def check_provenance(found: object) -> None:
     for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):
         expect(told[name] in known, f"provenance: {name} is not one of {', '.join(known)}")
     expect(isinstance(told["reason"], str), "provenance: reason is no text")
+
+
+def check_certificate(found: object, inferred: object) -> None:
+    """Check the facts of a certificate; without one, no game may be inferred."""
+    listed = cast("list[object]", inferred) if isinstance(inferred, list) else [None]
+    expect(all(map(_is_count, listed)), "inferred is no list of games")
+    if found is None:
+        expect(not listed, "games are inferred, and there is no certificate")
+        return
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    names = {field.name for field in fields(Certificate)}
+    expect(told.keys() == names, "certificate lacks facts, or has others")
+    limits = {"kept": (-LARGEST, LARGEST), "left": (-LARGEST, LARGEST), "gap": (0.0, 1.0)}
+    for name, (low, high) in limits.items():
+        value = told[name]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        expect(is_number, f"certificate: {name} is no number")
+        expect(low <= cast("float", value) <= high, f"certificate: {name} is out of range")
+    expect(isinstance(told["held"], bool), "certificate: held is neither true nor false")
+    expect(_is_count(told["questions"], least=1), "certificate: questions is no number of them")
+    expect(isinstance(told["reason"], str), "certificate: reason is no text")
 
 
 def check_placement(found: object, grid: Grid) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -11,7 +12,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.choices import BUDGET, known, smallest_side
+from hshap.cli.inputs.choices import BUDGET, GAMES, GROUP, known, known_search, smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Json
 
 REPEATS = 3
+LEARNING = 1.05
+"""Questions of a group test for each bit that names the findings, without those for each alone."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,15 @@ class Timing(NamedTuple):
     as_found: float
 
 
-def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: int) -> Cost:
+def predicted(
+    grid: tuple[int, int], partition: str, min_size: int, findings: int, search: str = GAMES
+) -> Cost:
     """Return the cost of an explanation in which `findings` leaves of the partition are relevant.
 
     >>> predicted((64, 64), "quadtree", 8, 1).most
     44
+    >>> predicted((64, 64), "quadtree", 8, 1, "group").most
+    15
     """
     if partition == "quadtree":
         gamma, levels = 4, max(_halvings(side, min_size) for side in grid)
@@ -67,6 +74,8 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     else:
         gamma, levels = 2, _halvings(grid[0] * grid[1], min_size**2)
     leaves, new = gamma**levels, 2**gamma - 2
+    if search == GROUP:
+        return _of_groups(levels, leaves, min(findings, leaves), gamma)
     if not levels:  # the image is a leaf, and its game has one player
         return Cost(0, 1, 2.0, 2, 2)
     few = min(findings, leaves)
@@ -76,6 +85,22 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     # Every visited node plays a game, except the leaves; all relevant leaves are visited.
     expected = 2 + new * (visited - few)
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
+
+
+def _of_groups(levels: int, leaves: int, findings: int, gamma: int) -> Cost:
+    """Return the cost of group tests, if regions speak for themselves.
+
+    Expected are the bits that name the findings, times the excess over them that simulations had,
+    and a question for each finding alone. The most is a question for each level below a group of
+    the whole image, and one for the group, again for each finding.
+    """
+    bound = theory.cost_bound(leaves, gamma, findings)
+    if not findings:
+        return Cost(levels, leaves, 2.0, 2, bound)
+    floor = theory.question_floor(leaves, findings)
+    expected = 2 + LEARNING * floor + findings + 2
+    most = 4 + findings * (2 + math.ceil(math.log2(leaves)))
+    return Cost(levels, leaves, min(expected, most), most, bound)
 
 
 def within(cost: Cost, budget: int) -> Cost:
@@ -99,6 +124,7 @@ def cost(  # noqa: PLR0913, one for each option
     findings: Annotated[
         int, typer.Option("--findings", "-k", min=0, help="Expected number of relevant leaves.")
     ] = 10,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 1,
     targets: Annotated[int, typer.Option(min=1, help="Number of classes for each image.")] = 1,
@@ -124,9 +150,10 @@ def cost(  # noqa: PLR0913, one for each option
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
     side, kind = smallest_side(partition, min_size), known(partition)
-    one = within(predicted((grid[0], grid[1]), kind, side, findings), budget)
+    cost_of_one = predicted((grid[0], grid[1]), kind, side, findings, known_search(search))
+    one = within(cost_of_one, budget)
     asked = {"size": grid, "partition": kind, "min_size": side, "findings": findings}
-    asked["budget"] = budget
+    asked |= {"search": search, "budget": budget}
     if json:
         print_json({**asked, **_document(one, images, targets, timing)})
     else:

@@ -11,7 +11,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.inputs.templates import templates_of
@@ -47,6 +47,7 @@ def explain(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
@@ -81,10 +82,10 @@ def explain(  # noqa: PLR0913, one for each option
     del debug  # its callback has noted it
     require("matplotlib", extra="plot", needed_by="hshap explain")
     regions = partition_of(partition, min_size)
-    search = search_of(tolerance, percentile, budget, partition=regions)
+    chosen = search_of(tolerance, percentile, budget, regions, search)
     templates = templates_of(template, baseline)
     guide = evidence_of(evidence)
-    method = Method(baseline, regions, search, budget, batch_size, guide)
+    method = Method(baseline, regions, chosen, budget, batch_size, guide)
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]

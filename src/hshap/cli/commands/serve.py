@@ -14,7 +14,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import Reader, is_folder
 from hshap.cli.output import plain, say
@@ -64,6 +64,7 @@ def serve(  # noqa: PLR0913, one for each option
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of the results, as of hshap explain.")
@@ -106,9 +107,9 @@ def serve(  # noqa: PLR0913, one for each option
             raise Refusal(Code.USAGE, message)
         require("matplotlib", extra="plot", needed_by=NEEDED_BY)
         regions = partition_of(partition, min_size)
-        search = search_of(tolerance, None, budget, partition=regions)
+        chosen = search_of(tolerance, None, budget, regions, search)
         guide = evidence_of(evidence)
-        method = Method(baseline, regions, search, budget, batch_size, guide)
+        method = Method(baseline, regions, chosen, budget, batch_size, guide)
         loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
         scale = Scale(pixel_size, unit)

@@ -12,6 +12,8 @@ interface Game {
   alone: number[];
   ends: boolean;
   values: number[] | null;
+  worth?: number[]; // of group tests: parts are kept by this, and not by phi
+  inferred?: boolean;
 }
 
 interface ClassTable {
