@@ -26,6 +26,7 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
@@ -51,7 +52,16 @@ from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult, Share
+from hshap.games.search import (
+    BreadthFirst,
+    Certificate,
+    DepthFirst,
+    GroupTesting,
+    Question,
+    Search,
+    SearchResult,
+    Share,
+)
 from hshap.games.shapley import shapley
 from hshap.games.targets import Output
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
@@ -75,6 +85,7 @@ __all__ = [
     "Canvas",
     "Carried",
     "Carriers",
+    "Certificate",
     "Concern",
     "Conditional",
     "Constant",
@@ -88,6 +99,7 @@ __all__ = [
     "Fixed",
     "FormatError",
     "Game",
+    "GroupTesting",
     "HowSure",
     "HshapError",
     "Incremental",
@@ -103,6 +115,7 @@ __all__ = [
     "Placement",
     "Progress",
     "Provenance",
+    "Question",
     "Reading",
     "References",
     "Region",
@@ -132,6 +145,7 @@ __all__ = [
     "cycle_spin",
     "demo",
     "export",
+    "keep_memory",
     "metrics",
     "plot",
     "runs",

@@ -15,10 +15,9 @@ from hshap._util import checks
 from hshap._util.recipes import settle
 from hshap._util.smoothing import smoothed
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import weights
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation import storage, viewing
-from hshap.explanation.audit import Audit, audit, dropped
+from hshap.explanation.audit import Audit, audit
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
 from hshap.explanation.earlier_names import EarlierNames
@@ -31,7 +30,7 @@ from hshap.explanation.findings import (
     significant_boxes,
 )
 from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.nearby import levels_nearby, smoothing_width
+from hshap.explanation.nearby import levels_nearby, smoothing_width, weighted
 from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
+    from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
 
@@ -66,8 +66,10 @@ class Explanation(Guarantees, EarlierNames):
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
     from the gradients of a torch module, or None. `placement` tells where the grid lies in the
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
-    in pixels of the original image. Give it with `placed`. `tests` are the draws behind
-    `significance`, which `Explainer.test` makes; `calibration` is the promise of `marked_area`.
+    in pixels of the original image. Give it with `placed`. `certificate` tells whether measurements
+    confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
+    `tests` are the draws behind `significance`, which `Explainer.test` makes; `calibration` is the
+    promise of `marked_area`.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -101,6 +103,7 @@ class Explanation(Guarantees, EarlierNames):
     provenance: Provenance = NOT_TOLD
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
+    certificate: Certificate | None = None
     tests: Tests | None = None
     calibration: Calibration | None = None
 
@@ -143,7 +146,8 @@ class Explanation(Guarantees, EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(self.games, self.leaves, self.unfinished, found, self.provenance)
+        run = (self.games, self.leaves, self.unfinished)
+        return audit(*run, found, self.provenance, certificate=self.certificate)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
@@ -209,7 +213,7 @@ class Explanation(Guarantees, EarlierNames):
         monotone; `audit.dropped_at_most` is the largest of these values.
         """
         out = np.full(self.grid, np.nan)
-        for part, most in dropped(self.games, self.leaves):
+        for part, most in dropped(self.games, self.leaves, self.certificate):
             out[part.index] = most
         return out
 
@@ -327,10 +331,7 @@ class Explanation(Guarantees, EarlierNames):
         levels = None if even else self._levels
         if levels is None:
             return smoothed(self._paint(lambda leaf: value(leaf) / leaf.area), width)
-        out = np.zeros(self.grid)
-        for leaf in self.leaves:
-            out[leaf.index] = value(leaf) * weights(levels[leaf.index])
-        return smoothed(out, width)
+        return smoothed(weighted(self.leaves, value, levels), width)
 
     @cached_property
     def usual_width(self) -> float:

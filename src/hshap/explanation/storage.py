@@ -33,6 +33,7 @@ from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
 from hshap.games.game import Game
+from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ def _header(explanation: Explanation) -> dict[str, Json]:
     place = explanation.placement
     header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive
+    if explanation.certificate is not None:
+        header["certificate"] = asdict(explanation.certificate)
+        header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
     return header
 
 
@@ -190,17 +194,21 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     regions = _unpack(arrays, grid, adaptive=header["adaptive"])
     by_number = regions.__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
+    inferred = set(header.get("inferred", ()))
     games = tuple(
-        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
-        for number, parts, values, phi, errors in zip(
-            arrays["game_region"].tolist(),
-            _cut(arrays["game_children"], players),
-            _cut(arrays["game_values"], 2**players),
-            _cut(arrays["game_coefficients"], players),
-            _cut(arrays["game_errors"], players),
-            strict=True,
+        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors, i in inferred)
+        for i, (number, parts, values, phi, errors) in enumerate(
+            zip(
+                arrays["game_region"].tolist(),
+                _cut(arrays["game_children"], players),
+                _cut(arrays["game_values"], 2**players),
+                _cut(arrays["game_coefficients"], players),
+                _cut(arrays["game_errors"], players),
+                strict=True,
+            )
         )
     )
+    made = header.get("certificate")
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
@@ -213,6 +221,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "games": games,
         "tests": read_tests(header.get("tests"), regions),
         "calibration": stored_calibration(header.get("calibration")),
+        "certificate": None if made is None else Certificate(**made),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }
