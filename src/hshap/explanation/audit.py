@@ -216,10 +216,10 @@ def dropped(
     ]
 
 
-def dropped_map(games: Sequence[Game], leaves: Sequence[Region], grid: Grid) -> Heat:
-    """Return the bounds of `dropped` as a map; NaN where nothing was dropped."""
+def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
+    """Return the bounds of dropped parts as a map; NaN where nothing was dropped."""
     out = np.full(grid, np.nan)
-    for part, most in dropped(games, leaves):
+    for part, most in bounds:
         out[part.index] = most
     return out
 

@@ -17,7 +17,7 @@ from hshap._util.smoothing import smoothed
 from hshap.errors import ArgumentError
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation import storage, viewing
-from hshap.explanation.audit import Audit, audit
+from hshap.explanation.audit import Audit, audit, bound_map, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
 from hshap.explanation.earlier_names import EarlierNames
@@ -68,8 +68,7 @@ class Explanation(Guarantees, EarlierNames):
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
     in pixels of the original image. Give it with `placed`. `certificate` tells whether measurements
     confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
-    `tests` are the draws behind `significance`, which `Explainer.test` makes; `calibration` is the
-    promise of `marked_area`.
+    `tests` are the draws behind `significance`, `calibration` is the promise of `marked_area`.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -212,10 +211,8 @@ class Explanation(Guarantees, EarlierNames):
         NaN on the leaves, which were not dropped. `audit` says whether the model was seen not to be
         monotone; `audit.dropped_at_most` is the largest of these values.
         """
-        out = np.full(self.grid, np.nan)
-        for part, most in dropped(self.games, self.leaves, self.certificate):
-            out[part.index] = most
-        return out
+        bounds = dropped(self.games, self.leaves, self.certificate)
+        return bound_map(bounds, self.grid)
 
     @overload
     def boxes(self, *, merge: bool = ..., original: bool = ...) -> list[Finding]: ...
