@@ -365,6 +365,17 @@ def test_classes_stand_side_by_side(show):
     assert tab.locator("figcaption strong").all_text_contents() == ["a", "c"]
 
 
+def test_the_list_of_findings_names_its_class_where_there_are_several(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    alone = show([View("x.png", image, {"one": explanation})])
+    assert alone.locator("#findings > p").count() == 0
+    both = show([View("x.png", image, {"one": explanation, "two": explanation.at(min_size=16)})])
+    assert both.inner_text("#findings > p") == "of one"
+    both.evaluate("document.querySelectorAll('.screen')[1].focus()")
+    drawn(both)
+    assert both.inner_text("#findings > p") == "of two"
+
+
 def test_gallery_sorts_filters_and_opens(show):
     views = []
     for seed in range(4):
