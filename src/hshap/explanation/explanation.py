@@ -59,7 +59,9 @@ class Explanation(EarlierNames):
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
     from the gradients of a torch module, or None. `placement` tells where the grid lies in the
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
-    in pixels of the original image. Give it with `placed`.
+    in pixels of the original image. Give it with `placed`. `filled` is the share of the leaves'
+    pixels that hiding them changes, see `Audit`; None where it is not known. A reading by `at` has
+    that of the run.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -93,6 +95,7 @@ class Explanation(EarlierNames):
     provenance: Provenance = NOT_TOLD
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
+    filled: float | None = None
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
@@ -133,7 +136,9 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(self.games, self.leaves, self.unfinished, found, self.provenance)
+        return audit(
+            self.games, self.leaves, self.unfinished, found, self.provenance, self.filled
+        )
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
