@@ -66,8 +66,9 @@ class Audit:
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
-    budget left unsplit do not count in `alike`, `covered` and `filled`. `doubt` is the one number to look at:
-    how far the findings are from carrying the score, each by itself, on a small area.
+    budget left unsplit do not count in `alike`, `covered` and `filled`. `doubt` is the one number
+    to look at: how far the findings are from carrying the score, each by itself, on a small area
+    whose pixels differ from the baseline.
 
     Here a model needs two pixels at once, which no part has alone:
 

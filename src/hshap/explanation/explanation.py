@@ -136,9 +136,7 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(
-            self.games, self.leaves, self.unfinished, found, self.provenance, self.filled
-        )
+        return audit(self.games, self.leaves, self.unfinished, found, self.provenance, self.filled)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
