@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap._util.renamed import warn_renamed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,9 +187,10 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
     for leaf in leaves:
         pixels = (slice(None), *leaf.index)
         shown = image[pixels].astype(np.float64)
-        apart = sum(np.abs(shown - stand_in[pixels]).sum(axis=0) for stand_in in stand_ins)
-        apart = apart / (np.max(apart) or 1.0)  # squares of huge differences stay finite
-        filled += float(np.sum(apart)) ** 2 / (float(np.square(apart).sum()) or 1.0)
+        apart = np.zeros(shown.shape[1:])
+        for stand_in in stand_ins:
+            apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        filled += leaf.area * filling(apart)
     return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 
 
