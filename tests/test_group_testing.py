@@ -231,6 +231,20 @@ def test_a_spurious_leaf_beside_a_real_one_is_noticed():
     assert Box((5, 0), (6, 1)) in found.leaves
 
 
+def test_a_group_that_hides_a_finding_is_a_contradiction():
+    """A pixel that silences another one: the model is not monotone."""
+
+    def model(batch):
+        flat = np.asarray(batch).reshape(len(batch), -1) > 0.5
+        loud = flat[:, 40] | (flat[:, 3] & ~flat[:, 2] & ~flat[:, 40])
+        return loud.astype(float)
+
+    found = explain(np.ones((1, 8, 8)), model=model)
+    assert found.certificate.held or "contradict" in found.certificate.reason
+    silenced = explain(np.ones((1, 8, 8)), model=lambda b: model(b) * (b[:, 0, 7, 7] < 0.5))
+    assert silenced.leaves == ()
+
+
 def test_regions_of_automatic_size_grow_until_they_have_the_score():
     """A square of 4 x 4 pixels that has the score only as a whole."""
     square = {row * 16 + column for row in range(4, 8) for column in range(8, 12)}
