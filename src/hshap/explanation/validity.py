@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 BOX, ROLLED, PIXELS = range(3)
 PLACEMENT = ("shape", "start", "stop")
 MOST_AXES = 8
-LONGEST = 2**24
-"""Pixels on a side of an original image; whole slides have a hundredth of this."""
 MOST_DEPTH = 64
 """Levels of nested settings; Python's own functions fail at about a thousand."""
 
@@ -88,6 +86,9 @@ def check_header(header: Mapping[str, Any]) -> None:
     seconds = header["seconds"]
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
+    filled = header.get("filled")
+    is_share = isinstance(filled, (int, float)) and not isinstance(filled, bool)
+    expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
     known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
     expect(known, 'adaptive is neither true nor false nor "uncut"')
     expect(isinstance(header["settings"], dict), "settings is no mapping")
@@ -138,7 +139,7 @@ def check_placement(found: object, grid: Grid) -> None:
     for name, value in told.items():
         numbers = [type(item) in (int, float) for item in value if isinstance(value, list)]
         expect(len(numbers) == len(grid) and all(numbers), f"placement: {name} has other entries")
-    expect(max(Placement(grid, **told).shape) <= LONGEST, "placement: the image is too large")
+    Placement(grid, **told)  # refuses numbers that are none of an image
 
 
 def _is_count(value: object, *, least: int = 0) -> bool:

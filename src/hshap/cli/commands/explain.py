@@ -18,12 +18,14 @@ from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import folder
+from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.record import SUMMARY
 from hshap.cli.runs.results import HEADINGS, PAGE
 from hshap.cli.runs.run import Method, Run, Way, refusals
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ def explain(  # noqa: PLR0913, one for each option
     strict: opt.Strict = False,
     resize: opt.Resize = False,
     background: opt.Background = "white",
+    pixel_size: opt.PixelSize = None,
+    unit: opt.Unit = "mm",
     json: opt.Json = False,
     trust: opt.Trust = False,
     config: opt.Config = None,
@@ -90,6 +94,7 @@ def explain(  # noqa: PLR0913, one for each option
     # Output of the user's own code must not mix with a JSON document.
     with (
         redirect_stdout(sys.stderr),
+        keep_memory(),
         folder(out, fill=force or resume, inputs=inputs, fixed=fixed) as place,
     ):
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
@@ -99,7 +104,7 @@ def explain(  # noqa: PLR0913, one for each option
             wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
         )
         plan = Plan(loaded, reader, tuple(target or ()), files, bad, templates=templates)
-        results, stop = Run(plan, method, way, place).run()
+        results, stop = Run(plan, method, way, place, scale=Scale(pixel_size, unit)).run()
     _end(results, plan.bad, way, stop, json=json)
     if strict and results.concerns():
         raise typer.Exit(Code.CONCERN)
