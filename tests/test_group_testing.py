@@ -231,6 +231,35 @@ def test_a_spurious_leaf_beside_a_real_one_is_noticed():
     assert Box((5, 0), (6, 1)) in found.leaves
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    points=st.sets(st.integers(0, 15), min_size=1, max_size=3),
+    flips=st.sampled_from([0.0, 0.02, 0.1]),
+)
+def test_a_certificate_that_holds_agrees_with_every_answer(seed, points, flips):
+    """Models that answer some coalitions against the OR rule, in any direction."""
+    flipped = np.random.default_rng(seed).random(2**16) < flips
+    seen = []
+
+    def model(batch):
+        shown = np.asarray(batch).reshape(len(batch), -1) > 0.5
+        answers = shown[:, list(points)].any(1) ^ flipped[shown @ (1 << np.arange(16))]
+        seen.extend(zip(shown, answers, strict=True))
+        return answers.astype(float)
+
+    evaluator = hshap.Batched(model, check_batches=False)
+    found = explain(np.ones((1, 4, 4)), model=evaluator)
+    marked_leaves = np.zeros((4, 4), dtype=bool)
+    for leaf in found.leaves:
+        marked_leaves[leaf.index] = True
+    agree = all((shown & marked_leaves.ravel()).any() == answer for shown, answer in seen[1:])
+    if found.score > 0 == found.baseline_score:
+        assert found.certificate.held == agree
+    if not flips:
+        assert found.certificate.held
+
+
 def test_regions_of_automatic_size_grow_until_they_have_the_score():
     """A square of 4 x 4 pixels that has the score only as a whole."""
     square = {row * 16 + column for row in range(4, 8) for column in range(8, 12)}

@@ -18,6 +18,7 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import ArgumentError, installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import GRADIENTS, MOST_COPIES, Guide, evidence_of, levels
+from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.nearby import has_nearby
 from hshap.explanation.settings import NEARBY, Settings
@@ -273,6 +274,20 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         provenance=provenance,
         evidence=guide.levels,
         certificate=found.certificate,
+        filled=_filled(found, canvas),
+    )
+
+
+def _filled(found: SearchResult, canvas: Canvas) -> float | None:
+    """Return how filled the leaves are; None if stand-ins depend on the shown pixels."""
+    if not canvas.is_still:
+        return None
+    unsplit = set(found.unfinished)
+    stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
+    return filled_by(
+        [leaf for leaf in found.leaves if leaf not in unsplit],
+        to_numpy("image", canvas.image),
+        [to_numpy("baseline", one) for one in stand_ins],
     )
 
 

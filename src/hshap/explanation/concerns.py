@@ -141,6 +141,13 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
             f"the whole image lacks {audit.cancelled:.0%} of the score that parts of it have",
             "look at the parts with negative coefficients, or compare with another baseline",
         )
+    elif audit.loose >= FAR:
+        yield Concern(
+            "doubt",
+            f"hiding the findings changes about {audit.filled:.0%} of their pixels: they may be "
+            "much larger than the object",
+            "allow smaller regions (min_size, min_area), or take regions that follow the image",
+        )
     elif explanation.leaves and audit.doubt >= FAR > audit.covered:
         yield Concern(
             "doubt",

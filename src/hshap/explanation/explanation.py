@@ -68,6 +68,8 @@ class Explanation(Guarantees, EarlierNames):
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
     in pixels of the original image. Give it with `placed`. `certificate` tells whether measurements
     confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
+    `filled` is the share of the leaves' pixels that hiding them changes, see `Audit`; None where it
+    is not known. A reading by `at` has that of the run.
     `tests` are the draws behind `significance`, `calibration` is the promise of `marked_area`.
 
     >>> import hshap
@@ -103,6 +105,7 @@ class Explanation(Guarantees, EarlierNames):
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
     certificate: Certificate | None = None
+    filled: float | None = None
     tests: Tests | None = None
     calibration: Calibration | None = None
 
@@ -146,7 +149,7 @@ class Explanation(Guarantees, EarlierNames):
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
         run = (self.games, self.leaves, self.unfinished)
-        return audit(*run, found, self.provenance, certificate=self.certificate)
+        return audit(*run, found, self.provenance, certificate=self.certificate, filled=self.filled)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:

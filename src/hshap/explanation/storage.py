@@ -134,6 +134,7 @@ def _header(explanation: Explanation) -> dict[str, Json]:
     }
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["class_index"] = explanation.class_index
+    header["filled"] = explanation.filled
     header["settings"] = explanation.settings.document
     header["provenance"] = asdict(explanation.provenance)
     place = explanation.placement
@@ -212,7 +213,8 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
-        # Files of version 0.1 have neither of these two.
+        # Files of version 0.1 have none of these three.
+        "filled": header.get("filled"),
         "class_index": header.get("class_index", _class_index(header["target"])),
         "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,

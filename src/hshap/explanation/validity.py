@@ -86,6 +86,9 @@ def check_header(header: Mapping[str, Any]) -> None:
     seconds = header["seconds"]
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
+    filled = header.get("filled")
+    is_share = isinstance(filled, (int, float)) and not isinstance(filled, bool)
+    expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
     known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
     expect(known, 'adaptive is neither true nor false nor "uncut"')
     expect(isinstance(header["settings"], dict), "settings is no mapping")

@@ -30,6 +30,9 @@ REPEATS = 3
 LEARNING = 1.05
 """Questions of a group test for each bit that names the findings, without those for each alone."""
 
+EMPTY = 2.4
+"""Groups without a finding for each finding, at most: they grow with the area that was searched."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -65,7 +68,7 @@ def predicted(
     >>> predicted((64, 64), "quadtree", 8, 1).most
     44
     >>> predicted((64, 64), "quadtree", 8, 1, "group").most
-    15
+    17
     """
     if partition == "quadtree":
         gamma, levels = 4, max(_halvings(side, min_size) for side in grid)
@@ -74,11 +77,11 @@ def predicted(
     else:
         gamma, levels = 2, _halvings(grid[0] * grid[1], min_size**2)
     leaves, new = gamma**levels, 2**gamma - 2
-    if search == GROUP:
-        return _of_groups(levels, leaves, min(findings, leaves), gamma)
     if not levels:  # the image is a leaf, and its game has one player
         return Cost(0, 1, 2.0, 2, 2)
     few = min(findings, leaves)
+    if search == GROUP:
+        return _of_groups(levels, leaves, few, gamma)
     most = 2 + new * sum(min(max(few, 1) if level else 1, gamma**level) for level in range(levels))
     most = most if few else 2 + new
     visited = theory.expected_visited(leaves, gamma, few / leaves)
@@ -91,15 +94,17 @@ def _of_groups(levels: int, leaves: int, findings: int, gamma: int) -> Cost:
     """Return the cost of group tests, if regions speak for themselves.
 
     Expected are the bits that name the findings, times the excess over them that simulations had,
-    and a question for each finding alone. The most is a question for each level below a group of
-    the whole image, and one for the group, again for each finding.
+    and a question for each finding alone. The most is, for each finding, a question for each level
+    below a group of the whole image, one for the group and one for the leaf alone. Groups without a
+    finding come to that.
     """
     bound = theory.cost_bound(leaves, gamma, findings)
     if not findings:
         return Cost(levels, leaves, 2.0, 2, bound)
     floor = theory.question_floor(leaves, findings)
     expected = 2 + LEARNING * floor + findings + 2
-    most = 4 + findings * (2 + math.ceil(math.log2(leaves)))
+    without = math.ceil(EMPTY * (findings + 0.5)) + 1
+    most = 4 + findings * (2 + math.ceil(math.log2(leaves))) + without
     return Cost(levels, leaves, min(expected, most), most, bound)
 
 

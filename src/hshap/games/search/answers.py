@@ -86,6 +86,16 @@ class Answers:
         """Return the measured score that a coalition adds to the bare baseline."""
         return float(self.score(spans).mean() - self._scores[()].mean())
 
+    def contradictions(self, found: Sequence[Span], tolerance: float) -> int:
+        """Count the answers that the OR rule excludes.
+
+        A coalition adds more than the tolerance if and only if it holds one of the findings.
+        """
+        return sum(
+            (self.adds(spans) > tolerance) != any(inside(span, spans) for span in found)
+            for spans in self._scores
+        )
+
     def gap(self, found: Mapping[Span, Heat]) -> float:
         """Return the mean distance of all answers from the OR rule, weighted by their scores."""
         base = self._scores[()].mean()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hshap.games.game import players_of
 from hshap.games.search.order import Node, area, between, inside, joined, without
 from hshap.games.search.protocol import Certificate, SearchResult
 from hshap.games.search.strand import Strand
@@ -223,6 +224,10 @@ class Hunt:
             self._note(f"{lacking} of {len(self._found)} findings lacked the score alone")
         if self._lacks(self._together):
             self._note("the first findings together lacked some of the score")
+        spans = [node.span for node in self._found]
+        against = self._answers.contradictions(spans, self._tolerance)
+        if against:
+            self._note(f"{against} of {self._answers.count} answers contradict the OR rule")
 
     def _note(self, failure: str) -> None:
         if failure not in self._failures:
@@ -273,7 +278,8 @@ class Hunt:
 
 
 def _coalitions(node: Node) -> list[Spans]:
-    """Return the coalitions of a region's game."""
+    """Return the coalitions of a region's game; too many parts are refused."""
+    players_of(node.region)
     parts = [part.span for part in node.parts]
     return [
         joined(part for i, part in enumerate(parts) if coalition >> i & 1)

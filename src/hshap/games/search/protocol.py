@@ -38,13 +38,13 @@ class Question:
 class Certificate:
     """Measurements that show whether the answer of `GroupTesting` is exact.
 
-    `held` says that every leaf has the score by itself, that the leaves together keep it and that
-    the image without them has lost it, each up to the tolerance. Then nothing spoke against the OR
-    rule of the paper, by which the games were inferred. Else `reason` says which of them failed.
-    `kept` is the score that the leaves together add to the baseline, `left` the score that the
-    image without them adds. `gap` is the mean distance of all answers from the OR rule, as a share
-    of the largest change of score: 0 if the rule holds. `questions` counts the coalitions that the
-    search asked about.
+    `held` says that every leaf has the score by itself, that the leaves together keep it, that the
+    image without them has lost it, each up to the tolerance, and that no other answer contradicts
+    the OR rule of the paper, by which the games were inferred. Else `reason` says which of them
+    failed. `kept` is the score that the leaves together add to the baseline, `left` the score that
+    the image without them adds. `gap` is the mean distance of all answers from the OR rule, as a
+    share of the largest change of score: 0 if the rule holds. `questions` counts the coalitions
+    that the search asked about.
 
     >>> Certificate(held=True, kept=1.0, left=0.0, gap=0.0, questions=16).reason
     ''

@@ -53,7 +53,12 @@ interface ViewTable {
   grid: number[];
   size: number[]; // of the image that is shown: the grid's, or the original image's
   original: boolean; // whether the original image is shown
-  place: { shape: number[]; start: number[]; stop: number[] };
+  place: {
+    shape: number[];
+    start: number[];
+    stop: number[];
+    edges: number[][] | null; // positions of all lines, where explanations differ in size
+  };
   areas: number[];
   boxes: number[];
   neighbours: number[];
