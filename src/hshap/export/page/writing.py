@@ -6,12 +6,13 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from hshap._util.atomic import grant_usual_permissions, replace
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
 from hshap.export.page.first_line import facts
+from hshap.export.page.large import LargePicture
 from hshap.export.page.picture import shown
 from hshap.export.page.tables import tabulate
 from hshap.export.page.tiles import levels_of, thumb, tiles
@@ -19,7 +20,7 @@ from hshap.export.page.tiles import levels_of, thumb, tiles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hshap._util.types import Json
+    from hshap._util.types import Array, Json
     from hshap.export.page.document import Part
     from hshap.export.page.picture import Shown
     from hshap.export.page.view import View
@@ -47,9 +48,16 @@ def folder_of(page: Path) -> str:
 
 def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
     """Return the entry of a view in the index, and its data: table, small picture and tiles."""
-    picture = shown(view.image, len(view.grid))
+    large = view.image if isinstance(view.image, LargePicture) else None
     table, identities = tabulate(view.name, view.explanations, view.truth)
-    table["image"] = {**picture.table(), "levels": levels_of(picture)}
+    if large is not None:
+        table["image"] = large.table()
+        table["marks"] = [large.marks(name) for name in view.explanations]
+        parts = _large_parts(number, table, large)
+    else:
+        picture = shown(cast("Array", view.image), len(view.grid))
+        table["image"] = {**picture.table(), "levels": levels_of(picture)}
+        parts = _parts(number, table, picture)
     table["size"] = list(view.size)
     table["pixelSize"] = view.spacing and list(view.spacing)
     table["unit"] = view.unit
@@ -66,7 +74,14 @@ def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
             for (name, one), identity in classes
         ],
     }
-    return entry, _parts(number, table, picture)
+    return entry, parts
+
+
+def _large_parts(number: int, table: dict[str, Json], picture: LargePicture) -> Iterator[Part]:
+    yield f"{number}/view", as_table(table)
+    yield f"{number}/thumb", as_base64(picture.thumb())
+    for name, data in picture.tiles():
+        yield f"{number}/{name}", as_base64(data)
 
 
 def _parts(number: int, table: dict[str, Json], picture: Shown) -> Iterator[Part]:
@@ -78,9 +93,13 @@ def _parts(number: int, table: dict[str, Json], picture: Shown) -> Iterator[Part
 
 def as_document(views: Iterable[View], title: str) -> str:
     """Return the page as one text."""
-    made = [drawn(view, number) for number, view in enumerate(views)]
-    parts = (part for _, some in made for part in some)
-    return assemble([entry for entry, _ in made], title, parts)
+    entries: list[Json] = []
+    parts: list[Part] = []
+    for number, view in enumerate(views):
+        entry, some = drawn(view, number)
+        entries.append(entry)
+        parts += some  # at once: a large image is open only until the next view
+    return assemble(entries, title, parts)
 
 
 def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
