@@ -53,7 +53,7 @@ class Scene:
 
     @classmethod
     def drawn(cls, side: int, seed: int = 0) -> Scene:
-        """Place objects at random, apart from each other; every fourth cross on a border of tiles."""
+        """Place objects at random, apart; every fourth cross on a border of the file's tiles."""
         rng = np.random.default_rng(seed)
         count = CROSSES + OTHERS
         kept: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ def child(path: Path, out: Path) -> None:
         clock[:] = now
 
     model = hshap.Batched(network(), batch_size=8)
-    step("imports")
+    step("start")
     explainer = hshap.Explainer(model)
     found = hshap.explain_tiles(
         explainer, path, hshap.Output(0, "sigmoid"), tiles=hshap.Tiles(TILE, overlap=OVERLAP)
@@ -260,18 +260,35 @@ def page_of(made: dict[str, Any]) -> str:
         f"| {name} | {one['seconds']:.0f} | {one['cpu_seconds']:.0f} | {one['peak_gb']:.2f} |"
         for name, one in made["steps"].items()
     )
-    return f"""# A picture of {side:,} x {side:,} pixels on a disk
-
-Made by `benchmarks/run large` (commit {made["commit"]}, {made["date"]}). The file is a tiled TIFF of {made["file_gb"]:.2f} GiB without coarse levels; in memory it would take {3 * side**2 / 2**30:.1f} GiB, or {12 * side**2 / 2**30:.0f} GiB as floats. One fresh process did all steps, with one thread of torch. Peak memory is the largest resident size of the process until the end of a step (`resource.getrusage`). Seconds are those of a machine on which other programs ran; CPU seconds are those of the process.
-
-| step | seconds | CPU seconds | peak memory so far, GiB |
-|---|---|---|---|
-{steps}
-
-- {made["tiles"]:,} tiles of {TILE} pixels, overlapping by {OVERLAP}; {made["found_tiles"]} were found and looked into, {made["unexplained"]} were left. {made["evaluations"]:,} evaluations of the network in all.
-- {made["found"]} of {made["objects"]} red crosses were found, {made["twice"]} of them twice, with {made["false"]} other findings among {OTHERS} blue crosses and red discs. A quarter of the crosses lie on a border of the file's tiles. The boxes overlap the true ones by {made["median_overlap"]:.2f} (median) and {made["smallest_overlap"]:.2f} (smallest), as intersection over union.
-- The page takes {made["page_gb"]:.2f} GiB: full resolution around findings, {side // 8:,} pixels a side elsewhere.
-"""
+    first = (
+        f"Made by `benchmarks/run large` (commit {made['commit']}, {made['date']}). The file is a "
+        f"tiled TIFF of {made['file_gb']:.2f} GiB without coarse levels; in memory it would take "
+        f"{3 * side**2 / 2**30:.1f} GiB, or {12 * side**2 / 2**30:.0f} GiB as floats. One fresh "
+        "process did all steps, with one thread of torch. Peak memory is the largest resident size "
+        "of the process until the end of a step (`resource.getrusage`). Seconds are those of a "
+        "machine on which other programs ran; CPU seconds are those of the process."
+    )
+    tiles = (
+        f"- {made['tiles']:,} tiles of {TILE} pixels, overlapping by {OVERLAP}; "
+        f"{made['found_tiles']} were found and looked into, {made['unexplained']} were left. "
+        f"{made['evaluations']:,} evaluations of the network in all."
+    )
+    found = (
+        f"- {made['found']} of {made['objects']} red crosses were found, {made['twice']} of them "
+        f"twice, with {made['false']} other findings among {OTHERS} blue crosses and red discs. A "
+        "quarter of the crosses lie on a border of the file's tiles. The boxes overlap the true "
+        f"ones by {made['median_overlap']:.2f} (median) and {made['smallest_overlap']:.2f} "
+        "(smallest), as intersection over union."
+    )
+    page = (
+        f"- The page takes {made['page_gb']:.2f} GiB: full resolution around findings, "
+        f"{side // 8:,} pixels a side elsewhere."
+    )
+    title = f"# A picture of {side:,} x {side:,} pixels on a disk"
+    table = (
+        f"| step | seconds | CPU seconds | peak memory so far, GiB |\n|---|---|---|---|\n{steps}"
+    )
+    return f"{title}\n\n{first}\n\n{table}\n\n{tiles}\n{found}\n{page}\n"
 
 
 if __name__ == "__main__":

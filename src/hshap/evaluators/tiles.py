@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +16,8 @@ from hshap.evaluators.bags import Bags
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike
 
     from hshap._util.types import Array, Grid, Heat, Image

@@ -217,9 +217,7 @@ def _baseline(explainer: Explainer, image: LargeImage, tiles: Tiles) -> Baseline
     """Return the one baseline of all tiles: that of the explainer, or the image's own colour."""
     given = explainer.baseline
     if isinstance(given, (list, tuple)):
-        message = (
-            f"baseline={checks.shown(given)} is several; pass one, so that all tiles share it"
-        )
+        message = f"baseline={checks.shown(given)} is several; pass one, so that all tiles share it"
         raise ArgumentError(message)
     if given is not None:
         return given

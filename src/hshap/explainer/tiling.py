@@ -24,7 +24,6 @@ from hshap.explainer import Explainer
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
-from hshap.games.engine import Progress
 from hshap.games.search import BreadthFirst, DepthFirst, Share
 from hshap.games.targets import as_targets, class_index, describe_target, is_several, measure
 from hshap.partitions.grids import Bisection
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Grid, Heat, Image
     from hshap.explainer.tile_scores import TileScores
     from hshap.explanation.explanation import Explanation
+    from hshap.games.engine import Progress
     from hshap.games.search import Search
     from hshap.games.targets import Target
 

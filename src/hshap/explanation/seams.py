@@ -144,7 +144,8 @@ def _boxes(pieces: Sequence[Piece]) -> Ints:
 
 def _meeting(boxes: Ints, box: Ints, margin: int) -> Mask:
     """Tell which boxes overlap another that is widened by a margin."""
-    return ((boxes[:, :2] < box[2:] + margin) & (boxes[:, 2:] > box[:2] - margin)).all(axis=1)
+    meet = (boxes[:, :2] < box[2:] + margin) & (boxes[:, 2:] > box[:2] - margin)
+    return np.asarray(meet.all(axis=1))
 
 
 def _seen_from(own: Piece, other: Piece, margin: int = 0) -> Mask:
@@ -152,9 +153,7 @@ def _seen_from(own: Piece, other: Piece, margin: int = 0) -> Mask:
     out = np.zeros([side + 2 * margin for side in own.pixels.shape], dtype=bool)
     first = [a - margin for a in own.start]
     low = [max(a, b) for a, b in zip(first, other.start, strict=True)]
-    high = [
-        min(a + n, b) for a, n, b in zip(first, out.shape, other.stop, strict=True)
-    ]
+    high = [min(a + n, b) for a, n, b in zip(first, out.shape, other.stop, strict=True)]
     if all(a < b for a, b in zip(low, high, strict=True)):
         to = tuple(slice(a - o, b - o) for a, b, o in zip(low, high, first, strict=True))
         of = tuple(slice(a - o, b - o) for a, b, o in zip(low, high, other.start, strict=True))

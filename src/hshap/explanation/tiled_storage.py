@@ -39,7 +39,7 @@ PLAIN = ("name", "side", "overlap", "level", "evaluations", "seconds")
 ARRAYS = {
     "files": ("uint8", 1),
     "sizes": ("int64", 1),
-    "scores": ("float64", 2),
+    "tile_scores": ("float64", 2),
     "skipped": ("uint8", 2),
     "thumbnail": ("uint8", 3),
 }
@@ -58,10 +58,10 @@ def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
     }
     thumbnail = found.thumbnail
     arrays: dict[str, Array] = {
+        "tile_scores": found.scores,
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
         "files": np.frombuffer(b"".join(files), dtype=np.uint8),
         "sizes": np.array([len(data) for data in files], dtype=np.int64),
-        "scores": found.scores,
         "skipped": found.skipped.astype(np.uint8),
         "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
     }
@@ -112,7 +112,7 @@ def _header(archive: Archive, name: str) -> dict[str, Any]:
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
-    scores, skipped, sizes = arrays["scores"], arrays["skipped"], arrays["sizes"]
+    scores, skipped, sizes = arrays["tile_scores"], arrays["skipped"], arrays["sizes"]
     thumbnail = arrays["thumbnail"]
     expect(set(header) == {"format", "version", "pixel_size", *PLAIN}, "its header is another")
     expect(isinstance(header["name"], str), "its name is no text")
@@ -158,7 +158,10 @@ def _explanations(files: bytes, sizes: list[int], most: int) -> tuple[Explanatio
 
 
 def _check_places(
-    header: dict[str, Any], grid: tuple[int, ...], tiles: Explanation, inside: tuple[Explanation, ...]
+    header: dict[str, Any],
+    grid: tuple[int, ...],
+    tiles: Explanation,
+    inside: tuple[Explanation, ...],
 ) -> None:
     expect(tiles.grid == grid, "its game is over other tiles")
     shape, side = tiles.placement.shape, header["side"]
@@ -171,7 +174,7 @@ def _check_places(
         expect(one.position in found, "a tile was not found by the game over tiles")
 
 
-def _numbers(leaf: Any, grid: tuple[int, ...]) -> list[int]:  # noqa: ANN401
+def _numbers(leaf: Any, grid: tuple[int, ...]) -> list[int]:
     inside = np.zeros(grid, dtype=bool)
     inside[leaf.index] = True
     return np.flatnonzero(inside).tolist()

@@ -25,7 +25,11 @@ class ArrayImage:
     name: str = "image"
 
     def __post_init__(self) -> None:
-        if self.array.ndim not in {2, 3} or not self.array.size or self.array.dtype.kind not in "uifb":
+        if (
+            self.array.ndim not in {2, 3}
+            or not self.array.size
+            or self.array.dtype.kind not in "uifb"
+        ):
             message = (
                 f"image {self.name} has shape {self.array.shape} and type {self.array.dtype}; pass "
                 "numbers (channels, height, width) or (height, width)"

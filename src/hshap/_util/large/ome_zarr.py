@@ -18,8 +18,28 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Json, Shape, Untyped
 
 CODECS = frozenset(
-    "adler32 bitround blosc bytes bz2 crc32 crc32c delta fletcher32 fixedscaleoffset gzip lz4 lzma "
-    "packbits quantize sharding_indexed shuffle transpose zlib zstd".split()
+    [
+        "adler32",
+        "bitround",
+        "blosc",
+        "bytes",
+        "bz2",
+        "crc32",
+        "crc32c",
+        "delta",
+        "fletcher32",
+        "fixedscaleoffset",
+        "gzip",
+        "lz4",
+        "lzma",
+        "packbits",
+        "quantize",
+        "sharding_indexed",
+        "shuffle",
+        "transpose",
+        "zlib",
+        "zstd",
+    ]
 )
 """Codecs that only turn bytes into bytes. Others are refused: one of them runs pickle."""
 
@@ -42,21 +62,21 @@ class ZarrImage:
         folders = [path / str(each["path"]) for each in scales["datasets"]]
         for folder in folders:
             if not folder.resolve().is_relative_to(path.resolve()):
-                self._refuse(f"level {folder.name!r} lies outside of the folder")
+                raise self._refusal(f"level {folder.name!r} lies outside of the folder")
             self._check_codecs(folder)
         try:
             self._arrays: list[Untyped] = [zarr.open_array(str(each), mode="r") for each in folders]
         # Any: zarr raises a dozen classes for a damaged folder.
         except Exception as error:
-            self._refuse(_brief(error), error)
+            raise self._refusal(_brief(error)) from error
         first = self._arrays[0]
         axes = axes or "TCZYX"[-first.ndim :]
         if len(axes) != first.ndim:
-            self._refuse(f"it names the axes {axes} of an array with {first.ndim}")
+            raise self._refusal(f"it names the axes {axes} of an array with {first.ndim}")
         self._axes, self._letter = axes, planes(str(path), axes, first.shape, "C")
         self.dtype = np.dtype(first.dtype)
         if self.dtype.kind not in "uifb":
-            self._refuse(f"it holds {self.dtype} numbers")
+            raise self._refusal(f"it holds {self.dtype} numbers")
         for each in self._arrays:
             refuse_large_piece(str(path), "one chunk", prod(each.chunks) * self.dtype.itemsize)
         self.levels: tuple[Grid, ...] = tuple(
@@ -88,22 +108,21 @@ class ZarrImage:
         """Refuse codecs that may do more than turn bytes into bytes."""
         files = [folder / name for name in METADATA if (folder / name).is_file()]
         if not files:
-            self._refuse(f"level {folder.name!r} is missing")
+            raise self._refusal(f"level {folder.name!r} is missing")
         for name in _codecs(self._json(files[0])):
             if name.rpartition(".")[2] not in CODECS:
-                self._refuse(f"it is compressed by {name!r}, which is not supported")
+                raise self._refusal(f"it is compressed by {name!r}, which is not supported")
 
     def _json(self, file: Path) -> Json:
         try:
             if file.stat().st_size > LONGEST:
-                self._refuse(f"{file.name} is too long")
+                raise self._refusal(f"{file.name} is too long")
             return json.loads(file.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            return self._refuse(f"{file.name} is no JSON", error)
+            raise self._refusal(f"{file.name} is no JSON") from error
 
-    def _refuse(self, reason: str, error: Exception | None = None) -> None:
-        message = f"{self._path} cannot be read as OME-Zarr: {reason}; save it again"
-        raise FormatError(message) from error
+    def _refusal(self, reason: str) -> FormatError:
+        return FormatError(f"{self._path} cannot be read as OME-Zarr: {reason}; save it again")
 
     def read(self, start: Sequence[int], stop: Sequence[int], level: int = 0) -> Array:
         """Return the pixels of a region `(channels, rows, columns)`."""

@@ -37,7 +37,9 @@ def samples(image: LargeImage) -> Iterator[Array]:
     ends = [side - min(side, PATCH) for side in image.levels[last]]
     for row in np.linspace(0, ends[0], PATCHES).astype(int).tolist():
         for column in np.linspace(0, ends[1], PATCHES).astype(int).tolist():
-            stop = [min(a + PATCH, n) for a, n in zip((row, column), image.levels[last], strict=True)]
+            stop = [
+                min(a + PATCH, n) for a, n in zip((row, column), image.levels[last], strict=True)
+            ]
             yield image.read((row, column), stop, last)
 
 

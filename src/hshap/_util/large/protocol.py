@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_PIECE = 2**27
 """Bytes of the smallest piece of a file that can be decoded by itself: larger ones are refused."""
 
-CACHED = 2**27
+CACHED = 2**26
 """Bytes of decoded pieces that a reader keeps, because neighbouring regions share them."""
 
 

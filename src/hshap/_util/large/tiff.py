@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,10 +11,10 @@ import numpy as np
 
 from hshap._util.cache import BoundedCache
 from hshap._util.large.protocol import CACHED, checked_box, planes, refuse_large_piece
-from hshap.errors import FormatError, require
+from hshap.errors import FormatError, HshapError, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
     from hshap._util.types import Array, Grid, Shape, Untyped
@@ -52,16 +53,28 @@ class TiffImage:
         tifffile: Untyped = require("tifffile", extra="large", needed_by="reading TIFF files")
         require("imagecodecs", extra="large", needed_by="reading TIFF files")
         self._path, self.name = path, path.name
-        try:
+        with self._refusing():
             self._file: Untyped = tifffile.TiffFile(path)
-        except tifffile.TiffFileError as error:
-            message = f"{path} is no TIFF file that can be read ({_brief(error)}); save it again"
-            raise FormatError(message) from error
         try:
-            self._open()
+            with self._refusing():
+                self._open()
         except BaseException:
             self.close()
             raise
+
+    @contextmanager
+    def _refusing(self) -> Generator[None]:
+        """Turn every error of the library that reads a damaged file into one line."""
+        try:
+            yield
+        except (HshapError, OSError):
+            raise
+        # Any: the library raises a dozen classes, struct.error and KeyError among them.
+        except Exception as error:
+            message = (
+                f"{self._path} is no TIFF file that can be read ({_brief(error)}); save it again"
+            )
+            raise FormatError(message) from error
 
     def _open(self) -> None:
         if not self._file.series:
@@ -94,7 +107,9 @@ class TiffImage:
         separate = key.planarconfig == 2 and key.samplesperpixel > 1
         samples = 1 if separate else key.samplesperpixel
         piece = "one tile" if tiled else f"one strip of {tile[0]} rows"
-        refuse_large_piece(str(self._path), piece, prod(tile) * samples * np.dtype(key.dtype).itemsize)
+        refuse_large_piece(
+            str(self._path), piece, prod(tile) * samples * np.dtype(key.dtype).itemsize
+        )
         return _Level(tuple(level.pages), size, tile, separate)
 
     def _check_complete(self, level: _Level) -> None:
@@ -103,7 +118,9 @@ class TiffImage:
         for page in level.pages:
             offsets = np.asarray(page.dataoffsets, dtype=np.int64)
             counts = np.asarray(page.databytecounts, dtype=np.int64)
-            wanted = level.across * level.down * (page.keyframe.samplesperpixel if level.separate else 1)
+            wanted = (
+                level.across * level.down * (page.keyframe.samplesperpixel if level.separate else 1)
+            )
             if len(offsets) < wanted or len(counts) < wanted or (offsets + counts > end).any():
                 message = (
                     f"{self._path} is truncated: it has {end:,} bytes, and its tiles end later; "
@@ -126,7 +143,9 @@ class TiffImage:
                 )
             )
             if a < b and c < d:
-                part = piece[:, a - row * high : b - row * high, c - column * wide : d - column * wide]
+                part = piece[
+                    :, a - row * high : b - row * high, c - column * wide : d - column * wide
+                ]
                 out[channel : channel + len(part), a - top : b - top, c - left : d - left] = part
         return out
 
@@ -164,7 +183,7 @@ class TiffImage:
         # Any: each codec raises errors of its own.
         except Exception as error:
             message = (
-                f"tile {index} of {self._path}, compressed by {key.compression.name}, cannot be "
+                f"tile {index} of {self._path}, compressed by {_compression(key)}, cannot be "
                 f"decoded ({_brief(error)}); save the file with another compression, such as "
                 "deflate"
             )
@@ -187,9 +206,16 @@ def _pixel_size(page: Untyped) -> tuple[float, ...] | None:
     except (TypeError, ValueError, ZeroDivisionError):
         return None
     # Screen resolutions, such as 72 or 96 dots an inch, say nothing about the object.
-    usual = any(abs(25_400 / size - dots) < 1 for size in sizes if size for dots in (1, 72, 96, 300))
+    usual = any(
+        abs(25_400 / size - dots) < 1 for size in sizes if size for dots in (1, 72, 96, 300)
+    )
     fits = all(SMALLEST_SIZE < size < LARGEST_SIZE for size in sizes)
     return sizes if fits and not usual else None
+
+
+def _compression(key: Untyped) -> str:
+    """Return the name of a compression, or its number if it has none."""
+    return str(getattr(key.compression, "name", key.compression))
 
 
 def _brief(error: Exception) -> str:

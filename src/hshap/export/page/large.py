@@ -113,7 +113,7 @@ class LargePicture:
                         continue
                     part = yield from self._built(level - 1, at, beside)
                     if whole is None:
-                        whole = cast("Pixels", np.empty((*size, *part.shape[2:]), part.dtype))
+                        whole = np.empty((*size, *part.shape[2:]), part.dtype)
                     top, left = top - first[0], left - first[1]
                     whole[top : top + part.shape[0], left : left + part.shape[1]] = part
             pixels = halved(cast("Pixels", whole))
@@ -130,7 +130,7 @@ class LargePicture:
 
     @cached_property
     def _stored(self) -> dict[int, int]:
-        """The levels of the page that the file has, but for a pixel at the border, by its number."""
+        """The levels of the page that the file has, up to a pixel at the border, by number."""
         out = {0: 0}
         for number, size in enumerate(self._image.levels[1:], start=1):
             for level, own in enumerate(self.levels):
