@@ -89,9 +89,7 @@ class Tiles:
                 f"{self.side // 2}"
             )
             raise ArgumentError(message)
-        if not isinstance(self.bags, Bags):
-            message = f"bags is {checks.shown(self.bags)}; pass Bags(embed, head, pool)"
-            raise ArgumentError(message)
+        _check_bags(self.bags)
         if isinstance(self.prepare, type) or not callable(self.prepare):
             message = (
                 f"prepare is {checks.shown(self.prepare)}; pass a function from pixels (channels, "
@@ -135,6 +133,12 @@ class Tiles:
             )
             raise ArgumentError(message)
         return made
+
+
+def _check_bags(bags: object) -> None:
+    if not isinstance(bags, Bags):
+        message = f"bags is {checks.shown(bags)}; pass Bags(embed, head, pool)"
+        raise ArgumentError(message)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from hshap.games.engine import Progress
 from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -216,7 +217,7 @@ class _Work:
 def _baseline(explainer: Explainer, image: LargeImage, tiles: Tiles) -> Baseline:
     """Return the one baseline of all tiles: that of the explainer, or the image's own colour."""
     given = explainer.baseline
-    if isinstance(given, (list, tuple)):
+    if isinstance(given, Sequence):
         message = f"baseline={checks.shown(given)} is several; pass one, so that all tiles share it"
         raise ArgumentError(message)
     if given is not None:

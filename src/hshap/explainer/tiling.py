@@ -102,14 +102,18 @@ def explain_tiles(
     >>> found.boxes()
     [Finding(start=(40, 21), stop=(41, 22), score=1.0)]
     """
-    wanted, cut = as_targets(target), Tiles() if tiles is None else tiles
-    if not isinstance(cut, Tiles):
-        message = f"tiles is {checks.shown(tiles)}; pass Tiles(side=512) or None"
-        raise ArgumentError(message)
+    wanted, cut = as_targets(target), _checked(tiles)
     with opened(image) as large:
         scored = score_tiles(explainer, large, cut, progress)
         found = [explain_scored(explainer, scored, one, progress) for one in wanted]
     return found if is_several(target) else found[0]
+
+
+def _checked(tiles: object) -> Tiles:
+    if not (tiles is None or isinstance(tiles, Tiles)):
+        message = f"tiles is {checks.shown(tiles)}; pass Tiles(side=512) or None"
+        raise ArgumentError(message)
+    return tiles or Tiles()
 
 
 def explain_scored(

@@ -152,7 +152,7 @@ def _axes(scales: Mapping[str, Untyped]) -> str:
 def _codecs(found: Json) -> Iterator[str]:
     """Yield the names of all codecs in the metadata of an array."""
     if isinstance(found, dict):
-        entries = cast("dict[str, Json]", found)
+        entries = found
         for key in ("compressor", "filters", "codecs", "index_codecs"):
             yield from _named(entries.get(key))
         yield from _codecs(entries.get("configuration"))
@@ -162,7 +162,7 @@ def _named(found: Json) -> Iterator[str]:
     several = found if isinstance(found, list) else [found]
     for each in several:
         if isinstance(each, dict):
-            entry = cast("dict[str, Json]", each)
+            entry = each
             yield str(entry.get("id") or entry.get("name"))
             yield from _codecs(entry)
 

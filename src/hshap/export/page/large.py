@@ -105,17 +105,15 @@ class LargePicture:
             first = [2 * at for at in start]
             last = [min(2 * at, side) for at, side in zip(stop, below, strict=True)]
             size = [b - a for a, b in zip(first, last, strict=True)]
-            whole: Pixels | None = None
+            dtype = np.uint8 if self._shown.is_colour else self._shown.pixels.dtype
+            whole = np.zeros((*size, 3) if self._shown.is_colour else size, dtype)
             for at in (2 * row, 2 * row + 1):
                 for beside in (2 * column, 2 * column + 1):
                     (top, left), (bottom, right) = self._box(level - 1, at, beside)
-                    if top >= bottom or left >= right:
-                        continue
-                    part = yield from self._built(level - 1, at, beside)
-                    if whole is None:
-                        whole = np.empty((*size, *part.shape[2:]), part.dtype)
-                    top, left = top - first[0], left - first[1]
-                    whole[top : top + part.shape[0], left : left + part.shape[1]] = part
+                    if top < bottom and left < right:
+                        part = yield from self._built(level - 1, at, beside)
+                        a, b = top - first[0], left - first[1]
+                        whole[a : a + part.shape[0], b : b + part.shape[1]] = part
             pixels = halved(cast("Pixels", whole))
         place = (level, row, column)
         if (level >= self._complete or place in self._detailed) and place not in self._done:
