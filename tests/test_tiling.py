@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from browsers import canvas_pixels, drawn
 from oracle import by_definition
 
 import hshap
@@ -394,3 +395,174 @@ def test_without_a_baseline_hidden_pixels_show_the_colour_of_the_image():
     found = explain_tiles(explainer, image, 0, tiles=Tiles(SIDE))
     assert found.baseline_score == pytest.approx(0.3)
     assert [(box.start, box.stop) for box in found.boxes()] == [((20, 40), (24, 44))]
+
+
+TILED_MODEL = """
+def red(tiles):
+    return (tiles[:, :1] - tiles[:, 1:].max(axis=1, keepdims=True)).max(axis=(2, 3))
+"""
+
+
+@pytest.fixture
+def slide(tmp_path, monkeypatch):
+    """A folder with a tiled TIFF file that has two red squares, and a module with a model."""
+    tifffile = pytest.importorskip("tifffile")
+    pytest.importorskip("imagecodecs")
+    pixels = np.full((300, 200, 3), 220, np.uint8)
+    for y, x in ((60, 30), (250, 126)):
+        pixels[y : y + 8, x : x + 8] = (200, 30, 30)
+    options = {"tile": (64, 64), "compression": "zlib", "photometric": "rgb"}
+    tifffile.imwrite(tmp_path / "slide.tif", pixels, **options)
+    (tmp_path / "tiled_models.py").write_text(TILED_MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def command(*words):
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from hshap.cli.app import app
+
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+MODEL = ("--model", "tiled_models:red", "--target", "0", "--side", "64", "--min-size", "4")
+
+
+def test_the_command_writes_a_page_explanations_and_geojson(slide):
+    words = ("tiles", "slide.tif", *MODEL, "--partition", "bisection", "--out", "out")
+    done = command(*words, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    (image,) = told["images"]
+    (each,) = image["explanations"]
+    places = [(box["start"], box["stop"]) for box in each["findings"]]
+    assert sorted(places) == [([60, 28], [68, 40]), ([248, 124], [260, 136])]
+    found = TiledExplanation.load(slide / "out" / each["explanation"])
+    assert [list(box.start) for box in found.boxes()] == [start for start, _ in places]
+    features = json.loads((slide / "out" / each["geojson"]).read_text())["features"]
+    assert len(features) == len(found.leaves)
+    assert "<!doctype html>" in (slide / "out" / "index.html").read_text()[:100]
+    assert command(*words).exit_code == 5  # results are there already
+    again = command(*words, "--force")
+    assert again.exit_code == 0, again.output
+    assert "slide.tif" in again.stdout
+
+
+BAD_COMMANDS = {
+    "level": (("slide.tif", *MODEL, "--level", "3"), 2, "has no such level"),
+    "missing": (("none.tif", *MODEL), 3, "none.tif cannot be read"),
+    "other kind": (("tiled_models.py", *MODEL), 3, "region by region"),
+    "overlap": (("slide.tif", *MODEL, "--overlap", "40"), 2, "overlap=40 is more than half"),
+    "white": (("slide.tif", *MODEL, "--white", "100"), 3, "pass --white"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_COMMANDS)
+def test_the_command_refuses_bad_input_in_one_line(slide, case):
+    words, code, said = BAD_COMMANDS[case]
+    done = command("tiles", *words, "--out", "out")
+    assert (done.exit_code, len(done.stderr.splitlines())) == (code, 1), done.output
+    assert said in done.stderr
+    assert not (slide / "out").exists()
+
+
+def plain_tiles(pixels):
+    """The tiles of a page as the ordinary writer makes them from the whole array."""
+    from hshap.export.page.picture import shown
+    from hshap.export.page.tiles import tiles
+
+    return dict(tiles(shown(pixels, 2)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_page_of_a_large_image_has_the_tiles_of_the_ordinary_page(channels):
+    import zlib
+
+    from hshap.export.page import large_views
+
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 255, (channels, 1500, 2100), dtype=np.uint8)
+    explainer = Explainer(
+        lambda tiles: (tiles[:, 0].mean(axis=(1, 2)) > 2).astype(float),
+        Constant(0.0),
+        Bisection(64),
+    )
+    found = explain_tiles(explainer, pixels, 0, tiles=Tiles(512))
+    first, *others = large_views(pixels, {"none": found})
+    made = dict(first.image.tiles())
+    expected = plain_tiles(pixels)
+    assert made.keys() == expected.keys()
+    if channels == 1:
+        assert all(zlib.decompress(made[n]) == zlib.decompress(expected[n]) for n in made)
+    else:
+        image = pytest.importorskip("PIL.Image")
+        from io import BytesIO
+
+        for name, data in made.items():
+            same = [np.asarray(image.open(BytesIO(each))) for each in (data, expected[name])]
+            assert np.array_equal(*same)
+    assert not others
+
+
+def test_fine_tiles_are_written_around_findings_alone():
+    from hshap.export.page import large_views
+
+    pixels = np.zeros((1, 4200, 5000), np.uint8)
+    pixels[0, 2100, 3100] = 255
+    explainer = Explainer(hshap.demo.brightest, Constant(0.0), Bisection(64))
+    found = explain_tiles(explainer, pixels, 0, tiles=Tiles(500))
+    first = next(large_views(pixels, {"bright": found}))
+    table = first.image.table()
+    assert (table["complete"], table["present"]) == (1, ["0-1-2", "0-1-3", "0-2-2", "0-2-3"])
+    names = {name for name, _ in first.image.tiles()}
+    assert set(table["present"]) <= names
+    assert len([name for name in names if name.startswith("0-")]) == 4
+    assert {f"1-{row}-{column}" for row in range(3) for column in range(3)} <= names
+    ((mark,),) = [first.image.marks("bright")]
+    assert mark["strength"] == 1.0
+    assert len(mark["rings"][0]) == 8
+
+
+def test_views_of_another_image_are_refused():
+    from hshap.export.page import large_views
+
+    found = explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE))
+    with pytest.raises(ArgumentError, match="pass the image that was explained"):
+        next(large_views(np.zeros((1, 5, 5), np.uint8), {"a": found}))
+    with pytest.raises(ArgumentError, match="found is 3"):
+        next(large_views(np.zeros((1, 5, 5), np.uint8), 3))
+
+
+def test_the_page_zooms_to_full_resolution_and_outlines_findings_inside_tiles(show):
+    pixels = np.full((1, 4200, 5000), 100, np.uint8)
+    pixels[0, 2096:2104, 3096:3104] = 255
+    explainer = Explainer(hshap.demo.brightest, Constant(0.4), Bisection(min_size=8))
+    found = explain_tiles(explainer, pixels, 0, tiles=Tiles(500))
+    views = hshap.viewer.large_views(pixels, {"bright": found})
+    tab = show(views, form="folder", address="#image=image")
+    camera = tab.evaluate("hshap.state().camera")
+    assert camera["scale"] < 0.5
+
+    def painted_at(y, x):
+        """Whether the overlay shows something within two pixels of the screen."""
+        row = round((y - camera["y"]) * camera["scale"])
+        column = round((x - camera["x"]) * camera["scale"])
+        return canvas_pixels(tab, 1)[row - 2 : row + 3, column - 2 : column + 3, 3].any()
+
+    # The tile reaches from 2000, 3000 to 2500, 3500; inside it, only the square is outlined.
+    assert painted_at(2100, 3100)
+    assert not painted_at(2350, 3350)
+    tab.locator(".screen").first.focus()
+    tab.keyboard.press("n")
+    for _ in range(12):
+        tab.keyboard.press("+")
+    drawn(tab)
+    assert tab.evaluate("hshap.state().camera")["scale"] > 1
+    # Elsewhere there are no fine tiles, and the page asks for none.
+    tab.evaluate("hshap.open(0)")
+    for _ in range(12):
+        tab.keyboard.press("+")
+    drawn(tab)
