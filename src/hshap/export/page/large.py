@@ -62,6 +62,11 @@ class LargePicture:
             "present": sorted(_name(place) for place in self._detailed),
         }
 
+    def samples(self) -> Iterator[Array]:
+        """Yield some of the pixels, by which the page knows an image: all would take too long."""
+        yield from (found.thumbnail for found in self._found.values())
+        yield from samples(self._image)
+
     def thumb(self) -> bytes:
         """Return a small picture as a PNG file."""
         return png(np.ascontiguousarray(next(iter(self._found.values())).thumbnail))

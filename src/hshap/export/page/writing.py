@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
 
 from hshap._util.atomic import grant_usual_permissions, replace
+from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
 from hshap.export.page.first_line import facts
@@ -20,7 +24,7 @@ from hshap.export.page.tiles import levels_of, thumb, tiles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Json
     from hshap.export.page.document import Part
     from hshap.export.page.picture import Shown
     from hshap.export.page.view import View
@@ -46,24 +50,30 @@ def folder_of(page: Path) -> str:
     return f"{page.stem[:80]}_files"
 
 
-def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
-    """Return the entry of a view in the index, and its data: table, small picture and tiles."""
-    large = view.image if isinstance(view.image, LargePicture) else None
+def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
+    """Return the entry of a view in the index, and its data: table, small picture and tiles.
+
+    The names of the parts begin with a digest of their content. A page that was opened before it
+    was made again thus finds its own parts or none, and never those of another image.
+    """
+    picture = view.image
     table, identities = tabulate(view.name, view.explanations, view.truth)
-    if large is not None:
-        table["image"] = large.table()
-        table["marks"] = [large.marks(name) for name in view.explanations]
-        parts = _large_parts(number, table, large)
+    if isinstance(picture, LargePicture):
+        table["image"] = picture.table()
+        table["marks"] = [picture.marks(name) for name in view.explanations]
     else:
-        picture = shown(cast("Array", view.image), len(view.grid))
+        picture = shown(picture, len(view.grid), view.window)
         table["image"] = {**picture.table(), "levels": levels_of(picture)}
-        parts = _parts(number, table, picture)
     table["size"] = list(view.size)
+    table["original"] = view.is_original
     table["pixelSize"] = view.spacing and list(view.spacing)
     table["unit"] = view.unit
     classes = zip(view.explanations.items(), identities, strict=True)
+    text = as_table(table)
+    home = _digest(text, picture)
     entry: dict[str, Json] = {
         "name": view.name,
+        "home": home,
         "size": list(view.size),
         "classes": [
             {
@@ -74,32 +84,36 @@ def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
             for (name, one), identity in classes
         ],
     }
-    return entry, parts
+    return entry, _parts(home, text, picture)
 
 
-def _large_parts(number: int, table: dict[str, Json], picture: LargePicture) -> Iterator[Part]:
-    yield f"{number}/view", as_table(table)
-    yield f"{number}/thumb", as_base64(picture.thumb())
-    for name, data in picture.tiles():
-        yield f"{number}/{name}", as_base64(data)
+def _digest(table: str, picture: Shown | LargePicture) -> str:
+    made = hashlib.blake2b(f"{__version__} {table}".encode(), digest_size=10)
+    # Line by line: the whole as bytes would need its memory again.
+    lines = picture.samples() if isinstance(picture, LargePicture) else picture.pixels
+    for line in lines:
+        made.update(np.ascontiguousarray(line).data)
+    return made.hexdigest()
 
 
-def _parts(number: int, table: dict[str, Json], picture: Shown) -> Iterator[Part]:
-    yield f"{number}/view", as_table(table)
-    yield f"{number}/thumb", as_base64(thumb(picture))
-    for name, data in tiles(picture):
-        yield f"{number}/{name}", as_base64(data)
+def _parts(home: str, table: str, picture: Shown | LargePicture) -> Iterator[Part]:
+    is_large = isinstance(picture, LargePicture)
+    yield f"{home}/view", table
+    yield f"{home}/thumb", as_base64(picture.thumb() if is_large else thumb(picture))
+    for name, data in picture.tiles() if is_large else tiles(picture):
+        yield f"{home}/{name}", as_base64(data)
 
 
 def as_document(views: Iterable[View], title: str) -> str:
     """Return the page as one text."""
     entries: list[Json] = []
-    parts: list[Part] = []
-    for number, view in enumerate(views):
-        entry, some = drawn(view, number)
+    parts: dict[str, str] = {}
+    for view in views:
+        entry, some = drawn(view)
         entries.append(entry)
-        parts += some  # at once: a large image is open only until the next view
-    return assemble(entries, title, parts)
+        # At once, since a large image is open until the next view. Equal views share their parts.
+        parts.update(some)
+    return assemble(entries, title, parts.items())
 
 
 def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
@@ -109,8 +123,8 @@ def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
     size = 0
     folder = _Folder(path) if form == "folder" else None
     try:
-        for number, view in enumerate(views):
-            entry, some = drawn(view, number)
+        for view in views:
+            entry, some = drawn(view)
             entries.append(entry)
             held.append([])
             for part in some:
@@ -118,15 +132,16 @@ def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
                 size += len(part[1])
                 if form == "auto" and folder is None and size > MOST_BYTES:
                     folder = _Folder(path)
-                    for earlier, parts in enumerate(held[:-1]):
-                        folder.add(earlier, parts)
+                    for parts in held[:-1]:
+                        folder.add(parts)
                     held = held[-1:]
                 if folder is not None and len(held[-1]) > MOST_TILES + 2:
                     folder.spill(held[-1])
             if folder is not None:
-                folder.add(number, held.pop())
+                folder.add(held.pop())
         name = None if folder is None else folder.name
-        text = assemble(entries, title, (part for parts in held for part in parts), name)
+        inside = dict(part for parts in held for part in parts)
+        text = assemble(entries, title, inside.items(), name)
         if folder is not None:
             folder.publish()
         return replace(path, lambda file: file.write(text.encode()))
@@ -147,15 +162,16 @@ class _Folder:
                 f"{self._target} is not the folder of a page; move it away, or pass another path"
             )
             raise ArgumentError(message)
-        self._spilled: set[int] = set()
+        self._spilled: set[str] = set()
         self._new = Path(tempfile.mkdtemp(prefix=".hshap-", dir=real.parent))
         (self._new / MARK).write_text("Data of the page beside this folder, written by hshap.\n")
 
-    def add(self, number: int, parts: list[Part]) -> None:
+    def add(self, parts: list[Part]) -> None:
         """Write an image: its table and tiles in one file, its small picture in another."""
-        home = self._new / str(number)
+        name = _home(parts)
+        home = self._new / name
         home.mkdir(exist_ok=True)
-        if len(parts) > MOST_TILES + 2 or number in self._spilled:
+        if len(parts) > MOST_TILES + 2 or name in self._spilled:
             self.spill(parts)
         view, small, *few = parts
         (home / "thumb.js").write_text(as_script([small]))
@@ -167,7 +183,7 @@ class _Folder:
             file = self._new / f"{name}.js"
             file.parent.mkdir(exist_ok=True)
             file.write_text(as_script([(name, text)]))
-        self._spilled.add(int(parts[0][0].split("/")[0]))
+        self._spilled.add(_home(parts))
         del parts[2:]
 
     def publish(self) -> None:
@@ -184,3 +200,8 @@ class _Folder:
     def close(self) -> None:
         """Remove a folder that was not put in place."""
         shutil.rmtree(self._new, ignore_errors=True)
+
+
+def _home(parts: list[Part]) -> str:
+    """Return the folder of an image, by the name of its table."""
+    return parts[0][0].split("/")[0]
