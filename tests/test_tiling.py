@@ -484,7 +484,7 @@ def test_a_page_of_a_large_image_has_the_tiles_of_the_ordinary_page(channels):
     from hshap.export.page import large_views
 
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 255, (channels, 1500, 2100), dtype=np.uint8)
+    pixels = rng.integers(0, 255, (channels, 1100, 1300), dtype=np.uint8)
     explainer = Explainer(
         lambda tiles: (tiles[:, 0].mean(axis=(1, 2)) > 2).astype(float),
         Constant(0.0),
