@@ -86,12 +86,15 @@ def weighted(weights):
     return model
 
 
-def explained(seed, partition, search, grid=(24, 31), density=0.05):
+def explained(seed, partition, search, *, grid=(24, 31), density=0.05, baseline=None):
     rng = np.random.default_rng(seed)
     weights = np.where(rng.random(grid) < density, rng.standard_normal(grid) + 0.6, 0.0)
     image = np.ones((1, *grid)) + 0.01 * rng.random((1, *grid))
     return image, hshap.Explainer(
-        weighted(weights), baseline=hshap.Constant(0.0), partition=partition, search=search
+        weighted(weights),
+        baseline=baseline or hshap.Constant(0.0),
+        partition=partition,
+        search=search,
     ).explain(image, target=0)
 
 

@@ -26,6 +26,7 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
@@ -47,7 +48,16 @@ from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult, Share
+from hshap.games.search import (
+    BreadthFirst,
+    Certificate,
+    DepthFirst,
+    GroupTesting,
+    Question,
+    Search,
+    SearchResult,
+    Share,
+)
 from hshap.games.shapley import shapley
 from hshap.games.targets import Output
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
@@ -67,6 +77,7 @@ __all__ = [
     "Box",
     "BreadthFirst",
     "Canvas",
+    "Certificate",
     "Concern",
     "Conditional",
     "Constant",
@@ -80,6 +91,7 @@ __all__ = [
     "Fixed",
     "FormatError",
     "Game",
+    "GroupTesting",
     "HowSure",
     "HshapError",
     "Incremental",
@@ -95,6 +107,7 @@ __all__ = [
     "Placement",
     "Progress",
     "Provenance",
+    "Question",
     "Reading",
     "References",
     "Region",
@@ -117,6 +130,7 @@ __all__ = [
     "cycle_spin",
     "demo",
     "export",
+    "keep_memory",
     "metrics",
     "plot",
     "runs",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Heat, Mask
     from hshap.games.game import Game
+    from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
 FAR = 0.3
@@ -140,28 +141,37 @@ class Audit:
         return " ".join(sentence for sentence in told if sentence)
 
 
-def audit(  # noqa: PLR0913, PLR0917, each is another fact of the run
+def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     games: Sequence[Game],
     leaves: Sequence[Region],
     unfinished: Sequence[Region],
     found: float,
     provenance: Provenance,
+    *,
+    certificate: Certificate | None = None,
     filled: float | None = None,
 ) -> Audit:
-    """Return the audit of a run; `found` is the sum of the shares of the leaves."""
+    """Return the audit of a run; `found` is the sum of the shares of the leaves.
+
+    An inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
+    """
     split = set(leaves).difference(unfinished)
     # The largest change, not the total: parts that raise and lower the score cancel in the total.
     weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
     unit = float(weights.max()) or 1.0
     alone = _scores_alone(games, set(leaves))
-    gaps = [or_gap(game) / unit for game in games]
+    inferred = 0.0 if certificate is None else certificate.gap
+    gaps = [
+        max(or_gap(game) / unit, inferred) if game.inferred else or_gap(game) / unit
+        for game in games
+    ]
     falls = np.array([monotone_gap(game) for game in games]) / unit
     return Audit(
         gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
         gaps=tuple(gaps),
         failures=float((falls > NOISE).mean()),
         fall=float(falls.max()),
-        dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
+        dropped_at_most=max((most for _, most in dropped(games, leaves, certificate)), default=0.0),
         carried=_share(found, games[0]),
         alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,
@@ -224,17 +234,22 @@ def _alike(alone: Heat) -> float:
     return max(float(np.median(highest) / highest.max()), 1.0 - apart)
 
 
-def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
+def dropped(
+    games: Sequence[Game], leaves: Sequence[Region], certificate: Certificate | None = None
+) -> list[tuple[Region, float]]:
     """Return the parts that were dropped, and the largest score that each can add alone.
 
     The bound holds for monotone games. A player that adds `a` to the empty coalition of `gamma`
     players has a coefficient of at least `a / gamma`, since it comes first in that share of orders.
+    A part whose game was inferred adds at most as much as the image without the leaves, which was
+    measured: it is shown there with others.
     """
+    left = 0.0 if certificate is None else max(certificate.left, 0.0)
     found = set(leaves)
     # A root that plays alone is its own part.
     played = {game.region for game in games if game.children != (game.region,)}
     return [
-        (part, len(game.children) * max(phi, 0.0))
+        (part, left if game.inferred else len(game.children) * max(phi, 0.0))
         for game in games
         if game.region not in found
         for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)

@@ -31,6 +31,7 @@ from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
 from hshap.games.game import Game
+from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
@@ -133,6 +134,9 @@ def _header(explanation: Explanation) -> dict[str, Json]:
     place = explanation.placement
     header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive
+    if explanation.certificate is not None:
+        header["certificate"] = asdict(explanation.certificate)
+        header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
     return header
 
 
@@ -184,17 +188,21 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
     by_number = _unpack(arrays, grid, adaptive=header["adaptive"]).__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
+    inferred = set(header.get("inferred", ()))
     games = tuple(
-        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
-        for number, parts, values, phi, errors in zip(
-            arrays["game_region"].tolist(),
-            _cut(arrays["game_children"], players),
-            _cut(arrays["game_values"], 2**players),
-            _cut(arrays["game_coefficients"], players),
-            _cut(arrays["game_errors"], players),
-            strict=True,
+        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors, i in inferred)
+        for i, (number, parts, values, phi, errors) in enumerate(
+            zip(
+                arrays["game_region"].tolist(),
+                _cut(arrays["game_children"], players),
+                _cut(arrays["game_values"], 2**players),
+                _cut(arrays["game_coefficients"], players),
+                _cut(arrays["game_errors"], players),
+                strict=True,
+            )
         )
     )
+    made = header.get("certificate")
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
@@ -206,6 +214,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
+        "certificate": None if made is None else Certificate(**made),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }

@@ -6,10 +6,10 @@ number that a run cannot give. Regions are numbers here, rows of the arrays that
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import combinations
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect, limit, only_damage
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
-from hshap.games.jobs import MOST_PLAYERS
+from hshap.games.game import MOST_PLAYERS
+from hshap.games.search import Certificate
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import runs
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 BOX, ROLLED, PIXELS = range(3)
 PLACEMENT = ("shape", "start", "stop")
 MOST_AXES = 8
-LONGEST = 2**24
-"""Pixels on a side of an original image; whole slides have a hundredth of this."""
 MOST_DEPTH = 64
 """Levels of nested settings; Python's own functions fail at about a thousand."""
 
@@ -61,6 +60,7 @@ def check(header: Mapping[str, Any], arrays: Mapping[str, Array], *, most: int) 
         needed += OBJECT * (table.count + len(games.region))
         limit(needed + 8 * table.positions(games), most)
         games.check_tree()
+        expect(all(i < len(games.region) for i in header.get("inferred", [])), "no such game")
         levels = arrays.get("evidence", ())
         expect(len(levels) in (0, prod(table.grid)), "its evidence misses pixels")
         expect(table.areas[games.region[0]] == prod(table.grid), "the first game misses pixels")
@@ -96,6 +96,7 @@ def check_header(header: Mapping[str, Any]) -> None:
     check_provenance(header.get("provenance", asdict(NOT_TOLD)))
     if header.get("placement") is not None:
         check_placement(header["placement"], tuple(grid))
+    check_certificate(header.get("certificate"), header.get("inferred", []))
     _ = Settings(header["settings"]).search  # fails for options that a search does not have
 
 
@@ -110,6 +111,27 @@ def check_provenance(found: object) -> None:
     expect(isinstance(told["reason"], str), "provenance: reason is no text")
 
 
+def check_certificate(found: object, inferred: object) -> None:
+    """Check the facts of a certificate; without one, no game may be inferred."""
+    listed = cast("list[object]", inferred) if isinstance(inferred, list) else [None]
+    expect(all(map(_is_count, listed)), "inferred is no list of games")
+    if found is None:
+        expect(not listed, "games are inferred, and there is no certificate")
+        return
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    names = {field.name for field in fields(Certificate)}
+    expect(told.keys() == names, "certificate lacks facts, or has others")
+    limits = {"kept": (-LARGEST, LARGEST), "left": (-LARGEST, LARGEST), "gap": (0.0, 1.0)}
+    for name, (low, high) in limits.items():
+        value = told[name]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        expect(is_number, f"certificate: {name} is no number")
+        expect(low <= cast("float", value) <= high, f"certificate: {name} is out of range")
+    expect(isinstance(told["held"], bool), "certificate: held is neither true nor false")
+    expect(_is_count(told["questions"], least=1), "certificate: questions is no number of them")
+    expect(isinstance(told["reason"], str), "certificate: reason is no text")
+
+
 def check_placement(found: object, grid: Grid) -> None:
     """Check that a placement has numbers alone, and that it is one of this grid."""
     told: dict[str, Any] = found if isinstance(found, dict) else {}
@@ -117,7 +139,7 @@ def check_placement(found: object, grid: Grid) -> None:
     for name, value in told.items():
         numbers = [type(item) in (int, float) for item in value if isinstance(value, list)]
         expect(len(numbers) == len(grid) and all(numbers), f"placement: {name} has other entries")
-    expect(max(Placement(grid, **told).shape) <= LONGEST, "placement: the image is too large")
+    Placement(grid, **told)  # refuses numbers that are none of an image
 
 
 def _is_count(value: object, *, least: int = 0) -> bool:

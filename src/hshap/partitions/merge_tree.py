@@ -138,8 +138,9 @@ class Halves:
     def two(self, region: Pixels) -> tuple[Pixels, ...]:
         """Return the two halves; none if a leaf."""
         if region.area <= self.max_area:
-            is_small = self.apart is None or region.area <= self.min_area
-            return () if is_small else below(region, self.apart)
+            if self.apart is None or region.area <= self.min_area:
+                return ()
+            return below(region, self.apart)
         axes = [np.asarray(axis) for axis in region.index]
         longest = max(axes, key=lambda axis: int(axis.max() - axis.min()))
         low, high = int(longest.min()), int(longest.max())

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.explanation.reading import worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
-from hshap.games.search import DepthFirst
+from hshap.games.search import BreadthFirst, GroupTesting
 from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hshap.explanation.settings import Settings
     from hshap.export.page.cells import Edges
     from hshap.games.game import Game
-    from hshap.games.search import BreadthFirst
+    from hshap.games.search import DepthFirst
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
@@ -88,6 +89,8 @@ class _Tree:
 
     def __init__(self, explanation: Explanation) -> None:
         self.explanation = explanation
+        by_worth = isinstance(explanation.settings.search, GroupTesting)
+        self._worths = worths(explanation) if by_worth else None
         self.numbers: dict[Region, int] = {}
         for game in explanation.games:
             for region in (game.region, *game.children):
@@ -151,9 +154,18 @@ class _Tree:
     def _ends_at(self, game: Game) -> bool:
         """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""
         made = self.explanation
+        if self._worths is not None:
+            return False
         rule = made.settings.adaptive or made.games[0].region.adaptive
         # By the other rule, a run splits some large regions further.
         return is_end(game, rule) and (rule == "uncut" or game.region in made.leaves)
+
+    def _worth(self, game: Game) -> dict[str, Json]:
+        """Return the worth of each part, where a run is read again by it, and if it is inferred."""
+        if self._worths is None:
+            return {}
+        worth = [self._worths.get(part, 0.0) for part in game.children]
+        return {"worth": [_plain(value) for value in worth], "inferred": game.inferred}
 
     def _game(self, game: Game) -> dict[str, Json]:
         return {
@@ -164,6 +176,7 @@ class _Tree:
             "total": _plain(game.total),
             "alone": _numbers(game.alone),
             "ends": self._ends_at(game),
+            **self._worth(game),
             "values": _numbers(game.values) if len(game.children) <= MOST_PLAYERS else None,
         }
 
@@ -176,13 +189,16 @@ def _longest(region: Region) -> int:
     return max(region.shape) if isinstance(region, (Box, Rolled)) else 0
 
 
-def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Json] | None:
+def _search(made: DepthFirst | BreadthFirst | GroupTesting | None) -> dict[str, Json] | None:
     """Return the rule that the sliders follow; None for a search of another make."""
     if made is None:
         return None
-    by = "tolerance" if isinstance(made, DepthFirst) else "percentile"
-    least = made.tolerance if isinstance(made, DepthFirst) else made.percentile
-    return {"by": by, "least": least, "keepWhole": made.keep_whole}
+    by_level = isinstance(made, BreadthFirst)
+    return {
+        "by": "percentile" if by_level else "tolerance",
+        "least": made.percentile if by_level else made.tolerance,
+        "keepWhole": False if isinstance(made, GroupTesting) else made.keep_whole,
+    }
 
 
 def _finest(settings: Settings, *, is_grid: bool) -> int:

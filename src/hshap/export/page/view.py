@@ -31,7 +31,9 @@ class View:
     one, at its full size, if the model saw it resized, cropped or padded: see
     `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
-    each axis, for the scale bar.
+    each axis, for the scale bar. `window` has the grey values that are black and white at first.
+    `original` tells whether the image is the original one, where its size alone does not: a flipped
+    image has the same size.
 
     Explanations may be of different classes, methods or models: they stand side by side.
 
@@ -54,6 +56,8 @@ class View:
     truth: Mask | None = None
     pixel_size: float | Sequence[float] | None = None
     unit: str = "mm"
+    window: tuple[float, float] | None = None
+    original: bool | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
@@ -74,6 +78,8 @@ class View:
             settle(self, truth=truth)
         check_text("unit", self.unit, 'the unit of pixel_size, such as "mm",')
         _ = self.spacing
+        settle(self, window=_window(self.window))
+        self._check_original()
 
     @property
     def grid(self) -> Grid:
@@ -88,7 +94,21 @@ class View:
     @property
     def is_original(self) -> bool:
         """Whether the original image is shown, and not the image that the model saw."""
+        if self.original is not None:
+            return self.original
         return self.size != self.grid
+
+    def _check_original(self) -> None:
+        if self.original is None:
+            return
+        whole = next(iter(self.explanations.values())).placement.shape
+        expected = whole if checks.flag("original", self.original) else self.grid
+        if self.size != expected:
+            message = (
+                f"original is {self.original}, but the image has {self.size} pixels, and not "
+                f"{expected}; leave original out"
+            )
+            raise ArgumentError(message)
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
@@ -116,6 +136,20 @@ def _check_one_image(explanations: Mapping[str, Explanation]) -> None:
                 f"explanations[{first!r}]; pass explanations of one image, prepared alike"
             )
             raise ArgumentError(message)
+
+
+def _window(given: object) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    pair = cast("Sequence[object]", given) if isinstance(given, Sequence) else ()
+    ends = [float(one) for one in pair if isinstance(one, (int, float)) and -inf < one < inf]
+    if len(pair) != 2 or len(ends) != 2 or ends[0] >= ends[1]:
+        message = (
+            f"window is {checks.shown(given)}; pass the values of black and of white, such as "
+            "(0, 4095)"
+        )
+        raise ArgumentError(message)
+    return ends[0], ends[1]
 
 
 def _is_length(value: object) -> bool:

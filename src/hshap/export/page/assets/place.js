@@ -2,9 +2,12 @@
 
    Follows hshap/explanation/placement.py: one straight line for each axis. */
 
+/** Parts of a pixel that are rounding. */
+const ROUNDING = 1e-6;
+
 /** Whether the screen shows the original image, and not the one that the model saw.
     @param {ViewTable} view */
-const isOriginal = ({ size, grid }) => size.some((side, axis) => side !== grid[axis]);
+const isOriginal = ({ original }) => original;
 
 /** The position in the original image of an edge of grid pixels.
     @param {ViewTable} view
@@ -53,7 +56,7 @@ export function boxInOriginal(view, box) {
     [box[axis], box[axes + axis]].map((edge) =>
       Math.min(Math.max(inOriginal(view, axis, edge), 0), view.place.shape[axis])).sort((a, b) => a - b));
   if (ends.some(([low, high]) => low === high)) return null;
-  return [...ends.map(([low]) => Math.floor(low)), ...ends.map(([, high]) => Math.ceil(high))];
+  return [...ends.map(([low]) => Math.floor(low + ROUNDING)), ...ends.map(([, high]) => Math.ceil(high - ROUNDING))];
 }
 
 /** The place in the original image of a pixel of the image.

@@ -58,8 +58,10 @@ export function write() {
   byId("python").textContent = asPython(live.sliders, treeOf(state.current), state.asked);
   writePanels();
   if (document.activeElement?.id !== "review-note") { // leave a note alone while it is typed
+    const of = now().view.trees.length > 1 ? ` of ${treeOf(state.current).name}` : "";
+    byId("h-findings").textContent = `Findings${of}, strongest first`;
     replaceIn(byId("findings"),
-      ...listFindings(treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
+      ...listFindings(now().view, treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
     byId("findings").querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest" });
   }
   writeTrail();
