@@ -24,6 +24,7 @@ from hshap.cli.commands.query import query
 from hshap.cli.commands.report import report
 from hshap.cli.commands.run import run
 from hshap.cli.commands.serve import serve
+from hshap.cli.commands.tiles import tiles
 from hshap.cli.commands.verify import verify
 from hshap.cli.commands.view import view
 from hshap.cli.faults import Code, code_of, lines_of
@@ -94,6 +95,7 @@ app = typer.Typer(
 )
 for command in (
     explain,
+    tiles,
     run,
     query,
     verify,
