@@ -123,9 +123,9 @@ def drawn(tab):
     tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def point_at(tab, pixel, *, click=False):
+def point_at(tab, pixel, *, panel=0, click=False):
     camera = tab.evaluate("hshap.state().camera")
-    frame = tab.locator(".screen").first.bounding_box()
+    frame = tab.locator(".screen").nth(panel).bounding_box()
     x = frame["x"] + (pixel[1] + 0.5 - camera["x"]) * camera["scale"]
     y = frame["y"] + (pixel[0] + 0.5 - camera["y"]) * camera["scale"]
     (tab.mouse.click if click else tab.mouse.move)(x, y)

@@ -352,6 +352,45 @@ def test_view_shows_two_explanations_side_by_side_over_the_original(clinic, expl
     assert np.array_equal(deep_tile(parts[f"{home}/0-0-0"], 16, 900), scan)
 
 
+def test_view_shows_models_of_different_sizes_side_by_side(clinic, explain):
+    folder, _ = clinic
+    one, _ = explain("bright", "--target", 0, "--force")
+    other, _ = explain("small", "--target", 0, "--force", "--size", "40x30")
+    words = (one / "scan.npz", other / "scan.npz", folder / "images" / "scan.tif")
+    for number, files in enumerate((words, words[:2])):  # with the image, and on grey
+        page = folder / f"sizes-{number}.html"
+        done = run("view", *files, "--out", page, "--force")
+        assert done.exit_code == 0, done.output
+        table = parts_of(page)[0]["scan.tif"][1]
+        assert table["size"] == [600, 900]
+        assert [one["name"] for one in table["classes"]] == ["0 (bright)", "0 (small)"]
+        assert [axis[-1] for axis in table["place"]["edges"]] == [600, 900]
+
+
+def test_a_large_image_has_a_folder_beside_the_page_of_view(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    noise = RANDOM.integers(0, 256, (3000, 3000, 3), dtype=np.uint8)
+    Image.fromarray(noise).save("large.png", compress_level=1)
+    hshap.demo.example().placed((3000, 3000)).save("large.npz")
+    assert run("view", "large.npz", "large.png").exit_code == 0
+    tables, parts = parts_of(tmp_path / "large.html")
+    assert "2-0-0" in " ".join(parts)
+    assert list(tables) == ["large.png"]
+    again = run("view", "large.npz", "large.png")
+    assert again.exit_code == Code.OUTPUT
+    assert "exists already" in again.stderr
+    assert run("view", "large.npz", "--force").exit_code == 0  # on grey: one file is enough
+    assert not (tmp_path / "large_files").exists()
+    (tmp_path / "large.html").unlink()
+    (tmp_path / "large_files").mkdir()
+    (tmp_path / "large_files" / "thesis.txt").write_text("mine")
+    refused = run("view", "large.npz", "large.png")
+    assert refused.exit_code == Code.OUTPUT
+    assert "large_files exists already; move it away" in refused.stderr
+    assert (tmp_path / "large_files" / "thesis.txt").read_text() == "mine"
+    assert not (tmp_path / "large.html").exists()
+
+
 def test_view_tells_explanations_of_one_class_apart(clinic, explain):
     folder, _ = clinic
     one, _ = explain("bright", "--target", 0, "--force")

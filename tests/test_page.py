@@ -133,7 +133,8 @@ def any_run(seed):
         hshap.BreadthFirst(float(rng.uniform(10, 80)), max_evaluations=most),
         hshap.Share(float(rng.uniform(0.02, 0.3)), most),
         hshap.Share(float(rng.uniform(0.1, 0.5)), most, of="finding"),
-    ][seed // 5 % 5]
+        hshap.GroupTesting(float(rng.choice([0, 0.05, 0.4])), max_evaluations=most),
+    ][seed // 5 % 6]
     baseline = None
     if rng.random() < 0.3:  # several draws, so that coefficients have errors
         baseline = hshap.References(rng.random((3, 1, 24, 31)) * 0.2)
@@ -163,7 +164,7 @@ def spins():
 
 def test_generated_runs_of_every_kind_are_read_as_in_python(show):
     pytest.importorskip("higra")
-    runs = [*map(any_run, range(25)), *spins()]
+    runs = [*map(any_run, range(30)), *spins()]
     views = [View(f"{n}.png", image, {"one": made}) for n, (image, made) in enumerate(runs)]
     tab = show(views)
     rng = np.random.default_rng(0)
@@ -180,7 +181,8 @@ def test_generated_runs_of_every_kind_are_read_as_in_python(show):
             }
             tab.evaluate("(asked) => hshap.set(asked)", asked)
             limits = tab.evaluate("hshap.limits()")
-            by = "tolerance" if isinstance(made.settings.search, hshap.DepthFirst) else "percentile"
+            is_levels = isinstance(made.settings.search, hshap.BreadthFirst)
+            by = "percentile" if is_levels else "tolerance"
             is_grid = isinstance(made.games[0].region, hshap.Box)
             again = made.at(
                 **{
@@ -361,6 +363,17 @@ def test_classes_stand_side_by_side(show):
     tab.locator("#classes input").nth(1).uncheck()
     assert tab.locator(".panel").count() == 2
     assert tab.locator("figcaption strong").all_text_contents() == ["a", "c"]
+
+
+def test_the_list_of_findings_names_its_class_where_there_are_several(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    alone = show([View("x.png", image, {"one": explanation})])
+    assert alone.locator("#findings > p").count() == 0
+    both = show([View("x.png", image, {"one": explanation, "two": explanation.at(min_size=16)})])
+    assert both.inner_text("#findings > p") == "of one"
+    both.evaluate("document.querySelectorAll('.screen')[1].focus()")
+    drawn(both)
+    assert both.inner_text("#findings > p") == "of two"
 
 
 def test_gallery_sorts_filters_and_opens(show):

@@ -370,7 +370,7 @@ MISTAKES = {
     ),
     "two images": (
         lambda: View("x", IMAGE, {"a": EXPLANATION, "b": PLACED}),
-        "explanations['b'] has another grid or place",
+        "explanations['b'] has another place",
         "one image",
     ),
     "frame": (lambda: EXPLANATION.view(height=3), "height", "200"),

@@ -3,6 +3,8 @@
 from sys import modules as _modules
 
 from hshap import demo, export, metrics, plot, runs, testing
+from hshap._util.large.opening import open_image
+from hshap._util.large.protocol import LargeImage
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
@@ -34,9 +36,11 @@ from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
 from hshap.explainer.spinning import cycle_spin
+from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
@@ -44,6 +48,7 @@ from hshap.explanation.findings import Finding, Reading
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
+from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
@@ -95,6 +100,7 @@ __all__ = [
     "HowSure",
     "HshapError",
     "Incremental",
+    "LargeImage",
     "Mean",
     "MissingExtraError",
     "ModelError",
@@ -124,14 +130,18 @@ __all__ = [
     "Spots",
     "Still",
     "Superpixels",
+    "TiledExplanation",
+    "Tiles",
     "Tokens",
     "UnknownOptionError",
     "__version__",
     "cycle_spin",
     "demo",
+    "explain_tiles",
     "export",
     "keep_memory",
     "metrics",
+    "open_image",
     "plot",
     "runs",
     "shapley",

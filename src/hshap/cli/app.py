@@ -22,6 +22,7 @@ from hshap.cli.commands.export import export
 from hshap.cli.commands.query import query
 from hshap.cli.commands.run import run
 from hshap.cli.commands.serve import serve
+from hshap.cli.commands.tiles import tiles
 from hshap.cli.commands.verify import verify
 from hshap.cli.commands.view import view
 from hshap.cli.faults import Code, code_of, lines_of
@@ -92,6 +93,7 @@ app = typer.Typer(
 )
 for command in (
     explain,
+    tiles,
     run,
     query,
     verify,

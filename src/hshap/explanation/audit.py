@@ -182,10 +182,11 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     )
 
 
-def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float:
+def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float | None:
     """Return the share of the leaves' pixels that hiding them changes; 1 without leaves.
 
     The difference of a pixel is that of all its channels, over all stand-ins `(channels, *grid)`.
+    None if a difference is not finite: some models take NaN for a missing pixel.
 
     >>> from hshap import Box
     >>> image = np.zeros((1, 10))
@@ -198,8 +199,11 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
         pixels = (slice(None), *leaf.index)
         shown = image[pixels].astype(np.float64)
         apart = np.zeros(shown.shape[1:])
-        for stand_in in stand_ins:
-            apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        with np.errstate(over="ignore"):
+            for stand_in in stand_ins:
+                apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        if not np.isfinite(apart).all():
+            return None
         filled += leaf.area * filling(apart)
     return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,9 +74,18 @@ ARRAYS = {
 
 def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     """Write an explanation; an existing file is replaced only once the new one is complete."""
-    header, arrays = pack(explanation)
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    arrays = _archived(explanation)  # before a file is made
     replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def write_to(file: IO[bytes], explanation: Explanation) -> None:
+    """Write an explanation to an open file."""
+    np.savez_compressed(file, allow_pickle=False, **_archived(explanation))
+
+
+def _archived(explanation: Explanation) -> dict[str, Array]:
+    header, arrays = pack(explanation)
+    return {**arrays, "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
 
 
 def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
@@ -145,7 +154,7 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, 
     most = checks.integer("max_bytes", max_bytes, minimum=1)
     name = os.fspath(path)
     try:
-        return _read(path, most)
+        return _read(lambda: file_bytes(path, most), most, name)
     except TooLargeError as error:
         message = f"{name} is too large: {error}; pass a larger max_bytes if you trust the file"
         raise FormatError(message) from error
@@ -154,9 +163,17 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, 
         raise FormatError(message) from error
 
 
-def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
+def read_from(data: bytes, most: int) -> dict[str, Any]:
+    """Return the fields of the explanation in the bytes of a file; a `DamagedError` if none."""
     try:
-        archive = Archive(file_bytes(path, most), most)
+        return _read(lambda: data, most, "a part of it")
+    except FormatError as error:
+        raise DamagedError(str(error)) from error
+
+
+def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
+    try:
+        archive = Archive(data(), most)
         text = archive.read("header", "uint8", 1, most=MAX_HEADER).tobytes()
         with only_damage():
             header: dict[str, Any] = json.loads(text)
@@ -164,11 +181,11 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
     except TooLargeError:
         raise
     except DamagedError as error:
-        message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
+        message = f"{name} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
     if kind != FORMAT or version not in READABLE:
         message = (
-            f"{os.fspath(path)} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
+            f"{name} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
             f"this hshap reads version {VERSION}; read it with the hshap that wrote it, or a newer "
             "one"
         )

@@ -82,5 +82,7 @@ class Originals:
 
 def on_grey(name: str, explanations: Mapping[str, Explanation]) -> View:
     """Return a view without an image."""
-    grid = next(iter(explanations.values())).grid
-    return View(name, np.full(grid, GREY, dtype=np.uint8), explanations)
+    first = next(iter(explanations.values()))
+    is_one = len({one.grid for one in explanations.values()}) == 1
+    size = first.grid if is_one else first.placement.shape
+    return View(name, np.full(size, GREY, dtype=np.uint8), explanations)

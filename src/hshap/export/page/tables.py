@@ -14,6 +14,7 @@ from hshap.explanation.display import as_text
 from hshap.explanation.reading import worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
+from hshap.export.page.shared_grid import shared_grid
 from hshap.games.search import BreadthFirst, GroupTesting
 from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
     from hshap.export.page.cells import Edges
+    from hshap.export.page.shared_grid import SharedGrid
     from hshap.games.game import Game
     from hshap.games.search import DepthFirst
     from hshap.partitions.protocol import Region
@@ -44,16 +46,19 @@ def tabulate(
 ) -> tuple[dict[str, Json], list[str]]:
     """Return the table of a view, and the identity of each explanation."""
     trees = [_Tree(explanation) for explanation in explanations.values()]
-    grid = trees[0].explanation.grid
-    place = trees[0].explanation.placement
-    if truth is None and all(tree.is_blocks for tree in trees):
+    places = [explanation.placement for explanation in explanations.values()]
+    grid, place, shared = places[0].grid, places[0], None
+    if len({each.grid for each in places}) > 1:
+        shared = shared_grid(places)
+        grid, edges = shared.grid, pixel_edges(shared.grid)
+    elif truth is None and all(tree.is_blocks for tree in trees):
         edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
     else:
         edges = pixel_edges(grid)
-    maps = [tree.pieces(edges) for tree in trees]
+    maps = [tree.pieces(edges) if shared is None else tree.pieces_on(shared) for tree in trees]
     if truth is not None:
         maps.append(truth.astype(np.int32))
-    cells = cells_of(maps, edges)
+    cells = cells_of(maps, edges, None if shared is None else shared.ends())
     tables = [tree.table() for tree in trees]
     identities = [_identity(grid, table) for table in tables]
     classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
@@ -64,6 +69,7 @@ def tabulate(
             "shape": list(place.shape),
             "start": list(place.start),
             "stop": list(place.stop),
+            "edges": None if shared is None else [list(axis) for axis in shared.positions],
         },
         **cells.table,
         "truth": None if truth is None else cells.values[:, -1].tolist(),
@@ -124,6 +130,11 @@ class _Tree:
                     piece
                 )
         return out
+
+    def pieces_on(self, shared: SharedGrid) -> NDArray[np.int32]:
+        """Return a map of the pieces on a grid that has the lines of this one, and others."""
+        grid = self.explanation.grid
+        return self.pieces(pixel_edges(grid))[np.ix_(*shared.pixels(grid))]
 
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""

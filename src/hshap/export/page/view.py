@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +14,7 @@ from hshap._util.arrays import to_numpy
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
+from hshap.export.page.large import LargePicture
 from hshap.export.page.picture import check_picture
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ class View:
     numbers from 0 to 1 are shown unchanged, others from their minimum (black) to their maximum
     (white); the page can show another window of grey values. The image may also be the original
     one, at its full size, if the model saw it resized, cropped or padded: see
-    `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
+    `Explanation.placement`. A `LargePicture` is an image that is read tile by tile; `large_views`
+    makes it. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
     each axis, for the scale bar. `window` has the grey values that are black and white at first.
     `original` tells whether the image is the original one, where its size alone does not: a flipped
     image has the same size.
 
-    Explanations may be of different classes, methods or models: they stand side by side.
+    Explanations may be of different classes, methods or models: they stand side by side. If they
+    differ in size, `image` must be the original one.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -51,7 +54,7 @@ class View:
     """
 
     name: str
-    image: Array
+    image: Array | LargePicture
     explanations: Mapping[str, Explanation]
     truth: Mask | None = None
     pixel_size: float | Sequence[float] | None = None
@@ -61,12 +64,16 @@ class View:
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
-        image = to_numpy("image", self.image)
-        settle(self, image=image)
         _check_explanations(self.explanations)
         _check_one_image(self.explanations)
-        for name, explanation in self.explanations.items():
-            check_picture(image, explanation.placement, name)
+        if not isinstance(self.image, LargePicture):
+            image = to_numpy("image", self.image)
+            settle(self, image=image)
+            for name, explanation in self.explanations.items():
+                check_picture(image, explanation.placement, name)
+        if self.truth is not None and self.has_several_grids:
+            message = "truth is given, but explanations differ in size; pass those of one size"
+            raise ArgumentError(message)
         if self.truth is not None:
             truth = to_numpy("truth", self.truth)
             if truth.shape != self.grid or truth.dtype != np.bool_:
@@ -87,6 +94,11 @@ class View:
         return next(iter(self.explanations.values())).grid
 
     @property
+    def has_several_grids(self) -> bool:
+        """Whether explanations differ in size, as those of two models: the original is shown."""
+        return len({one.grid for one in self.explanations.values()}) > 1
+
+    @property
     def size(self) -> Grid:
         """The size of the image that is shown: that of the grid, or of the original image."""
         return self.image.shape[-len(self.grid) :]
@@ -94,6 +106,8 @@ class View:
     @property
     def is_original(self) -> bool:
         """Whether the original image is shown, and not the image that the model saw."""
+        if self.has_several_grids:
+            return True
         if self.original is not None:
             return self.original
         return self.size != self.grid
@@ -130,10 +144,10 @@ class View:
 def _check_one_image(explanations: Mapping[str, Explanation]) -> None:
     (first, one), *others = explanations.items()
     for name, other in others:
-        if other.placement != one.placement:
+        if replace(other.placement, grid=one.grid) != one.placement:
             message = (
-                f"explanations[{name!r}] has another grid or place in the original image than "
-                f"explanations[{first!r}]; pass explanations of one image, prepared alike"
+                f"explanations[{name!r}] has another place in the original image than "
+                f"explanations[{first!r}]; pass explanations of one image, resized alike"
             )
             raise ArgumentError(message)
 

@@ -45,6 +45,14 @@ interface ImageTable {
   step: number;
   window: [number, number];
   levels: number[][];
+  complete?: number; // large images: the finest level that has all its tiles
+  present?: string[]; // large images: tiles of finer levels that are there, as level-row-column
+}
+
+/** A finding inside a tile of a large image. */
+interface Mark {
+  strength: number;
+  rings: number[][]; // x and y in turns, in pixels of the image
 }
 
 interface ViewTable {
@@ -52,7 +60,12 @@ interface ViewTable {
   grid: number[];
   size: number[]; // of the image that is shown: the grid's, or the original image's
   original: boolean; // whether the original image is shown
-  place: { shape: number[]; start: number[]; stop: number[] };
+  place: {
+    shape: number[];
+    start: number[];
+    stop: number[];
+    edges: number[][] | null; // positions of all lines, where explanations differ in size
+  };
   areas: number[];
   boxes: number[];
   neighbours: number[];
@@ -61,6 +74,7 @@ interface ViewTable {
   classes: ClassTable[];
   runs: string;
   image: ImageTable;
+  marks?: Mark[][]; // large images: for each class
   pixelSize: number[] | null;
   unit: string;
 }
