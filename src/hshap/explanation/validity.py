@@ -48,25 +48,34 @@ OBJECT = 512
 """Bytes that a region or a game takes besides its arrays, about."""
 
 
-def check(header: Mapping[str, Any], arrays: Mapping[str, Array], *, most: int) -> None:
-    """Refuse with a `DamagedError` everything that is not an explanation.
+def check(
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    *,
+    most: int,
+    kind: type[Table] | None = None,
+) -> Table:
+    """Refuse with a `DamagedError` everything that is not an explanation; return its regions.
 
-    `most` is the number of bytes that the explanation and one of its maps may take.
+    `most` is the number of bytes that the explanation and one of its maps may take. `kind` reads
+    regions that are stored in another way.
     """
     with only_damage():
         check_header(header)
-        table = Table(arrays, tuple(header["grid"]))
+        table = (kind or Table)(arrays, tuple(header["grid"]))
         games = Games(arrays, table.count)
         needed = sum(array.nbytes for array in arrays.values()) + 8 * prod(table.grid)
         needed += OBJECT * (table.count + len(games.region))
         limit(needed + 8 * table.positions(games), most)
         games.check_tree()
+        table.take_tree(games)
         levels = arrays.get("evidence", ())
         expect(len(levels) in (0, prod(table.grid)), "its evidence misses pixels")
         expect(table.areas[games.region[0]] == prod(table.grid), "the first game misses pixels")
         table.check_parts(games)
         games.check_values(int(header["draws"]))
         check_leaves(arrays["leaves"], arrays["unfinished"], games)
+    return table
 
 
 def check_header(header: Mapping[str, Any]) -> None:
@@ -224,7 +233,25 @@ class Table:
         expect((self.length[self.is_block] > 0).all(), "a block has no pixels")
         self.areas = np.zeros(self.count, dtype=np.int64)
         self.areas[self.is_block] = self.length[self.is_block].prod(1)
+        self.corners = corners
+        self._read_free(arrays)
+
+    def _read_free(self, arrays: Mapping[str, Array]) -> None:
+        """Read the regions that are no blocks."""
         self._read_runs(arrays["region_runs"], arrays["region_sizes"])
+
+    def take_tree(self, games: Games) -> None:
+        """Take the tree, once it is known to be one; runs of pixels need none."""
+
+    def pixels(self, number: int) -> Numbers:
+        """Return the positions of a free region; nobody can write to them."""
+        runs = self._spans[number]
+        starts, lengths = runs[:, 0], runs[:, 1] - runs[:, 0]
+        ends = np.cumsum(lengths)
+        # Pixels of a run are consecutive: add to each position the offset of its run.
+        flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        flat.flags.writeable = False  # a region need not copy it
+        return flat
 
     def _read_runs(self, values: Numbers, sizes: Numbers) -> None:
         free = np.flatnonzero(~self.is_block)
@@ -251,8 +278,8 @@ class Table:
 
     def _in_blocks(self, games: Games) -> Mask:
         """Tell for each game whether its region and all its parts are blocks."""
-        free = np.bincount(games.game_of_part[~self.is_block[games.children]])
-        free = np.pad(free, (0, len(games.region) - len(free)))
+        parts = games.game_of_part[~self.is_block[games.children]]
+        free = np.bincount(parts, minlength=len(games.region))
         return (free == 0) & self.is_block[games.region]
 
     def check_parts(self, games: Games) -> None:
