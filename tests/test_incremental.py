@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 from torch import nn
+from torch.nn import functional as f
 
 from hshap import (
     ArgumentError,
@@ -32,7 +33,7 @@ from hshap import (
 )
 from hshap._util.recipes import describe
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.patches import LARGE_ROW, Patch
 from hshap.evaluators.incremental.traced_network import Network
 
 # Tries patches everywhere: runs as short as these would never pay for the setup.
@@ -635,3 +636,28 @@ def test_other_models_are_refused():
         Incremental(NETWORKS["plain"], max_memory=-1)
     with pytest.raises(ArgumentError, match="training mode"):
         Incremental(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout()).train())
+
+
+@pytest.mark.parametrize("outside", [0.0, -torch.inf])
+@pytest.mark.parametrize("grid", [(3000,), (60, 55), (17, 15, 16)])
+@pytest.mark.parametrize("channels", [2, 120])
+def test_a_window_shows_the_patch_the_anchor_and_the_padding(grid, channels, outside):
+    # With 120 channels, rows are large and only the rim of the anchor is copied.
+    rng = np.random.default_rng(len(grid))
+    anchor = torch.rand(1, channels, *grid)
+    assert (channels * np.prod(grid) > 2 * LARGE_ROW // 3) == (channels == 120)
+    for _ in range(6):
+        size = tuple(int(rng.integers(1, n + 1)) for n in grid)
+        starts = tuple(
+            tuple(int(rng.integers(n - m + 1)) for n, m in zip(grid, size, strict=True))
+            for _ in range(2)
+        )
+        patch = Patch(torch.rand(2, channels, *size), starts, anchor)
+        wide = tuple(n + 4 for n in grid)
+        views = [tuple(int(rng.integers(-4, 1)) for _ in grid) for _ in starts]
+        padded = f.pad(patch.full(), [8, 8] * len(grid), value=outside)
+        expected = [
+            row[(slice(None), *(slice(a + 8, a + 8 + n) for a, n in zip(view, wide, strict=True)))]
+            for row, view in zip(padded, views, strict=True)
+        ]
+        assert torch.equal(patch.window(views, wide, outside), torch.stack(expected))

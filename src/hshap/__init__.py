@@ -26,6 +26,7 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
@@ -117,6 +118,7 @@ __all__ = [
     "cycle_spin",
     "demo",
     "export",
+    "keep_memory",
     "metrics",
     "plot",
     "runs",

@@ -24,6 +24,7 @@ from hshap.cli.runs.results import HEADINGS, PAGE
 from hshap.cli.runs.run import Method, Run, Way, refusals
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def explain(  # noqa: PLR0913, one for each option
     # Output of the user's own code must not mix with a JSON document.
     with (
         redirect_stdout(sys.stderr),
+        keep_memory(),
         folder(out, fill=force or resume, inputs=inputs, fixed=fixed) as place,
     ):
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)

@@ -19,6 +19,7 @@ from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import status, tell
 from hshap.cli.runs.signals import Stop
+from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 from hshap.runs import InProcess, Processes, RayActors, RunStoppedError, Slurm, explain_dataset
 
@@ -103,7 +104,7 @@ def run(  # noqa: PLR0913, one for each option
     guide = evidence_of(evidence)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), keep_memory():
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)

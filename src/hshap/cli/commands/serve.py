@@ -26,6 +26,7 @@ from hshap.cli.runs.results import PAGE
 from hshap.cli.runs.run import Method, Run, Way
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Rounds:
         files, bad = gather([self.images])
         inputs, fixed = [self.images, *files], (PAGE, SUMMARY)
         way = Way(self.out, force=False, resume=True, skip_bad=True)
-        with folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
+        with keep_memory(), folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
             plan = Plan(self.loaded, self.reader, self.targets, files, bad)
             results, stop = Run(plan, self.method, way, place, watch).run()
         if isinstance(stop, OSError):

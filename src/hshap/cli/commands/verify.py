@@ -16,6 +16,7 @@ from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_o
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
+from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 from hshap.runs import verify as verify_run
 
@@ -78,7 +79,7 @@ def verify(  # noqa: PLR0913, one for each option
         regions = partition_of(partition, min_size)
         search = search_of(tolerance, percentile, budget, partition=regions)
         guide = evidence_of(evidence)
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), keep_memory():
             given = opt.given_shape(size, channels, layout)
             given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
             loaded, wanted = opt.loaded_model(

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as f
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -24,6 +24,10 @@ Sides: TypeAlias = tuple[int, ...]
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop on one axis."""
+
+
+LARGE_ROW = 2**18
+"""Numbers in a row: in larger ones, copying only the rim around a patch takes less time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +59,15 @@ class Patch:
         out = empty(self.data, (len(starts), self.data.shape[1], *size))
         origin = (0,) * len(size)
         for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
-            in_grid = _overlap(start, size, origin, self.grid)
             in_patch = _overlap(start, size, own, self.size)
-            if in_patch != (origin, size):
-                if in_grid != (origin, size):
-                    row.fill_(outside)
-                _copy(row, self.anchor[0], in_grid, start, origin)
+            slabs = _around(in_patch, size) if row.numel() > LARGE_ROW else [(origin, size)]
+            for first, length in slabs if in_patch != (origin, size) else ():
+                slab = row[(slice(None), *map(_span, first, length))]
+                there = tuple(a + b for a, b in zip(start, first, strict=True))
+                in_grid = _overlap(there, length, origin, self.grid)
+                if in_grid != (origin, length):
+                    slab.fill_(outside)
+                _copy(slab, self.anchor[0], in_grid, there, origin)
             _copy(row, data, in_patch, start, own)
         return out
 
@@ -89,6 +96,21 @@ def _overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Si
     high = tuple(min(a + n, b + m) for a, n, b, m in zip(start, size, other, length, strict=True))
     first = tuple(a - s for a, s in zip(low, start, strict=True))
     return first, tuple(max(0, b - a) for a, b in zip(low, high, strict=True))
+
+
+def _around(part: tuple[Sides, Sides], size: Sides) -> Iterator[tuple[Sides, Sides]]:
+    """Yield the slabs of a rectangle around a part of it: start and size of each, disjoint."""
+    start, length = part
+    if not prod(length):
+        yield (0,) * len(size), size
+        return
+    for axis, (a, n, most) in enumerate(zip(start, length, size, strict=True)):
+        # Before this axis as far as the part reaches, after it as far as the rectangle does.
+        first, sides = start[:axis], length[:axis]
+        later = (0,) * (len(size) - axis - 1), size[axis + 1 :]
+        for low, high in ((0, a), (a + n, most)):
+            if high > low:
+                yield (*first, low, *later[0]), (*sides, high - low, *later[1])
 
 
 def _copy(

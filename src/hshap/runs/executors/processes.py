@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.runs.storing.schema import EXTRA
 from hshap.runs.worker import Outcome, reason_of
 
@@ -151,6 +152,7 @@ def _work(pipe: Connection, held: list[Connection], job: bytes, threads: int) ->
     """Run tasks until the pipe is closed, as it is when the driver ends in any way."""
     for end in held:
         end.close()
+    keep_memory()  # the process is the run's own
     try:
         made: Job = pickle.loads(job)  # noqa: S301, it comes from the driver, through memory
         worker = made.open()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.runs.worker import Outcome, reason_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Actor:
     """A worker in a process of Ray."""
 
     def __init__(self, job: Job) -> None:
+        keep_memory()  # the process is the run's own
         self._worker = job.open()
 
     def do(self, task: Task) -> Outcome:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import require
+from hshap.evaluators.allocator import keep_memory
 from hshap.runs.worker import Outcome
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Untyped
     from hshap.runs.executors.protocol import NextTask
-    from hshap.runs.worker import Job, Task
+    from hshap.runs.worker import Job, Task, Worker
 
 POLL = 0.2
 
@@ -65,7 +66,11 @@ class Slurm:
 
 def work_through(job: Job, tasks: Sequence[Task]) -> list[Outcome]:
     """Explain the images of several tasks, one after the other."""
-    worker = job.open()
+    with keep_memory():
+        return _work_through(job.open(), tasks)
+
+
+def _work_through(worker: Worker, tasks: Sequence[Task]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for task in tasks:
         outcomes.append(worker.do(task))
