@@ -296,7 +296,7 @@ def test_an_image_whose_bytes_changed_is_explained_again(tmp_path, images):
 
 def test_a_folder_of_another_model_or_setting_is_refused(tmp_path, images):
     runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
-    with pytest.raises(ArgumentError, match="another settings"):
+    with pytest.raises(ArgumentError, match=r"another partition.min_size \(\d there, 4 here\)"):
         runs.explain_dataset(explainer(partition=Dyadic(4)), images, tmp_path / "run", target=0)
     other = explainer(lambda batch: batch.mean(axis=(1, 2, 3)))
     with pytest.raises(ArgumentError, match="another model"):
@@ -966,5 +966,5 @@ def test_two_drivers_may_begin_at_the_same_moment(tmp_path, images):
     run = runs.explain_dataset(explainer(), images, Late(tmp_path / "second"), target=0)
     assert len(run) == 10
     other = explainer(partition=Dyadic(4))
-    with pytest.raises(ArgumentError, match="another settings"):
+    with pytest.raises(ArgumentError, match=r"another partition\.min_size"):
         runs.explain_dataset(other, images, Late(tmp_path / "third"), target=0)

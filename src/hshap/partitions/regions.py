@@ -300,15 +300,10 @@ def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[Ints, ...]:
     return np.nonzero(mask((region,), grid))
 
 
-def touching(
+def _owners(
     pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
-) -> list[list[int]]:
-    """Group the pieces of regions, by number, that touch along a side.
-
-    `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
-    """
-    if len(pieces) < 2:
-        return [[i] for i in range(len(pieces))]
+) -> NDArray[np.int32]:
+    """Return the number of the piece at each pixel around all pieces; -1 between them."""
     owner = np.full(grid, -1, dtype=np.int32)
     number = 0
     for region in regions:
@@ -324,7 +319,19 @@ def touching(
         number += len(parts)
     starts, stops = zip(*pieces, strict=True)
     first, last = map(min, zip(*starts, strict=True)), map(max, zip(*stops, strict=True))
-    owner = owner[tuple(map(slice, first, last))]  # no piece lies beyond
+    return owner[tuple(map(slice, first, last))]
+
+
+def touching(
+    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> list[list[int]]:
+    """Group the pieces of regions, by number, that touch along a side.
+
+    `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
+    """
+    if len(pieces) < 2:
+        return [[i] for i in range(len(pieces))]
+    owner = _owners(pieces, regions, grid)
     parent = list(range(len(pieces)))
 
     def root(i: int) -> int:
