@@ -18,7 +18,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.baselines.protocol import Baseline
@@ -67,8 +67,8 @@ def settings_of(
 
 def take_over(
     plan: Plan, usable: Sequence[Path], place: Place, settings: Mapping[str, Json]
-) -> list[Earlier]:
-    """Return the usable images of a plan that `place.out` has results of, with these settings.
+) -> Iterator[Earlier]:
+    """Yield the usable images of a plan that `place.out` has results of, with these settings.
 
     Results of other settings, or of images that the plan lacks, are a `Refusal`. An image that has
     changed since, or whose files have, is left to be explained again.
@@ -78,7 +78,7 @@ def take_over(
         if place.others:
             message = f"{place.out} has files but no results to resume; pass another --out"
             raise Refusal(Code.OUTPUT, message)
-        return []
+        return
     differing = [name for name, value in settings.items() if record.get(name) != value]
     if record.get("hshap") != __version__:
         differing.insert(0, f"version of hshap ({record.get('hshap')})")
@@ -92,8 +92,10 @@ def take_over(
     by_name: dict[str, list[Path]] = {plain(file.name): [] for file in plan.files}
     for file in usable:
         by_name[plain(file.name)].append(file)
-    found = [_earlier(plan, place, entry, by_name) for entry in entries]
-    return [one for one in found if one is not None]
+    for entry in entries:
+        found = _earlier(plan, place, entry, by_name)
+        if found is not None:
+            yield found
 
 
 def _earlier(

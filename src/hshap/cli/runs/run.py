@@ -111,12 +111,13 @@ class Run:
         results = Results(plan, explainer, self.place)
         if self.way.resume:
             results.take_over(take_over(plan, usable, self.place, settings))
+        run = {**settings, "device": plan.loaded.device}
+        results.begin(run, resumed=self.way.resume)
         done = {asked.path for asked in results.finished()}
         left = [file for file in usable if file not in done]
         evaluations, reason = self._explain(left, plan.pairs(left, outputs), results, explainer)
         if not results.finished():
             raise reason or refusals(plan.bad, results.total, "")
-        run = {**settings, "device": plan.loaded.device}
         try:
             with Shown("writing the page"):
                 results.close(run, evaluations=evaluations, stopped=reason is not None)
