@@ -205,7 +205,7 @@ def _all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:
     players = np.array([len(game.children) for game in games])
     for count in set(players.tolist()):
         chosen = np.flatnonzero(players == count)
-        values = np.stack([games[i].values for i in chosen])
+        values = np.stack([games[i].values for i in chosen.tolist()])
         out[0, chosen], out[1, chosen] = or_gaps(values), monotone_gaps(values)
         # The largest change, not the total: parts that raise and lower the score cancel in it.
         out[2, chosen] = np.abs(values - values[:, :1]).max(1)

@@ -35,7 +35,7 @@ from hshap.games.game import Game
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -91,7 +91,7 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
 
 
 @contextmanager
-def only_sound() -> Iterator[None]:
+def only_sound() -> Generator[None, None, None]:
     """Tell the caller which rule an explanation breaks: better now than when it is read again."""
     try:
         yield

@@ -185,7 +185,7 @@ class Pixels(_Splitting):
         """First pixel, and the one past the last, of the box around all pixels."""
         if self.is_dense:
             whole, axes = mask((self,), self.grid), range(len(self.grid))
-            found = [whole.any(axis=tuple(set(axes) - {axis})).nonzero()[0] for axis in axes]
+            found = [np.flatnonzero(whole.any(tuple(set(axes) - {axis}))) for axis in axes]
             return tuple(int(a[0]) for a in found), tuple(int(a[-1]) + 1 for a in found)
         return tuple(int(a.min()) for a in self.index), tuple(int(a.max()) + 1 for a in self.index)
 
