@@ -182,6 +182,16 @@ def test_an_image_without_a_usable_class_fails_alone(name):
     assert "out of range" in run(name, images=("list.csv",), target=(), code=2).stderr
 
 
+def test_rows_that_take_more_than_usual_are_told(name):
+    done = run(name)
+    found = hshap.runs.open("RUN")
+    size = sum(path.stat().st_size for path in Path("RUN/explanations").iterdir())
+    assert found.row_bytes == size / 5
+    assert ("more than the usual 5,000" in done.stdout) == (found.row_bytes > 5000)
+    Path("RUN").rename("ALL")
+    assert "more than the usual 5,000" in run(name, images=("images/0.png",)).stdout  # one row
+
+
 def test_the_end_of_a_run_shows_a_query_that_works(name):
     import shlex
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from hshap.runs.executors.protocol import Executor
 
 SQL = "select image, score, doubt from explanations order by score desc limit 20"
+USUAL_BYTES = 5000
+"""Bytes of a row at typical depth; larger ones are told."""
+
 EVERY = 10.0
 """Seconds between lines of progress in a log."""
 
@@ -196,6 +199,12 @@ def _end(made: Run, out: str, *, json: bool) -> None:
         tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
         if made.batch_difference:
             tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
+        if (made.row_bytes or 0) > USUAL_BYTES:
+            tell(
+                f"rows take {made.row_bytes:,.0f} bytes each, more than the usual {USUAL_BYTES:,}: "
+                "fine regions (--min-size), evidence (--evidence even has none) and shards of few "
+                "images make them large"
+            )
         tell(f'read it again: hshap query {quote(out)} "{SQL}"')
         tell(f"check it: hshap verify {quote(out)}; in Python: hshap.runs.open({out!r})")
     if errors:
