@@ -86,12 +86,15 @@ def weighted(weights):
     return model
 
 
-def explained(seed, partition, search, grid=(24, 31), density=0.05):
+def explained(seed, partition, search, *, grid=(24, 31), density=0.05, baseline=None):
     rng = np.random.default_rng(seed)
     weights = np.where(rng.random(grid) < density, rng.standard_normal(grid) + 0.6, 0.0)
     image = np.ones((1, *grid)) + 0.01 * rng.random((1, *grid))
     return image, hshap.Explainer(
-        weighted(weights), baseline=hshap.Constant(0.0), partition=partition, search=search
+        weighted(weights),
+        baseline=baseline or hshap.Constant(0.0),
+        partition=partition,
+        search=search,
     ).explain(image, target=0)
 
 
@@ -120,9 +123,9 @@ def drawn(tab):
     tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def point_at(tab, pixel, *, click=False):
+def point_at(tab, pixel, *, panel=0, click=False):
     camera = tab.evaluate("hshap.state().camera")
-    frame = tab.locator(".screen").first.bounding_box()
+    frame = tab.locator(".screen").nth(panel).bounding_box()
     x = frame["x"] + (pixel[1] + 0.5 - camera["x"]) * camera["scale"]
     y = frame["y"] + (pixel[0] + 0.5 - camera["y"]) * camera["scale"]
     (tab.mouse.click if click else tab.mouse.move)(x, y)

@@ -50,7 +50,7 @@ def in_a_fresh_process(code):
                 np.full(SIZE, 1, np.uint8)
             return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     """
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", textwrap.dedent(lines) + textwrap.dedent(code)],
         check=True,
         capture_output=True,

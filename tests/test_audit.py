@@ -12,6 +12,7 @@ from oracle import any_marked, marked
 
 from hshap import (
     Bisection,
+    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
@@ -20,7 +21,7 @@ from hshap import (
     Explanation,
     Superpixels,
 )
-from hshap.explanation.audit import FAR, monotone_gaps, or_gaps
+from hshap.explanation.audit import FAR, filled_by, monotone_gaps, or_gaps
 
 
 def by_sets(players):
@@ -145,7 +146,7 @@ def test_nothing_at_all_has_no_gap():
 def product_of_shares(audit):
     unlike = (1 - audit.alike) ** 2
     found = min(audit.carried, audit.alone) * (1 - audit.covered)
-    return found * (1 - unlike) * (1 - audit.cancelled**2)
+    return found * (1 - unlike) * (1 - audit.cancelled**2) * (1 - (1 - audit.filled) ** 4)
 
 
 def test_what_is_found_carries_the_score_or_does_not():
@@ -195,7 +196,9 @@ def test_findings_that_cover_much_of_the_image_are_told():
     halves = Superpixels.from_labels(np.repeat([[0, 0, 0, 1]], 4, axis=0))
     found = explain(marked((4, 4), [0]), any_marked, halves)
     assert (found.audit.gap, found.audit.carried) == (0.0, 1.0)
-    assert found.audit.covered == found.audit.doubt == 0.75
+    assert found.audit.covered == 0.75
+    assert found.audit.filled == pytest.approx(1 / 12)
+    assert found.audit.doubt == pytest.approx(1 - 0.25 * (1 - (11 / 12) ** 4))
     assert "The findings cover 75% of the image" in str(found.audit)
     assert "the findings cover 75% of the image" in repr(found)
     small = explain(marked((4, 4), [0]), any_marked)
@@ -286,6 +289,49 @@ def test_a_thin_line_that_went_with_the_background_raises_the_doubt(enough):
     assert found.audit.doubt >= FAR
     whole, _ = thin_cross(Superpixels.from_labels(truth.astype(int)), enough)
     assert whole.audit.doubt < FAR / 3
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.floats(0.01, 10.0), st.integers(1, 3))
+def test_filled_is_the_share_of_pixels_that_differ(line, flat, contrast, draws):
+    image = np.zeros((2, 1, line + flat))
+    image[:, 0, :line] = contrast
+    leaf = Box((0, 0), (1, line + flat))
+    stand_ins = [np.zeros_like(image)] * draws
+    assert filled_by([leaf], image, stand_ins) == pytest.approx(line / (line + flat))
+    assert filled_by([], image, stand_ins) == 1.0
+    assert filled_by([leaf], image, [image]) == 0.0
+
+
+def test_filled_is_the_mean_over_leaves_by_area_whatever_their_contrast():
+    image = np.zeros((1, 40))
+    image[0, :10], image[0, 20] = 0.1, 1e200
+    leaves = [Box((0,), (10,)), Box((20,), (40,))]
+    assert filled_by(leaves, image, [np.zeros_like(image)]) == pytest.approx((10 + 1) / 30)
+
+
+@pytest.mark.parametrize("partition", [Bisection(8), Superpixels.from_labels(np.arange(40) // 8)])
+def test_a_leaf_that_is_much_larger_than_the_line_in_it_is_told(partition, tmp_path):
+    image = np.zeros((1, 40))
+    image[0, 17] = 1.0
+    found = explain(image, any_marked, partition)
+    (leaf,) = found.leaves
+    assert found.audit.filled == pytest.approx(1 / leaf.area)
+    assert found.audit.loose >= FAR > found.audit.covered
+    assert "changes about" in str(found.audit)
+    assert "they may be much larger than the object" in repr(found)
+    found.save(tmp_path / "it.npz")
+    assert Explanation.load(tmp_path / "it.npz").audit == found.audit
+    exact = explain(image, any_marked, Bisection(1)).audit
+    assert (exact.filled, exact.loose) == (1.0, 0.0)
+
+
+def test_filled_is_not_known_if_stand_ins_depend_on_the_shown_pixels():
+    def mirrored(image):
+        return lambda kept: np.zeros((1, *image.shape)) + 0.0 * len(kept)
+
+    explainer = Explainer(any_marked, baseline=mirrored, partition=Bisection(8))
+    found = explainer.explain(marked((8, 8), [3]), target=0)
+    assert (found.filled, found.audit.filled) == (None, 1.0)
 
 
 def test_a_thin_line_cut_with_the_background_raises_the_doubt():

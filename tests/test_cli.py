@@ -211,6 +211,38 @@ def test_the_result_can_be_read_again_at_a_higher_tolerance(work):
     assert found.at(tolerance=0.9).leaves in ((), found.leaves)
 
 
+@pytest.mark.parametrize(("tolerance", "expected"), [("auto", 0.2), ("5%", 0.05), ("0.3", 0.3)])
+def test_a_search_by_groups_is_certified(work, tolerance, expected):
+    _, name = work
+    small(255)
+    given = ("--baseline", "constant:0", "--tolerance", tolerance, "--partition", "bisection")
+    sizes = ("--search", "group", "--min-size", "4")
+    fine("explain", "small.png", "-m", f"{name}:brightest", *given, *sizes)
+    found = hshap.Explanation.load("hshap-output/small.npz")
+    assert found.settings["search"]["type"] == "GroupTesting"
+    assert found.settings["search"]["tolerance"] == pytest.approx(expected)
+    assert found.certificate.questions > 2
+
+
+def test_the_predicted_cost_of_groups_is_what_a_run_takes(rng):
+    for findings in (1, 4, 12):
+        cost = predicted((64, 64), "bisection", 2, findings, "group")
+        explainer = hshap.Explainer(
+            lambda batch: (batch > 0.5).any(axis=(1, 2, 3)).astype(float),
+            hshap.Constant(0.0),
+            hshap.Bisection(2),
+            hshap.GroupTesting(),
+        )
+        taken = []
+        for _ in range(6):
+            image = np.zeros((1, 32, 32))
+            image.reshape(-1)[rng.choice(1024, findings, replace=False)] = 1.0
+            whole = image.repeat(2, axis=1).repeat(2, axis=2)
+            taken.append(explainer.explain(whole, 0).evaluations)
+        assert abs(np.mean(taken) / cost.expected - 1) < 0.12
+        assert max(taken) <= cost.most
+
+
 def test_a_share_is_depth_first_at_that_tolerance(rng):
     image = rng.random((1, 16, 16))
     options = {"baseline": hshap.Constant(0.0), "partition": hshap.Bisection(2)}
@@ -511,6 +543,17 @@ REFUSED = {
         "exclude each other",
     ),
     "tolerance": (lambda: (CELL, *M, "--tolerance", "much"), 2, "--tolerance much is not"),
+    "search": (lambda: (CELL, *M, "--search", "best"), 2, "--search best is not known; pass one"),
+    "percentile of groups": (
+        lambda: (CELL, *M, "--search", "group", "--percentile", "70"),
+        2,
+        "--percentile does not apply to --search group",
+    ),
+    "more than the score": (
+        lambda: (CELL, *M, "--search", "group", "--tolerance", "120%"),
+        2,
+        "--tolerance 120% is more than the whole score",
+    ),
     "percentile": (lambda: (CELL, *M, "--percentile", "101"), 2, "percentile must be"),
     "partition": (lambda: (CELL, *M, "--partition", "hex"), 2, "--partition hex is not known"),
     "size of leaves": (lambda: (CELL, *M, "--min-size", "0"), 2, "--min-size 0 is not"),

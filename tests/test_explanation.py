@@ -203,7 +203,7 @@ def test_a_search_of_one_s_own_cannot_be_read_again(rng):
         return (yield from DepthFirst()(root, draws))
 
     found = explain(rng.random((1, 8, 8)), search=own)
-    with pytest.raises(ArgumentError, match="only DepthFirst, BreadthFirst can"):
+    with pytest.raises(ArgumentError, match="only DepthFirst, BreadthFirst, GroupTesting can"):
         found.at(min_size=4)
 
 

@@ -21,6 +21,7 @@ from hshap import (
     Dyadic,
     Explainer,
     Fixed,
+    GroupTesting,
     HshapError,
     Mean,
     References,
@@ -205,6 +206,19 @@ CASES = {
     "complex tolerance": (lambda: DepthFirst(1j), "tolerance", "1j", "of 0 or more"),
     "percentile of 170": (lambda: BreadthFirst(170), "percentile", "170", "from 0 to 100"),
     "negative percentile": (lambda: BreadthFirst(-1), "percentile", "-1", "from 0 to 100"),
+    "negative tolerance of groups": (
+        lambda: GroupTesting(-0.1),
+        "tolerance",
+        "-0.1",
+        "of 0 or more",
+    ),
+    "share of 3": (lambda: GroupTesting(share=3), "share", "3", "from 0 to 1"),
+    "too few evaluations for groups": (
+        lambda: explain(search=GroupTesting(max_evaluations=3)),
+        "max_evaluations",
+        "3",
+        "pass 4 or more",
+    ),
     "no evaluations": (lambda: DepthFirst(max_evaluations=0), "max_evaluations", "0", "1 or more"),
     "too few evaluations": (
         lambda: explain(search=DepthFirst(max_evaluations=9)),

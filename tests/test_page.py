@@ -60,6 +60,8 @@ RUNS = {
         hshap.DepthFirst(),
     ),
     "superpixels": (hshap.Superpixels(min_area=4, max_area=16), hshap.DepthFirst()),
+    "groups": (hshap.Bisection(1), hshap.GroupTesting(0.02)),
+    "groups of labels": (hshap.Superpixels.from_labels(LABELS), hshap.GroupTesting()),
 }
 
 
@@ -95,6 +97,111 @@ def test_sliders_give_exactly_the_leaves_of_at(show, name):
             )
             changes += expected.keys() != expected_leaves(explanation).keys()
     assert changes
+
+
+def any_placement(rng, grid):
+    """Return a random crop, padding, flip or change of size, at fractions of pixels too."""
+    shape = [int(side) for side in rng.integers(5, 90, len(grid))]
+    start, stop = [], []
+    for side in shape:
+        ends = np.round(rng.uniform(-0.2 * side, 1.2 * side, 2), int(rng.integers(0, 3)))
+        low, high = (0, side) if abs(ends[0] - ends[1]) < 1 else ends
+        is_beside = max(low, high) <= 0 or min(low, high) >= side
+        low, high = (0, side) if is_beside else (low, high)
+        start.append(low)
+        stop.append(high)
+    return hshap.Placement(grid, tuple(shape), tuple(start), tuple(stop))
+
+
+def any_run(seed):
+    """Return a random run of a random kind, at a random place."""
+    rng = np.random.default_rng(seed)
+    size = rng.choice([1, 2, 3, "auto"])
+    size = size if size == "auto" else int(size)
+    areas = [4, "auto", "uncut"]
+    partition = [
+        hshap.Dyadic(size),
+        hshap.Bisection(size),
+        hshap.Shifted(hshap.Bisection(2), tuple(int(n) for n in rng.integers(-9, 9, 2))),
+        hshap.Superpixels.from_labels(LABELS, min_area=areas[rng.integers(3)]),
+        hshap.Superpixels(min_area=areas[rng.integers(3)], max_area=16),
+    ][seed % 5]
+    most = None if rng.random() < 0.5 else int(rng.integers(30, 200))
+    search = [
+        hshap.DepthFirst(float(rng.choice([0, 0.05, 0.4])), max_evaluations=most),
+        hshap.DepthFirst(0.05, keep_whole=True, max_evaluations=most),
+        hshap.BreadthFirst(float(rng.uniform(10, 80)), max_evaluations=most),
+        hshap.Share(float(rng.uniform(0.02, 0.3)), most),
+        hshap.Share(float(rng.uniform(0.1, 0.5)), most, of="finding"),
+        hshap.GroupTesting(float(rng.choice([0, 0.05, 0.4])), max_evaluations=most),
+    ][seed // 5 % 6]
+    baseline = None
+    if rng.random() < 0.3:  # several draws, so that coefficients have errors
+        baseline = hshap.References(rng.random((3, 1, 24, 31)) * 0.2)
+    image, made = explained(seed, partition, search, density=0.03, baseline=baseline)
+    return image, replace(made, placement=any_placement(rng, made.grid))
+
+
+def spins():
+    """Return the members of a spin, and an explanation with evidence by gradients."""
+    weights = np.where(np.random.default_rng(5).random((24, 31)) < 0.03, 1.0, 0.0)
+    image = np.ones((1, 24, 31))
+    explainer = hshap.Explainer(
+        lambda batch: (batch[:, 0] * weights).sum(axis=(1, 2)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(2),
+    )
+    spin = hshap.cycle_spin(explainer, image, target=0, shifts=[0, 3, (5, 2)])
+    yield from ((image, member) for member in spin.members)
+    torch = pytest.importorskip("torch")
+    seen = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, padding=1), torch.nn.ReLU())
+    module = torch.nn.Sequential(seen, torch.nn.Flatten(), torch.nn.Linear(2 * 24 * 31, 2))
+    torch.manual_seed(0)
+    for each in (None, hshap.Dyadic(4)):
+        made = hshap.Explainer(module.eval(), partition=each, evidence="auto")
+        yield image, made.explain(np.random.default_rng(1).random((1, 24, 31)), target=0)
+
+
+def test_generated_runs_of_every_kind_are_read_as_in_python(show):
+    pytest.importorskip("higra")
+    runs = [*map(any_run, range(30)), *spins()]
+    views = [View(f"{n}.png", image, {"one": made}) for n, (image, made) in enumerate(runs)]
+    tab = show(views)
+    rng = np.random.default_rng(0)
+    changes = {}
+    for number, (_, made) in enumerate(runs):
+        tab.evaluate("(number) => hshap.open(number)", number)
+        strengths = [part.coefficient for part in made.parts.values()]
+        for _ in range(6):
+            asked = {
+                "tolerance": float(max(0, rng.choice(strengths))) if rng.random() < 0.8 else None,
+                "percentile": float(rng.uniform(0, 100)) if rng.random() < 0.8 else None,
+                "side": int(rng.integers(1, 12)) if rng.random() < 0.5 else None,
+                "area": int(rng.integers(1, 60)) if rng.random() < 0.5 else None,
+            }
+            tab.evaluate("(asked) => hshap.set(asked)", asked)
+            limits = tab.evaluate("hshap.limits()")
+            is_levels = isinstance(made.settings.search, hshap.BreadthFirst)
+            by = "percentile" if is_levels else "tolerance"
+            is_grid = isinstance(made.games[0].region, hshap.Box)
+            again = made.at(
+                **{
+                    key: value
+                    for key, value in (
+                        (by, limits["level"]),
+                        ("min_size" if is_grid else "min_area", limits["size"]),
+                    )
+                    if value is not None
+                }
+            )
+            assert shown_leaves(tab) == expected_leaves(again), (number, asked)
+            boxes = tab.evaluate("hshap.findings().classes[0].findings")
+            assert sorted((box["start"], box["stop"], box["score"]) for box in boxes) == sorted(
+                (list(box.start), list(box.stop), box.score) for box in again.boxes()
+            ), (number, asked)
+            changed = expected_leaves(again).keys() != expected_leaves(made).keys()
+            changes[number] = changes.get(number, 0) + changed
+    assert sum(map(bool, changes.values())) > len(runs) / 2
 
 
 def test_the_python_line_says_what_is_read(show):
@@ -135,7 +242,7 @@ def test_a_search_of_another_make_is_shown_as_it_was(show):
 def test_nothing_in_a_name_becomes_markup(show):
     image, explanation = explained(0, hshap.Dyadic(4), hshap.DepthFirst())
     view = View(HOSTILE, image, {HOSTILE: explanation, "</title>{{script}}": explanation})
-    for views in ([view], [view, view]):
+    for views in ([view], [view, replace(view, unit="km")]):
         tab = show(views, title=HOSTILE)
         assert tab.evaluate("window.pwned") is None
         shown = visible(HOSTILE)
@@ -256,6 +363,17 @@ def test_classes_stand_side_by_side(show):
     tab.locator("#classes input").nth(1).uncheck()
     assert tab.locator(".panel").count() == 2
     assert tab.locator("figcaption strong").all_text_contents() == ["a", "c"]
+
+
+def test_the_list_of_findings_names_its_class_where_there_are_several(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    alone = show([View("x.png", image, {"one": explanation})])
+    assert alone.locator("#findings > p").count() == 0
+    both = show([View("x.png", image, {"one": explanation, "two": explanation.at(min_size=16)})])
+    assert both.inner_text("#findings > p") == "of one"
+    both.evaluate("document.querySelectorAll('.screen')[1].focus()")
+    drawn(both)
+    assert both.inner_text("#findings > p") == "of two"
 
 
 def test_gallery_sorts_filters_and_opens(show):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_the_first_line_tells_score_findings_and_how_sure(show, word):
     assert tab.inner_text(".badge") == word
     assert reason in explanation.how_sure.reason
     assert explanation.how_sure.reason in line
-    assert "Missed: " in line
+    assert "May be missed: " in line
     # Each word of the line says on hover what it means.
     for shown in tab.locator("#first abbr").all():
         assert len(shown.get_attribute("title")) > 40
@@ -219,6 +218,22 @@ def test_the_scale_bar_has_the_unit_of_the_pixel_size(show):
     first = canvas_pixels(plain, 1)
     sized = show(only(explanation, image, pixel_size=0.7, unit="µm"))
     assert not np.array_equal(first, canvas_pixels(sized, 1))
+    assert plain.evaluate("hshap.findings()")["pixelSize"] is None
+    found = sized.evaluate("hshap.findings()")
+    assert (found["pixelSize"], found["unit"]) == ([0.7, 0.7], "µm")
+
+
+def test_findings_have_their_size_in_the_unit_of_the_pixel_size(show):
+    image, explanation = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    first = explanation.boxes()[0]
+    high, wide = (b - a for a, b in zip(first.start, first.stop, strict=True))
+    tab = show(only(explanation, image, pixel_size=(0.5, 0.25)))
+    drawn(tab)
+    size = f"{wide * 0.25:g} x {high * 0.5:g} mm"
+    assert tab.inner_text("#finding-1").endswith(size)
+    tab.click("#finding-1")
+    assert tab.inner_text("#found").endswith(size)
+    assert " mm" not in show(only(explanation, image)).inner_text("#findings")
 
 
 def test_colours_of_findings_differ_from_those_of_the_image(show):
@@ -388,6 +403,9 @@ PLACES = {
     "cropped": {"shape": (60, 70), "start": (10, 20), "stop": (34, 51)},
     "padded": {"shape": (20, 31), "start": (-2, 0), "stop": (22, 31)},
     "flipped": {"shape": (48, 62), "start": (0, 62), "stop": (48, 0)},
+    # Corners that lie between two pixels, but for rounding.
+    "fractions": {"shape": (60, 62), "start": (0.1, -0.9), "stop": (20.5, 49.800000000000004)},
+    "flipped, of the same size": {"shape": (24, 31), "start": (0, 31), "stop": (24, 0)},
 }
 
 
@@ -397,8 +415,9 @@ def test_places_are_those_of_the_original_image(show, name):
     place = hshap.Placement(explanation.grid, **PLACES[name])
     placed = replace(explanation, placement=place)
     truth = mask(explanation.leaves, explanation.grid)
-    for shown in (image, np.random.default_rng(0).integers(0, 256, place.shape, dtype=np.uint8)):
-        tab = show(only(placed, shown))
+    other = np.random.default_rng(0).integers(0, 256, place.shape, dtype=np.uint8)
+    for shown, original in ((image, False), (other, True)):
+        tab = show([View("x.png", shown, {"one": placed}, original=original)])
         found = tab.evaluate("hshap.findings()")
         assert found["size"] == list(place.shape)
         assert [
@@ -509,18 +528,23 @@ def test_a_folder_holds_the_data_and_images_are_loaded_when_they_are_looked_at(s
     assert len(reviewed["images"]) == 60  # all of them are of one explanation
 
 
-def test_a_missing_folder_is_told(browser, tmp_path):
-    path = write_page(tmp_path / "p.html", many(2), form="folder")
-    shutil.rmtree(tmp_path / "p_files" / "1")
+def test_an_open_page_never_shows_parts_of_a_newer_one(browser, tmp_path):
+    first, second, third = many(3)
+    path = write_page(tmp_path / "p.html", [first, second, third], form="folder")
     context = browser.new_context()
     tab = context.new_page()
     tab.goto(path.as_uri())
     tab.evaluate("hshap.ready")
+    write_page(path, [third, first], form="folder")
+    tab.evaluate("hshap.open(2)")  # the same image has another number on the new page
+    assert tab.evaluate("hshap.findings()")["image"] == third.name
+    assert tab.locator(".panel").count() == 1
     tab.evaluate("hshap.open(1)")
     told = tab.inner_text("#found")
-    assert "p_files/1/view.js is missing; keep the folder p_files beside this page" in told
+    assert "view.js is missing; if the page was made again, load it again" in told
+    assert "else keep the folder p_files beside it" in told
     tab.evaluate("hshap.open(0)")
-    assert tab.locator(".panel").count() == 1
+    assert tab.evaluate("hshap.findings()")["image"] == first.name
     context.close()
 
 

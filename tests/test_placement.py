@@ -20,7 +20,7 @@ from shapely.geometry import shape as as_shape
 from shapely.ops import unary_union
 
 import hshap
-from hshap import Placement
+from hshap import ArgumentError, Placement
 from hshap.explanation import storage
 
 
@@ -200,6 +200,29 @@ def test_tables_and_arrays_are_in_pixels_of_the_original_image():
     array = hshap.export.dataarray(found)
     assert array["y"].to_numpy().tolist() == [0.5 + 2 * i for i in range(8)]
     assert array["x"].to_numpy().tolist() == [1 + 3 * i for i in range(8)]
+
+
+def test_a_table_tells_regions_in_padding_as_far_as_they_lie_in_the_image():
+    # Pixel (2, 5) of the grid is the finding; the image starts and ends inside the grid.
+    found = replace(hshap.demo.example(), placement=Placement((8, 8), (8, 8), (-5, -5), (11, 11)))
+    columns = ["size", "y_start", "y_stop", "x_start", "x_stop"]
+    assert hshap.export.table(found)[columns].to_numpy().tolist() == [[2, 0, 1, 5, 7]]
+    every = hshap.export.table(found, every=True)
+    assert every[columns[1:]].to_numpy().min() >= 0
+    assert every[columns[1:]].to_numpy().max() <= 8
+    height = every["y_stop"] - every["y_start"]
+    width = every["x_stop"] - every["x_start"]
+    np.testing.assert_allclose(height * width, every["size"])  # all regions are boxes here
+    beside = replace(found, placement=Placement((8, 8), (8, 8), (-20, 0), (12, 8)))
+    assert hshap.export.table(beside)[columns].to_numpy().tolist() == [[0, 0, 0, 5, 6]]
+
+
+def test_the_longest_placement_that_can_be_made_can_be_saved(tmp_path):
+    place = Placement((8, 8), (2**32, 2**25))
+    replace(hshap.demo.example(), placement=place).save(tmp_path / "a.npz")
+    assert hshap.Explanation.load(tmp_path / "a.npz").placement == place
+    with pytest.raises(ArgumentError, match="4294967296 pixels"):
+        Placement((8, 8), (2**32 + 1, 8))
 
 
 def test_a_file_keeps_the_placement(tmp_path):

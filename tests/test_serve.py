@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -26,8 +27,14 @@ Image = pytest.importorskip("PIL.Image")
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from hshap import DepthFirst, Dyadic
 from hshap.cli.app import app
+from hshap.cli.commands import serve
 from hshap.cli.faults import Code
+from hshap.cli.inputs.formats import Format
+from hshap.cli.inputs.images import Reader
+from hshap.cli.inputs.models import Loaded
+from hshap.cli.runs.run import Method
 from hshap.cli.serving.drops import DropRefusedError, Drops
 from hshap.cli.serving.growing import Growing, Images, Outcome
 from hshap.cli.serving.server import Served, application
@@ -236,7 +243,6 @@ def test_too_many_waiting_images_are_refused(client, served):
     try:
         for number in range(101):
             picture(served.drops.folder / f"{number}.png")
-        wait_for(lambda: len(served.growing.state.waiting) >= 100)
         answer = client.post("/images?name=a.png", headers=BEARER, content=b"x")
         assert answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
     finally:
@@ -301,6 +307,89 @@ def test_a_changed_image_is_explained_again_and_others_are_not(tmp_path):
         wait_for(lambda: len(rounds.calls) == 2)
     finally:
         growing.stop()
+
+
+def test_an_image_that_is_removed_makes_a_new_page_and_the_last_one_does_not(tmp_path):
+    rounds = Rounds(tmp_path)
+    growing = Growing(Images(tmp_path, (".png",)), rounds, seconds=0.02)
+    first, second = picture(tmp_path / "a.png"), picture(tmp_path / "b.png")
+    growing.start()
+    try:
+        wait_for(lambda: growing.state.done == 2)
+        first.unlink()
+        wait_for(lambda: growing.state.done == 1)
+        second.unlink()
+        time.sleep(0.2)
+        assert rounds.calls == [["a.png", "b.png"], ["b.png"]]
+        assert not growing.state.problem
+    finally:
+        growing.stop()
+
+
+@pytest.fixture
+def rounds(tmp_path, monkeypatch):
+    """Real rounds over a folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    loaded = Loaded(lambda batch: batch.max(axis=(1, 2, 3))[:, None], "brightest")
+    method = Method("constant", Dyadic(4), DepthFirst(), 1000, None)
+    return serve.Rounds(Path("images"), Path("found"), loaded, Reader(Format()), (), method)
+
+
+def named_in(page):
+    return re.findall(r'"name":"([^"]*)","home"', page.read_text())
+
+
+def test_images_that_are_removed_leave_the_page_and_keep_their_results(rounds, tmp_path):
+    out = tmp_path / "found"
+    for number, name in enumerate("abc"):
+        picture(tmp_path / "images" / f"{name}.png", value=100 + number)
+    assert rounds.explain(lambda _: None).done == 3
+    before = (out / "b.npz").read_bytes()
+    removed = tmp_path / "images" / "b.png"
+    data = removed.read_bytes()
+    removed.unlink()
+    picture(tmp_path / "images" / "d.png", value=200)
+    assert rounds.explain(lambda _: None).done == 3
+    assert named_in(out / "index.html") == ["a.png", "c.png", "d.png"]
+    assert (out / "b.npz").read_bytes() == before
+    assert (out / "b.png").exists()
+    record = json.loads((out / "summary.json").read_text())
+    assert [Path(one["image"]).name for one in record["removed"]] == ["b.png"]
+    assert rounds.explain(lambda _: None).done == 3  # a round later, they are still there
+    assert (out / "b.npz").read_bytes() == before
+    removed.write_bytes(data)
+    calls = []
+    assert rounds.explain(calls.append).done == 4
+    assert not calls  # its results are taken over again
+    assert named_in(out / "index.html") == ["a.png", "b.png", "c.png", "d.png"]
+    assert json.loads((out / "summary.json").read_text())["removed"] == []
+
+
+def test_a_name_that_a_removed_image_has_is_not_given_to_another(rounds, tmp_path):
+    out = tmp_path / "found"
+    picture(tmp_path / "images" / "a.png")
+    picture(tmp_path / "images" / "z.png")
+    rounds.explain(lambda _: None)
+    before = (out / "a.npz").read_bytes()
+    (tmp_path / "images" / "a.png").unlink()
+    Image.fromarray(np.full((16, 16, 3), 90, np.uint8)).save(tmp_path / "images" / "a.bmp")
+    rounds.explain(lambda _: None)
+    assert (out / "a.npz").read_bytes() == before
+    assert (out / "a-2.npz").exists()
+
+
+def test_an_image_that_changes_while_the_page_is_made_is_shown_on_grey(rounds, tmp_path, capsys):
+    picture(tmp_path / "images" / "a.png")
+    kept = picture(tmp_path / "images" / "b.png")
+
+    def watch(progress):
+        if progress.explanations == 2:
+            kept.unlink(missing_ok=True)
+
+    assert rounds.explain(watch).done == 2
+    assert named_in(tmp_path / "found" / "index.html") == ["a.png", "b.png"]
+    assert "b.png: it has changed since it was explained" in capsys.readouterr().err
 
 
 def test_stopping_ends_a_round_that_runs(tmp_path):

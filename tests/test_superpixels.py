@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import sys
+from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,8 +15,17 @@ from hypothesis.extra import numpy as npst
 from oracle import any_marked, nodes
 from scipy.cluster.hierarchy import linkage
 
-from hshap import ArgumentError, Constant, Explainer, MissingExtraError, Shifted, Superpixels
-from hshap.partitions.regions import mask
+from hshap import (
+    ArgumentError,
+    Constant,
+    Explainer,
+    Fixed,
+    MissingExtraError,
+    Shifted,
+    Superpixels,
+)
+from hshap.partitions.filling import LOOSE, below, filling
+from hshap.partitions.regions import Pixels, mask
 
 GRIDS = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
 
@@ -429,3 +440,63 @@ def test_saved_trees_come_back(tmp_path):
     assert again.leaves == found.leaves
     assert [game.region for game in again.games] == [game.region for game in found.games]
     assert np.array_equal(again.saliency(), found.saliency())
+
+
+def thin_line():
+    """Return a flat image with a line one pixel wide, and the line."""
+    truth = np.zeros((20, 20), dtype=bool)
+    truth[range(4, 14), range(4, 14)] = True
+    return np.where(truth, 0.9, 0.1)[None], truth
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_line_that_went_with_the_background_is_found_below_the_segment(noise):
+    image, truth = thin_line()
+    image = image + noise * np.random.default_rng(0).normal(size=image.shape)
+    swallowed = Superpixels(min_area=200)
+    assert len(np.unique(swallowed.tree(image).labels)) == 1
+    for baseline in (Constant(0.1), Fixed(np.full_like(image, 0.1))):
+        found = Explainer(
+            lambda batch: (batch[:, 0] > 0.5).sum(axis=(1, 2)) / truth.sum(),
+            baseline=baseline,
+            partition=swallowed,
+        ).explain(image, target=0)
+        assert np.array_equal(found.saliency() > 0, truth)
+        assert found.audit.filled > 0.9
+        assert found.evaluations == 4
+
+
+def test_leaves_that_differ_from_the_baseline_all_over_are_not_split_further():
+    image, _ = thin_line()
+    partition = Superpixels(min_area=12)
+    far = np.full_like(image, -9.0)
+    assert leaf_areas(partition.compare(image, far)) == leaf_areas(partition(image))
+
+
+def test_labels_of_the_caller_and_small_leaves_are_not_split_below():
+    image, truth = thin_line()
+    given = Superpixels.from_labels(np.zeros(truth.shape, dtype=int))
+    for partition in (given, Superpixels(min_area=400)):
+        assert partition.compare(image, np.full_like(image, 0.1)).split() == ()
+
+
+def leaf_areas(region):
+    parts = region.split()
+    return sorted(chain.from_iterable(map(leaf_areas, parts))) if parts else [region.area]
+
+
+@given(st.lists(st.floats(0, 1e200), min_size=1, max_size=30))
+def test_filling_is_by_definition_and_parts_hold_all_pixels(apart):
+    apart = np.array(apart)
+    share = filling(apart)
+    assert 0 <= share <= 1 + 1e-12
+    if apart.any():
+        exact = [Fraction(one) for one in apart.tolist()]
+        by_hand = sum(exact) ** 2 / (sum(one**2 for one in exact) * len(exact))
+        assert share == pytest.approx(float(by_hand))
+    parts = below(Pixels(np.arange(len(apart)), (len(apart),)), apart)
+    assert not parts or share < LOOSE
+    if parts:
+        both = np.sort(np.concatenate([part.flat for part in parts]))
+        assert np.array_equal(both, np.arange(len(apart)))
+        assert apart[parts[0].flat].min() > apart[parts[1].flat].max()

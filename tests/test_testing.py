@@ -93,6 +93,10 @@ SEARCHES = {
     "no share": (hshap.Share(0.0, of="finding"), True),
     "a share, a budget": (hshap.Share(0.1, max_evaluations=40, of="finding"), False),
     "breadth first": (hshap.BreadthFirst(percentile=0), True),
+    "group testing": (hshap.GroupTesting(), True),
+    "group testing, one at a time": (hshap.GroupTesting(width=1), True),
+    "group testing, a share": (hshap.GroupTesting(share=0.2), False),
+    "group testing, a budget": (hshap.GroupTesting(max_evaluations=20), False),
     "breadth first, the paper's percentile": (hshap.BreadthFirst(percentile=70), False),
     "breadth first, a budget": (hshap.BreadthFirst(max_evaluations=60, keep_whole=True), False),
 }
@@ -101,7 +105,7 @@ SEARCHES = {
 @pytest.mark.parametrize("name", SEARCHES)
 def test_our_searches_conform(name):
     search, exact = SEARCHES[name]
-    assert len(check_search(search, exact=exact).passed) == 9 + exact
+    assert len(check_search(search, exact=exact).passed) == 11 + exact
 
 
 @pytest.mark.parametrize("batch_size", [None, 1, 5])
@@ -436,12 +440,42 @@ def moody(root, draws=1):
 
 @pytest.mark.parametrize("search", [one_level, every_game])
 def test_plain_functions_are_searches(search):
-    assert len(check_search(search, exact=False).passed) == 9
+    assert len(check_search(search, exact=False).passed) == 11
+
+
+def asks_the_same_again(root, draws):
+    yield [hshap.Question(()), hshap.Question((root,))]
+    yield [hshap.Question((root,))]
+    return hshap.SearchResult(())
+
+
+def asks_about_overlaps(root, draws):
+    yield [hshap.Question(()), hshap.Question((root,))]
+    yield [hshap.Question((root, root.split()[0]))]
+    return hshap.SearchResult(())
+
+
+def asks_about_strangers(root, draws):
+    yield [hshap.Question(()), hshap.Question((root,))]
+    yield [hshap.Question((hshap.Box((0, 0), (5, 5)),))]
+    return hshap.SearchResult(())
+
+
+def makes_games_up(root, draws):
+    values = yield [hshap.Question(()), hshap.Question((root,))]
+    parts = root.split() or (root,)
+    scores = np.arange(2.0 ** len(parts)) + values[1][0]
+    game = hshap.Game(root, parts, scores, hshap.shapley(scores), np.zeros(len(parts)))
+    return hshap.SearchResult(parts[:1], games=(game,))
 
 
 @pytest.mark.parametrize(
     ("search", "rule"),
     [
+        (asks_the_same_again, "a question was asked twice"),
+        (asks_about_overlaps, "two regions of a question share pixels"),
+        (asks_about_strangers, "is no region of the tree"),
+        (makes_games_up, "has other scores"),
         (starts_below, "the game of the root first"),
         (asks_twice, "a game was asked for twice"),
         (asks_for_strangers, "is no part of a game that it received"),

@@ -45,8 +45,13 @@ def block(text, name):
     return re.search(f'<script type="[a-z/]+" id="{re.escape(name)}">([^<]*)</script>', text)[1]
 
 
+def home_of(text, number=0):
+    """Return the first part of the names of an image's parts."""
+    return json.loads(block(text, "data"))["views"][number]["home"]
+
+
 def view_of(text, number=0):
-    return json.loads(block(text, f"{number}/view"))
+    return json.loads(block(text, f"{home_of(text, number)}/view"))
 
 
 def cells_of(table):
@@ -74,7 +79,7 @@ def test_names_are_data_wherever_they_stand(text):
     # The page's own: index, table, small picture, tile, code.
     assert document.count("<script") == 5
     assert document.lower().count("</script") == 5
-    assert "<!--" not in block(document, "data") + block(document, "0/view")
+    assert "<!--" not in block(document, "data") + block(document, f"{home_of(document)}/view")
 
 
 def test_json_holds_no_sign_that_ends_a_script_or_a_line():
@@ -101,7 +106,9 @@ def test_the_page_names_no_address():
 def test_the_image_is_in_it_pixel_by_pixel():
     pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 20), dtype=np.uint8)
     document = page([View("x.png", pixels, {"marked": EXPLANATION})])
-    assert np.array_equal(read_png(base64.b64decode(block(document, "0/0-0-0"))), pixels)
+    assert np.array_equal(
+        read_png(base64.b64decode(block(document, f"{home_of(document)}/0-0-0"))), pixels
+    )
 
 
 def read_png(data):
@@ -176,7 +183,7 @@ def test_a_large_image_adds_little_but_itself():
     explanation = enlarged(spotted(400), side // 400)
     assert sum(len(game.children) for game in explanation.games) > 500
     document = page([View("large.png", image, {"spots": explanation})])
-    beyond = len(document) - len(block(document, "0/0-0-0"))
+    beyond = len(document) - len(block(document, f"{home_of(document)}/0-0-0"))
     assert beyond < 3e6
 
 
@@ -205,7 +212,7 @@ def test_the_file_is_whole_or_as_it_was(tmp_path):
 
 def test_a_folder_is_whole_or_as_it_was(tmp_path):
     path = tmp_path / "index.html"
-    write_page(path, (VIEW for _ in range(2)), form="folder")
+    write_page(path, (replace(VIEW, name=name) for name in "ab"), form="folder")
     folder = tmp_path / "index_files"
     before = {file: file.read_bytes() for file in folder.rglob("*.js")}
     assert len(before) == 4
@@ -240,12 +247,52 @@ def test_a_large_page_has_a_folder_and_a_small_one_has_none(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "small.html", "large.html", "large_files",
     }  # fmt: skip
-    assert len(list((tmp_path / "large_files").rglob("view.js"))) == 3
-    tiles_of = {path.stem for path in (tmp_path / "large_files" / "1").iterdir()}
+    text = (tmp_path / "large.html").read_text()
+    assert len(list((tmp_path / "large_files").rglob("view.js"))) == 2  # two views are the same
+    tiles_of = {path.stem for path in (tmp_path / "large_files" / home_of(text, 1)).iterdir()}
     assert len(tiles_of - {"view", "thumb"}) == 9 + 4 + 1
-    index = json.loads(block((tmp_path / "large.html").read_text(), "data"))
+    index = json.loads(block(text, "data"))
     assert index["folder"] == "large_files"
     assert [view["name"] for view in index["views"]] == ["x.png", "large.png", "x.png"]
+
+
+def test_parts_are_named_by_their_content():
+    other = IMAGE.copy()
+    other[0, 0, 0] += 0.5
+    views = [
+        VIEW,
+        replace(VIEW, name="y.png"),
+        replace(VIEW, image=other),
+        replace(VIEW, pixel_size=2.0),
+        View("x.png", IMAGE, {"marked": EXPLANATION.at(min_size=4)}),
+    ]
+    homes = [home_of(page([view, VIEW])) for view in views]
+    assert len(set(homes)) == len(views)
+    again = View("x.png", IMAGE.copy(), {"marked": EXPLANATION})
+    assert home_of(page([views[1], again]), 1) == homes[0]  # on another page, at another place
+
+
+def test_colours_that_are_grey_are_shown_as_grey_values():
+    plane = np.arange(12, dtype=np.uint16).reshape(3, 4) * 300
+    made = shown(np.stack([plane] * 3), 2, (0, 1000))
+    assert not made.is_colour
+    assert np.array_equal(made.pixels, plane)
+    assert made.window == (0, 1000)
+    assert shown(np.stack([plane, plane, plane + 1]), 2).is_colour
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "step"),
+    [
+        (np.array([[-5, 7], [1, 2]], np.int16), -5, 1),
+        (np.array([[-0.5, 0.5], [0.25, 65534.5]]), -0.5, 1),  # a step of 1, but no whole numbers
+        (np.array([[0, 2**20], [1, 2]]), 0, 2**20 / 65535),
+    ],
+)
+def test_grey_values_stand_for_the_numbers_of_the_image(values, low, step):
+    made = shown(values, 2)
+    assert (made.low, made.step) == (low, step)
+    assert np.abs(made.low + made.step * made.pixels - values).max() <= made.step / 2
 
 
 def test_scripts_beside_the_page_hold_data_alone(tmp_path):
@@ -254,7 +301,7 @@ def test_scripts_beside_the_page_hold_data_alone(tmp_path):
     for file in (tmp_path / "x_files").rglob("*.js"):
         for line in file.read_text().splitlines():
             name, text = re.fullmatch(r'hshapPart\(("[^"]*"), (".*")\);', line).groups()
-            assert json.loads(name).startswith("0/")
+            assert json.loads(name).startswith(f"{file.parent.name}/")
             assert not set("<>&\u2028\u2029") & set(text)
             json.loads(text)
 
@@ -311,9 +358,19 @@ MISTAKES = {
         "2 of them",
     ),
     "unit": (lambda: View("x", IMAGE, {"a": EXPLANATION}, unit=3), "unit is 3", '"mm"'),
+    "window": (
+        lambda: View("x", IMAGE, {"a": EXPLANATION}, window=(1, 1)),
+        "window is (1, 1)",
+        "(0, 4095)",
+    ),
+    "not the original": (
+        lambda: View("x", IMAGE, {"a": PLACED}, original=True),
+        "original is True, but the image has (16, 20) pixels, and not (32, 40)",
+        "leave original out",
+    ),
     "two images": (
         lambda: View("x", IMAGE, {"a": EXPLANATION, "b": PLACED}),
-        "explanations['b'] has another grid or place",
+        "explanations['b'] has another place",
         "one image",
     ),
     "frame": (lambda: EXPLANATION.view(height=3), "height", "200"),

@@ -48,7 +48,16 @@ from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst, Search, SearchResult, Share
+from hshap.games.search import (
+    BreadthFirst,
+    Certificate,
+    DepthFirst,
+    GroupTesting,
+    Question,
+    Search,
+    SearchResult,
+    Share,
+)
 from hshap.games.shapley import shapley
 from hshap.games.targets import Output
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
@@ -68,6 +77,7 @@ __all__ = [
     "Box",
     "BreadthFirst",
     "Canvas",
+    "Certificate",
     "Concern",
     "Conditional",
     "Constant",
@@ -81,6 +91,7 @@ __all__ = [
     "Fixed",
     "FormatError",
     "Game",
+    "GroupTesting",
     "HowSure",
     "HshapError",
     "Incremental",
@@ -96,6 +107,7 @@ __all__ = [
     "Placement",
     "Progress",
     "Provenance",
+    "Question",
     "Reading",
     "References",
     "Region",

@@ -107,6 +107,15 @@ Percentile = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+Search = Annotated[
+    str,
+    typer.Option(
+        metavar="games|group",
+        help="Play the games of the paper, or ask about groups of regions, which takes fewer "
+        "evaluations if regions speak for themselves.",
+        rich_help_panel=SEARCH,
+    ),
+]
 Budget = Annotated[
     int,
     typer.Option(
@@ -210,6 +219,13 @@ Background = Annotated[
         help="Colour behind transparent pixels: a name such as white or black, or #808080.",
     ),
 ]
+PixelSize = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-12, help="Side of a pixel of the files, for the scale bar; else as each file tells."
+    ),
+]
+Unit = Annotated[str, typer.Option(help="Unit of --pixel-size.")]
 MaxPixels = Annotated[
     int,
     typer.Option(min=1, help="Refuse larger images before they are unpacked.", rich_help_panel=RUN),

@@ -13,6 +13,7 @@ from hshap._util.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from hshap._util.types import Json
 
@@ -76,3 +77,10 @@ def print_csv(rows: Iterable[Sequence[object]]) -> None:
 def say(text: str) -> None:
     """Write a note in one line to standard error, where it cannot mix with results."""
     sys.stderr.write(f"hshap: {visible(text)}\n")
+
+
+def say_notes(notes: Mapping[str, Sequence[Path]]) -> None:
+    """Write each note once, with the first of the files that it is about."""
+    for note, files in notes.items():
+        others = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        say(f"{files[0]}{others}: {note}")

@@ -56,7 +56,11 @@ class Easel:
         """Return an image with every pixel hidden; the mean if the baseline draws several."""
         stand_ins = self._backdrop.behind(pixels)
         every = (stand_ins((), draw) for draw in range(stand_ins.draws))
-        return np.mean([to_numpy("baseline's answer", one) for one in every], axis=0)
+        # One after the other: hundreds of draws of a large image do not fit into memory together.
+        total = np.zeros(pixels.shape)
+        for one in every:
+            total += to_numpy("baseline's answer", one)
+        return total / stand_ins.draws
 
     def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
         """Return the canvas of an image."""

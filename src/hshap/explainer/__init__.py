@@ -42,7 +42,7 @@ Evidence: TypeAlias = "Callable[[Image], ArrayLike]"
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
     "partition": "Dyadic(min_size=10) or Bisection(min_size=10)",
-    "search": "DepthFirst(tolerance=0.0) or BreadthFirst(percentile=70)",
+    "search": "DepthFirst(tolerance=0.0), BreadthFirst(percentile=70) or GroupTesting()",
 }
 
 

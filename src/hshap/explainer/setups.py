@@ -18,13 +18,14 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import ArgumentError, installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import GRADIENTS, MOST_COPIES, Guide, evidence_of, levels
+from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.nearby import has_nearby
 from hshap.explanation.settings import NEARBY, Settings
 from hshap.games.automatic import partition_by_template, usual_partition, usual_search
 from hshap.games.baseline_choice import choose_baseline, usual_baselines
 from hshap.games.jobs import ScoreTable
-from hshap.games.search import BreadthFirst, DepthFirst, SearchResult, Share
+from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, SearchResult, Share
 from hshap.games.search.budget import first_game
 from hshap.games.targets import class_index, describe_target, slope
 from hshap.partitions.grids import AUTO, Bisection
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Partition, Region
 
 EVEN = "even"
+
+TIMED = (DepthFirst, BreadthFirst, GroupTesting)
+LIMITED = (*TIMED, Share)
+"""Searches with a budget of seconds, and of evaluations."""
 
 USUAL_PARTS = 2
 """Parts of the root in every partition that is chosen."""
@@ -258,7 +263,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         grid=canvas.grid,
         target=describe_target(target),
         leaves=found.leaves,
-        games=tuple(job.games),
+        games=found.games or tuple(job.games),
         evaluations=job.evaluations + setup.evaluations + guide.evaluations,
         seconds=job.seconds,
         draws=canvas.draws,
@@ -268,6 +273,21 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         class_index=class_index(target),
         provenance=provenance,
         evidence=guide.levels,
+        certificate=found.certificate,
+        filled=_filled(found, canvas),
+    )
+
+
+def _filled(found: SearchResult, canvas: Canvas) -> float | None:
+    """Return how filled the leaves are; None if stand-ins depend on the shown pixels."""
+    if not canvas.is_still:
+        return None
+    unsplit = set(found.unfinished)
+    stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
+    return filled_by(
+        [leaf for leaf in found.leaves if leaf not in unsplit],
+        to_numpy("image", canvas.image),
+        [to_numpy("baseline", one) for one in stand_ins],
     )
 
 
@@ -315,9 +335,9 @@ def _left(search: Search, spent: int) -> float:
 def _within(search: Search, spent: int, started: float) -> Search:
     """Return the search with budgets that leave room for the evaluations and seconds spent."""
     most = _budget(search)
-    if spent and most is not None and isinstance(search, (DepthFirst, BreadthFirst, Share)):
+    if spent and most is not None and isinstance(search, LIMITED):
         search = replace(search, max_evaluations=max(1, most - spent))
-    if isinstance(search, (DepthFirst, BreadthFirst)) and search.max_seconds is not None:
+    if isinstance(search, TIMED) and search.max_seconds is not None:
         passed = time.perf_counter() - started
         search = replace(search, max_seconds=max(0.0, search.max_seconds - passed))
     return search
@@ -325,8 +345,7 @@ def _within(search: Search, spent: int, started: float) -> Search:
 
 def _budget(search: Search) -> int | None:
     """Return the most evaluations of a search; None without a limit that is known."""
-    known = isinstance(search, (DepthFirst, BreadthFirst, Share))
-    return search.max_evaluations if known else None
+    return search.max_evaluations if isinstance(search, LIMITED) else None
 
 
 def _settings(explainer: Explainer, layout: str | None) -> Settings:

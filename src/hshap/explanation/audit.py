@@ -1,8 +1,8 @@
 """An audit of the assumption: how far a model is from the paper's rule on one image.
 
 The paper assumes the OR rule: a region is positive if and only if one of its parts is, so it scores
-as its best part does. The games that were played tell how far the model is from this rule; no
-model is called.
+as its best part does. The games that were played tell how far the model is from this rule, and the
+pixels tell how well the leaves fit; no model is called.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ import numpy as np
 
 from hshap._util.renamed import warn_renamed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Heat
+    from hshap._util.types import Array, Heat
     from hshap.games.game import Game
+    from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
 FAR = 0.3
 """From this gap on, an explanation warns that it should not be trusted alone."""
+
+LOOSE = 4
+"""Power of `1 - filled` in the doubt; chosen on families of drawings, see decision 15."""
 
 NOISE = 1e-5
 """Decreases below this share of the score are rounding, not a sign of the model."""
@@ -54,12 +59,18 @@ class Audit:
       inside a leaf, so leaves on most of the image say little.
     - `cancelled` is the share of the largest change of score that is lost in the whole image: near
       1 if parts of the image have a score and the whole image has none.
+    - `filled` is the share of the leaves' pixels that hiding them changes: 1 if all pixels of a
+      leaf differ alike from the baseline, 0.1 if a leaf is a thin line and nine times as many
+      pixels that look as the baseline does. It is the mean over leaves, by area, of the squared sum
+      of the differences, divided by the sum of their squares and by the area. 1 where it is not
+      known: if stand-ins depend on the shown pixels, and in files of earlier versions.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
-    budget left unsplit do not count in `alike` and `covered`. `doubt` is the one number to look at:
-    how far the findings are from carrying the score, each by itself, on a small area.
+    budget left unsplit do not count in `alike`, `covered` and `filled`. `doubt` is the one number
+    to look at: how far the findings are from carrying the score, each by itself, on a small area
+    whose pixels differ from the baseline.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -84,25 +95,32 @@ class Audit:
     provenance: Provenance = NOT_TOLD
     alike: float = 1.0
     cancelled: float = 0.0
+    filled: float = 1.0
 
     @property
     def doubt(self) -> float:
         """One minus a product of shares: 0 if the result can be trusted, 1 if not at all.
 
         The shares are the smaller of `carried` and `alone`, since both count a dropped part,
-        `1 - covered`, `1 - unlike` and `1 - cancelled ** 2`. Small lacks of the last two hardly
-        count: graded scores are seldom alike, and other objects often lower a score a little. The
+        `1 - covered`, `1 - unlike`, `1 - cancelled ** 2` and `1 - loose`. Small lacks of the last
+        three hardly count: graded scores are seldom alike, other objects often lower a score a
+        little, and the cells of a grid never have the shape of an object. The
         gap is not among them: where parts act together but the findings have the score by
         themselves, the findings are right. Regions that a budget left unsplit do not count; see
         `Explanation.unfinished`.
         """
         found = min(self.carried, self.alone) * (1.0 - self.covered)
-        return 1.0 - found * (1.0 - self.unlike) * (1.0 - self.cancelled**2)
+        return 1.0 - found * (1.0 - self.unlike) * (1.0 - self.cancelled**2) * (1.0 - self.loose)
 
     @property
     def unlike(self) -> float:
         """The square of `1 - alike`: how much unlike findings add to the doubt."""
         return (1.0 - self.alike) ** 2
+
+    @property
+    def loose(self) -> float:
+        """The fourth power of `1 - filled`: how much pixels like the baseline add to the doubt."""
+        return (1.0 - self.filled) ** LOOSE
 
     @property
     def bound(self) -> float:
@@ -123,32 +141,66 @@ class Audit:
         return " ".join(sentence for sentence in told if sentence)
 
 
-def audit(
+def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     games: Sequence[Game],
     leaves: Sequence[Region],
     unfinished: Sequence[Region],
     found: float,
     provenance: Provenance,
+    *,
+    certificate: Certificate | None = None,
+    filled: float | None = None,
 ) -> Audit:
-    """Return the audit of a run; `found` is the sum of the shares of the leaves."""
+    """Return the audit of a run; `found` is the sum of the shares of the leaves.
+
+    An inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
+    """
     split = set(leaves).difference(unfinished)
     together, lowered, weights = _all_gaps(games)
     unit = float(weights.max()) or 1.0
     alone = _scores_alone(games, set(leaves))
-    gaps, falls = (together / unit).tolist(), lowered / unit
+    inferred = 0.0 if certificate is None else certificate.gap
+    gaps = [
+        max(gap, inferred) if game.inferred else gap
+        for gap, game in zip((together / unit).tolist(), games, strict=True)
+    ]
+    falls = lowered / unit
     return Audit(
         gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
         gaps=tuple(gaps),
         failures=float((falls > NOISE).mean()),
         fall=float(falls.max()),
-        dropped_at_most=max((most for _, most in dropped(games, leaves)), default=0.0),
+        dropped_at_most=max((most for _, most in dropped(games, leaves, certificate)), default=0.0),
         carried=_share(found, games[0]),
         alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,
         provenance=provenance,
         alike=_alike(_scores_alone(games, split) if unfinished else alone),
         cancelled=min(max(1.0 - games[0].total / unit, 0.0), 1.0) if weights.any() else 0.0,
+        filled=1.0 if filled is None else filled,
     )
+
+
+def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float:
+    """Return the share of the leaves' pixels that hiding them changes; 1 without leaves.
+
+    The difference of a pixel is that of all its channels, over all stand-ins `(channels, *grid)`.
+
+    >>> from hshap import Box
+    >>> image = np.zeros((1, 10))
+    >>> image[0, 3] = 1.0
+    >>> round(filled_by([Box((0,), (10,))], image, [np.zeros((1, 10))]), 2)
+    0.1
+    """
+    filled = 0.0
+    for leaf in leaves:
+        pixels = (slice(None), *leaf.index)
+        shown = image[pixels].astype(np.float64)
+        apart = np.zeros(shown.shape[1:])
+        for stand_in in stand_ins:
+            apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        filled += leaf.area * filling(apart)
+    return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 
 
 def _share(found: float, root: Game) -> float:
@@ -181,17 +233,22 @@ def _alike(alone: Heat) -> float:
     return max(float(np.median(highest) / highest.max()), 1.0 - apart)
 
 
-def dropped(games: Sequence[Game], leaves: Sequence[Region]) -> list[tuple[Region, float]]:
+def dropped(
+    games: Sequence[Game], leaves: Sequence[Region], certificate: Certificate | None = None
+) -> list[tuple[Region, float]]:
     """Return the parts that were dropped, and the largest score that each can add alone.
 
     The bound holds for monotone games. A player that adds `a` to the empty coalition of `gamma`
     players has a coefficient of at least `a / gamma`, since it comes first in that share of orders.
+    A part whose game was inferred adds at most as much as the image without the leaves, which was
+    measured: it is shown there with others.
     """
+    left = 0.0 if certificate is None else max(certificate.left, 0.0)
     found = set(leaves)
     # A root that plays alone is its own part.
     played = {game.region for game in games if game.children != (game.region,)}
     return [
-        (part, len(game.children) * max(phi, 0.0))
+        (part, left if game.inferred else len(game.children) * max(phi, 0.0))
         for game in games
         if game.region not in found
         for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
@@ -261,6 +318,11 @@ def _leaves(found: Audit) -> str:
         told.append("Some findings have the score by themselves, and others have far less.")
     if found.cancelled >= FAR:
         told.append(f"The whole image lacks {found.cancelled:.0%} of the score that parts have.")
+    if found.loose >= FAR:
+        told.append(
+            f"Hiding the findings changes about {found.filled:.0%} of their pixels: they may be "
+            "much larger than the object."
+        )
     if found.covered >= FAR:
         told.append(
             f"The findings cover {found.covered:.0%} of the image; where in them the evidence is, "

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from hshap.explanation.explanation import Explanation
 
-Kind: TypeAlias = Literal["baseline", "nothing", "doubt", "whole", "unfinished", "evidence"]
+Kind: TypeAlias = Literal[
+    "baseline", "nothing", "doubt", "certificate", "whole", "unfinished", "evidence"
+]
 
 LITTLE = 0.25
 """An image that adds less than this share of the score to the baseline adds little."""
@@ -28,6 +30,7 @@ class Concern:
     - "baseline": the baseline alone has most of the score, or more than the image.
     - "nothing": no region is relevant.
     - "doubt": the audit's doubt or its OR gap is 0.3 or more.
+    - "certificate": the certificate of `GroupTesting` failed.
     - "whole": the leaves cover 30 % of the image or more.
     - "unfinished": a budget ended the search.
     - "evidence": the backward pass for the maps inside leaves failed.
@@ -80,7 +83,7 @@ def how_sure(concerns: Sequence[Concern], gap: float) -> HowSure:
 
 def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
     """Return the concerns about an explanation, the gravest first; none if all is well."""
-    checks = (_baseline, _nothing, _doubt, _whole, _unfinished, _evidence)
+    checks = (_baseline, _nothing, _doubt, _certificate, _whole, _unfinished, _evidence)
     return tuple(concern for check in checks for concern in check(explanation))
 
 
@@ -138,11 +141,31 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
             f"the whole image lacks {audit.cancelled:.0%} of the score that parts of it have",
             "look at the parts with negative coefficients, or compare with another baseline",
         )
+    elif audit.loose >= FAR:
+        yield Concern(
+            "doubt",
+            f"hiding the findings changes about {audit.filled:.0%} of their pixels: they may be "
+            "much larger than the object",
+            "allow smaller regions (min_size, min_area), or take regions that follow the image",
+        )
     elif explanation.leaves and audit.doubt >= FAR > audit.covered:
         yield Concern(
             "doubt",
             f"several lacks add up to a doubt of {audit.doubt:.2f}",
             "print(explanation.audit) has each; compare with another baseline or partition",
+        )
+
+
+def _certificate(explanation: Explanation) -> Iterator[Concern]:
+    made = explanation.certificate
+    if made is not None and not made.held:
+        inferred = sum(game.inferred for game in explanation.games)
+        rest = f"; {inferred} of {len(explanation.games)} games are inferred" if inferred else ""
+        yield Concern(
+            "certificate",
+            f"the certificate of the search failed: {made.reason}{rest}",
+            "compare with DepthFirst (--search games), which plays every game, or allow larger "
+            "regions",
         )
 
 

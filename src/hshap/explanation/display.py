@@ -33,6 +33,10 @@ def as_text(explanation: Explanation) -> str:
         f"{_count(explanation.evaluations, 'evaluation')}, {explanation.seconds:.2f} s"
     )
     end = f", OR gap {explanation.audit.gap:.2f}"
+    if explanation.certificate is not None:
+        inferred = sum(game.inferred for game in explanation.games)
+        word = "holds" if explanation.certificate.held else "failed"
+        end += f", certificate {word}, {_count(inferred, 'game')} inferred"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:

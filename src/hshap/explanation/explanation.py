@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
+    from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
 MOST_SIZES = 64
@@ -59,7 +60,10 @@ class Explanation(EarlierNames):
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
     from the gradients of a torch module, or None. `placement` tells where the grid lies in the
     original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
-    in pixels of the original image. Give it with `placed`.
+    in pixels of the original image. Give it with `placed`. `certificate` tells whether measurements
+    confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
+    `filled` is the share of the leaves' pixels that hiding them changes, see `Audit`; None where it
+    is not known. A reading by `at` has that of the run.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -93,6 +97,8 @@ class Explanation(EarlierNames):
     provenance: Provenance = NOT_TOLD
     evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
+    certificate: Certificate | None = None
+    filled: float | None = None
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
@@ -133,7 +139,8 @@ class Explanation(EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        return audit(self.games, self.leaves, self.unfinished, found, self.provenance)
+        run = (self.games, self.leaves, self.unfinished)
+        return audit(*run, found, self.provenance, certificate=self.certificate, filled=self.filled)
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
@@ -199,7 +206,7 @@ class Explanation(EarlierNames):
         monotone; `audit.dropped_at_most` is the largest of these values.
         """
         out = np.full(self.grid, np.nan)
-        for part, most in dropped(self.games, self.leaves):
+        for part, most in dropped(self.games, self.leaves, self.certificate):
             out[part.index] = most
         return out
 

@@ -37,6 +37,9 @@ ROUNDING = 1e-6
 FARTHEST = 2.0**50
 """Positions beyond this have lost the fractions of a pixel."""
 
+LONGEST = 2**32
+"""Pixels on a side of an original image, at most: a signal of a day at 48 kHz has fewer."""
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -73,6 +76,9 @@ class Placement:
                     "pass one for each axis, without channels"
                 )
                 raise ArgumentError(message)
+        if max(shape) > LONGEST:
+            message = f"shape={shape} has a side of more than {LONGEST} pixels; pass a smaller one"
+            raise ArgumentError(message)
         if any(a == b for a, b in zip(start, stop, strict=True)):
             message = (
                 f"start={start} and stop={stop} agree on an axis; pass two different positions"

@@ -15,7 +15,7 @@ from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.explanation.settings import AUTO, KNOWN_SEARCHES
 from hshap.games.game import Game
-from hshap.games.search import BreadthFirst, DepthFirst
+from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting
 from hshap.partitions.regions import extent
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from hshap._util.types import Grid
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
+    from hshap.games.search import Certificate
     from hshap.games.search.automatic_size import RunEnded
     from hshap.games.search.protocol import SearchResult
+    from hshap.games.tree import Part
     from hshap.partitions.protocol import Adaptive, Index, Region
 
 
@@ -40,7 +42,10 @@ def reread(
     """Return the leaves that the same search finds in the recorded games at other settings."""
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
+    by_worth = isinstance(search, GroupTesting)
     adaptive = settings.adaptive or explanation.games[0].region.adaptive
+    if by_worth:
+        adaptive = False  # its leaves were not ended by games
     # A run by the automatic rule ends where it ended.
     ended = frozenset(explanation.leaves) if adaptive else None
     limits, area = None, 0
@@ -56,20 +61,66 @@ def reread(
         settings = settings.at_area(area)
     games = {game.region: game for game in explanation.games}
     tree = _Tree(games, explanation.grid, limits, area, adaptive)
-    found, games = _replay(search, tree, explanation.games[0].region, ended)
+    worth = worths(explanation) if by_worth else None
+    replayed = DepthFirst(search.tolerance) if isinstance(search, GroupTesting) else search
+    found, games = _replay(replayed, tree, explanation.games[0].region, ended, worth)
     known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
     # A percentile over fewer games may keep a part that was dropped: its inside is not known.
     unfinished = [leaf for leaf in found if leaf not in known and not tree.is_small(leaf)]
-    # The choice of the baseline and the evidence belong to every reading.
+    # The choice of the baseline and the evidence belong to every reading, and so do questions.
     besides = explanation.evaluations - _evaluations(explanation.games, explanation.draws)
+    spent = _evaluations(games, explanation.draws) + max(besides, 0)
     return replace(
         explanation,
         leaves=tuple(found),
         games=tuple(games),
-        evaluations=_evaluations(games, explanation.draws) + max(besides, 0),
+        evaluations=explanation.evaluations if by_worth else spent,
         unfinished=tuple(unfinished),
+        certificate=_certificate(explanation, found),
         settings=settings.updated(search=search),
     )
+
+
+def worths(explanation: Explanation) -> dict[Region, float]:
+    """Return the worth of each region that holds a leaf: the highest score that one of them adds.
+
+    A run of `GroupTesting` is read again by it: a region is kept at a higher tolerance if its worth
+    is above. A leaf that adds no more than the run's own tolerance is worth just more than that.
+    """
+    search, tree = explanation.settings.search, explanation.parts
+    least = search.tolerance if isinstance(search, GroupTesting) else 0.0
+    by_number = list(tree.values())
+    found: dict[Region, float] = {}
+    for leaf in explanation.leaves:
+        part = tree[leaf]
+        worth = max(part.alone, float(np.nextafter(least, np.inf)))
+        while True:
+            found[part.region] = max(found.get(part.region, 0.0), worth)
+            if part.parent < 0:
+                break
+            part = by_number[part.parent]
+    return found
+
+
+def _certificate(explanation: Explanation, found: Sequence[Region]) -> Certificate | None:
+    """Return the certificate of a reading: one that leaves out findings was not certified."""
+    made = explanation.certificate
+    if made is None:
+        return None
+    tree, by_number, kept = explanation.parts, list(explanation.parts.values()), set(found)
+
+    def is_kept(part: Part) -> bool:
+        """Tell whether a finding is one of the reading's, or lies in one of them."""
+        while part.region not in kept and part.parent >= 0:
+            part = by_number[part.parent]
+        return part.region in kept
+
+    if all(is_kept(tree[leaf]) for leaf in explanation.leaves):
+        return made
+    reasons = (made.reason, "this reading at a higher tolerance leaves out findings")
+    # Nothing less is known of the image without the findings that are left.
+    left = max(made.left, explanation.games[0].total)
+    return replace(made, held=False, left=left, reason=", and ".join(filter(None, reasons)))
 
 
 def _evaluations(games: Sequence[Game], draws: int) -> int:
@@ -132,9 +183,16 @@ class _Node:
 
 
 def _replay(
-    search: DepthFirst | BreadthFirst, tree: _Tree, root: Region, ended: frozenset[Region] | None
+    search: DepthFirst | BreadthFirst,
+    tree: _Tree,
+    root: Region,
+    ended: frozenset[Region] | None,
+    worth: Mapping[Region, float] | None,
 ) -> tuple[list[Region], list[Game]]:
-    """Run the search on recorded games; `ended` are the leaves of an automatic run."""
+    """Run the search on recorded games; `ended` are the leaves of an automatic run.
+
+    `worth` takes the place of coefficients, where it is given.
+    """
     played: list[Game] = []
     run_ended: RunEnded | None = None if ended is None else lambda node: _region(node) in ended
     steps = search.steps(_Node(root, tree), run_ended=run_ended)
@@ -143,7 +201,11 @@ def _replay(
         games = [tree.game(_region(node)) for node in asked]
         played += games
         shown = [
-            replace(game, region=node, children=tuple(_Node(p, tree) for p in game.children))
+            replace(
+                _weighed(game, worth),
+                region=node,
+                children=tuple(_Node(p, tree) for p in game.children),
+            )
             for game, node in zip(games, asked, strict=True)
         ]
         try:
@@ -153,22 +215,28 @@ def _replay(
             return [_region(node) for node in result.leaves], played
 
 
+def _weighed(game: Game, worth: Mapping[Region, float] | None) -> Game:
+    if worth is None:
+        return game
+    return replace(game, coefficients=np.array([worth.get(part, 0.0) for part in game.children]))
+
+
 def _region(node: Region) -> Region:
     return cast("_Node", node).region
 
 
 def _search(
     settings: Settings, *, tolerance: float | None, percentile: float | None
-) -> DepthFirst | BreadthFirst:
+) -> DepthFirst | BreadthFirst | GroupTesting:
     made = settings.search
     if made is None:
         known = ", ".join(KNOWN_SEARCHES)
         message = f"search {settings.search_name!r} cannot be read again; only {known} can"
         raise ArgumentError(message)
     own, before = (
-        ("tolerance", made.tolerance)
-        if isinstance(made, DepthFirst)
-        else ("percentile", made.percentile)
+        ("percentile", made.percentile)
+        if isinstance(made, BreadthFirst)
+        else ("tolerance", made.tolerance)
     )
     for name, value in (("tolerance", tolerance), ("percentile", percentile)):
         if value is None:

@@ -14,7 +14,7 @@ from hshap._util import checks
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
-from hshap.games.search import BreadthFirst, DepthFirst
+from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 AUTO, UNCUT, NEARBY = "auto", "uncut", "leaves nearby"
 NO_EVIDENCE, LONGEST = "none: ", 400
 FAILED = "the backward pass failed"
-KNOWN_SEARCHES = {"DepthFirst": DepthFirst, "BreadthFirst": BreadthFirst}
+KNOWN_SEARCHES = {
+    "DepthFirst": DepthFirst,
+    "BreadthFirst": BreadthFirst,
+    "GroupTesting": GroupTesting,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class Settings(Mapping[str, "Json"]):
         return len(self.document)
 
     @property
-    def search(self) -> DepthFirst | BreadthFirst | None:
+    def search(self) -> DepthFirst | BreadthFirst | GroupTesting | None:
         """The search that made the run; None for a search of another make."""
         options = dict(_mapping(self.document.get("search")))
         make = KNOWN_SEARCHES.get(str(options.pop("type", "")))

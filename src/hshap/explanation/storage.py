@@ -28,10 +28,12 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.headers import PLACEMENT
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
-from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
+from hshap.explanation.validity import BOX, PIXELS, ROLLED, check
 from hshap.games.game import Game
+from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
@@ -150,11 +152,15 @@ def header_of(explanation: Explanation) -> dict[str, Json]:
     }
     header |= {name: getattr(explanation, name) for name in PLAIN}
     header["class_index"] = explanation.class_index
+    header["filled"] = explanation.filled
     header["settings"] = explanation.settings.document
     header["provenance"] = asdict(explanation.provenance)
     place = explanation.placement
     header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive
+    if explanation.certificate is not None:
+        header["certificate"] = asdict(explanation.certificate)
+        header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
     return header
 
 
@@ -208,27 +214,33 @@ def _fields(
     grid = tuple(header["grid"])
     by_number = regions.__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
+    inferred = set(header.get("inferred", ()))
     games = tuple(
-        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors)
-        for number, parts, values, phi, errors in zip(
-            arrays["game_region"].tolist(),
-            _cut(arrays["game_children"], players),
-            _cut(arrays["game_values"], 2**players),
-            _cut(arrays["game_coefficients"], players),
-            _cut(arrays["game_errors"], players),
-            strict=True,
+        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors, i in inferred)
+        for i, (number, parts, values, phi, errors) in enumerate(
+            zip(
+                arrays["game_region"].tolist(),
+                _cut(arrays["game_children"], players),
+                _cut(arrays["game_values"], 2**players),
+                _cut(arrays["game_coefficients"], players),
+                _cut(arrays["game_errors"], players),
+                strict=True,
+            )
         )
     )
+    made = header.get("certificate")
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
-        # Files of version 0.1 have neither of these two.
+        # Files of version 0.1 have none of these three.
+        "filled": header.get("filled"),
         "class_index": header.get("class_index", _class_index(header["target"])),
         "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,
         "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
+        "certificate": None if made is None else Certificate(**made),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),
     }

@@ -6,18 +6,15 @@ number that a run cannot give. Regions are numbers here, rows of the arrays that
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import combinations
-from math import isfinite, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect, limit, only_damage
-from hshap.explanation.placement import Placement
-from hshap.explanation.settings import Settings
-from hshap.games.jobs import MOST_PLAYERS
+from hshap.explanation.headers import LARGEST, check_header
+from hshap.games.game import MOST_PLAYERS
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import runs
 
@@ -26,20 +23,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Grid, Json, Mask
+    from hshap._util.types import Array, Grid, Mask
 
     Numbers = NDArray[np.int64]
 
 BOX, ROLLED, PIXELS = range(3)
-PLACEMENT = ("shape", "start", "stop")
-MOST_AXES = 8
-LONGEST = 2**24
-"""Pixels on a side of an original image; whole slides have a hundredth of this."""
-MOST_DEPTH = 64
-"""Levels of nested settings; Python's own functions fail at about a thousand."""
-
-LARGEST = 1e300
-"""Sums over all games stay finite below this."""
 
 ROUNDING = 1e-6
 """Of the largest value of a game: the mean of many draws loses some digits."""
@@ -69,6 +57,7 @@ def check(
         limit(needed + 8 * table.positions(games), most)
         games.check_tree()
         table.take_tree(games)
+        expect(all(i < len(games.region) for i in header.get("inferred", [])), "no such game")
         levels = arrays.get("evidence", ())
         expect(len(levels) in (0, prod(table.grid)), "its evidence misses pixels")
         expect(table.areas[games.region[0]] == prod(table.grid), "the first game misses pixels")
@@ -76,72 +65,6 @@ def check(
         games.check_values(int(header["draws"]))
         check_leaves(arrays["leaves"], arrays["unfinished"], games)
     return table
-
-
-def check_header(header: Mapping[str, Any]) -> None:
-    """Check the types and ranges of everything that is not an array."""
-    grid = header["grid"]
-    expect(isinstance(grid, list) and 0 < len(grid) <= MOST_AXES, "grid is no list of sides")
-    for side in grid:
-        expect(_is_count(side, least=1), f"grid has a side {side!r:.20}")
-    expect(prod(grid) < 2**53, "grid has too many pixels")
-    target, index = header["target"], header.get("class_index")
-    expect(isinstance(target, str) or _is_count(target), "target is no class and no name")
-    expect(index is None or _is_count(index), "class_index is no class")
-    expect(isinstance(target, str) or index in (None, target), "class_index is not the target")
-    expect(_is_count(header["evaluations"], least=1), "evaluations is no number of model inputs")
-    expect(_is_count(header["draws"], least=1), "draws is no number of model inputs")
-    expect(_is_count(header["position"]), "position is no number of an image")
-    seconds = header["seconds"]
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
-    known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
-    expect(known, 'adaptive is neither true nor false nor "uncut"')
-    expect(isinstance(header["settings"], dict), "settings is no mapping")
-    expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
-    check_provenance(header.get("provenance", asdict(NOT_TOLD)))
-    if header.get("placement") is not None:
-        check_placement(header["placement"], tuple(grid))
-    _ = Settings(header["settings"]).search  # fails for options that a search does not have
-
-
-def check_provenance(found: object) -> None:
-    """Check that all facts about the scores are there, and that each has a known value."""
-    told: dict[str, Json] = found if isinstance(found, dict) else {}
-    expect(told.keys() == asdict(NOT_TOLD).keys(), "provenance lacks facts, or has others")
-    for name in ("full", "incremental"):
-        expect(_is_count(told[name]), f"provenance: {name} is no number of model inputs")
-    for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):
-        expect(told[name] in known, f"provenance: {name} is not one of {', '.join(known)}")
-    expect(isinstance(told["reason"], str), "provenance: reason is no text")
-
-
-def check_placement(found: object, grid: Grid) -> None:
-    """Check that a placement has numbers alone, and that it is one of this grid."""
-    told: dict[str, Any] = found if isinstance(found, dict) else {}
-    expect(told.keys() == set(PLACEMENT), "placement lacks facts, or has others")
-    for name, value in told.items():
-        numbers = [type(item) in (int, float) for item in value if isinstance(value, list)]
-        expect(len(numbers) == len(grid) and all(numbers), f"placement: {name} has other entries")
-    expect(max(Placement(grid, **told).shape) <= LONGEST, "placement: the image is too large")
-
-
-def _is_count(value: object, *, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
-
-
-def _depth(document: Json) -> int:
-    """Count the levels of nested lists and mappings, without recursion."""
-    level, depth = [document], 0
-    while level and depth <= MOST_DEPTH:
-        depth += 1
-        level = [
-            item
-            for holder in level
-            if isinstance(holder, (dict, list))
-            for item in (holder.values() if isinstance(holder, dict) else holder)
-        ]
-    return depth
 
 
 def _in_range(name: str, numbers: Numbers, count: int) -> Numbers:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Untyped
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.placement import Placement, Position
     from hshap.partitions.protocol import Region
-    from hshap.partitions.regions import Corners
 
 AXES = ("z", "y", "x")
 
@@ -31,7 +31,8 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
     `parent` is the row of the region that contains it, -1 for the whole image; `attribution` is its
     share of the score that the image adds to the baseline. A block that continues at the opposite
     border has a `stop` beyond the grid; a free form has the start and stop of the box around it.
-    Starts, stops and sizes are in pixels of the original image, by the explanation's `placement`.
+    Starts, stops and sizes are in pixels of the original image, by the explanation's `placement`;
+    a region in padding is told as far as it lies in the image, and has a size of 0 beside it.
 
     >>> from hshap.demo import example
     >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")
@@ -46,10 +47,9 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
         else [seen[leaf] for leaf in explanation.leaves]
     )
     place = explanation.placement
-    spans = [_span(part.region, explanation.grid) for part in wanted]
     kind = np.int64 if place.is_identity else np.float64
-    bounds = np.array([tuple(map(place.point, span)) for span in spans], dtype=kind)
-    bounds = np.sort(bounds.reshape(-1, 2, len(explanation.grid)), axis=1)
+    spans = [_span(part.region, place) for part in wanted]
+    bounds = np.array(spans, dtype=kind).reshape(-1, 2, len(explanation.grid))
     columns: dict[str, Array] = {
         "parent": np.array([part.parent for part in wanted], dtype=np.int64),
         "depth": np.array([part.depth for part in wanted], dtype=np.int64),
@@ -134,11 +134,13 @@ def shap_values(explanation: Explanation, image: ArrayLike) -> Untyped:
     )
 
 
-def _span(region: Region, grid: Grid) -> Corners:
-    if isinstance(region, Rolled):
-        stop = tuple(a + n for a, n in zip(region.start, region.shape, strict=True))
-        return region.start, stop
-    return blocks(region, grid)[0]
+def _span(region: Region, place: Placement) -> tuple[Position, Position]:
+    """Return the first and the last position of a region in the original image."""
+    if not isinstance(region, Rolled):
+        return place.box(*blocks(region, place.grid)[0])
+    last = tuple(a + n for a, n in zip(region.start, region.shape, strict=True))
+    ends = [sorted(pair) for pair in zip(place.point(region.start), place.point(last), strict=True)]
+    return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
 def _axes(grid: Grid) -> tuple[str, ...]:

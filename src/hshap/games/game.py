@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.checks import shown
+from hshap.errors import ArgumentError
+from hshap.games.shapley import shapley
+
 if TYPE_CHECKING:
     from hshap._util.types import Heat
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Coalition, Region
+
+MOST_PLAYERS = 16
+"""Parts of one region; a game of more would have too many coalitions."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,7 +27,8 @@ class Game:
 
     `values[c]` is the mean score with the parts in `c` shown (part `i` if bit `i` is set) and the
     baseline elsewhere; `coefficients` are the parts' Shapley values, `errors` their standard errors
-    over the draws of a random baseline, 0 for a fixed one.
+    over the draws of a random baseline, 0 for a fixed one. `inferred` says that some of the values
+    follow from other answers by the OR rule, and were not measured; see `GroupTesting`.
 
     >>> import hshap
     >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
@@ -34,6 +44,7 @@ class Game:
     values: Heat
     coefficients: Heat
     errors: Heat
+    inferred: bool = False
 
     @property
     def total(self) -> float:
@@ -44,3 +55,54 @@ class Game:
     def alone(self) -> Heat:
         """Score that each part adds to the bare baseline by itself."""
         return self.values[1 << np.arange(len(self.children))] - self.values[0]
+
+
+def game_of(
+    region: Region, children: tuple[Region, ...], values: Heat, *, inferred: bool = False
+) -> Game:
+    """Return the game of a region; `values` are those of each draw, `(draws, coalitions)`."""
+    phi = shapley(values)
+    errors = standard_errors(phi)
+    return Game(region, children, values.mean(0), phi.mean(0), errors, inferred)
+
+
+def standard_errors(phi: Heat) -> Heat:
+    """Return the standard errors of coefficients `(..., draws, players)`; 0 for a single draw."""
+    draws = phi.shape[-2]
+    return phi.std(-2, ddof=1) / draws**0.5 if draws > 1 else np.zeros_like(phi[..., 0, :])
+
+
+def players_of(region: Region) -> tuple[Region, ...]:
+    """Return the players of a region's game: its parts, or itself if it cannot be split."""
+    parts = region.split()
+    if len(parts) > MOST_PLAYERS:
+        message = (
+            f"partition splits a region into {len(parts)} parts, and so into "
+            f"2**{len(parts)} coalitions; use one of at most {MOST_PLAYERS} parts, "
+            "such as Bisection"
+        )
+        raise ArgumentError(message)
+    if len(parts) == 1:
+        message = (
+            f"partition splits {shown(region)} into one part; "
+            "give it two or more, or none if it is a leaf"
+        )
+        raise ArgumentError(message)
+    # A root too small to be split plays alone.
+    return parts or (region,)
+
+
+@cache
+def _subsets(players: int) -> tuple[tuple[bool, ...], ...]:
+    """Return the players of each coalition but the empty and the full one."""
+    return tuple(
+        tuple(bool(c >> player & 1) for player in range(players)) for c in range(1, 2**players - 1)
+    )
+
+
+def coalitions_of(region: Region, children: tuple[Region, ...]) -> tuple[Coalition, ...]:
+    """Return the coalitions of a game, in the order that `shapley` takes."""
+    between = [tuple(compress(children, chosen)) for chosen in _subsets(len(children))]
+    # The empty coalition is the bare baseline, and all parts together are the region itself,
+    # whose score its parent's game needed already: a coalition is its own cache key.
+    return ((), *between, (region,))

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import compress, groupby
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from hshap._util.checks import shown
 from hshap.errors import ArgumentError
-from hshap.games.game import Game
-from hshap.games.search.protocol import SearchResult
+from hshap.games.game import Game, coalitions_of, players_of, standard_errors
+from hshap.games.search.protocol import Asking, Question, SearchResult
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Coalition, Region
 
-MOST_PLAYERS = 16
-"""Parts of one region; a game of more would have too many coalitions."""
+Answer: TypeAlias = "Game | Heat"
+"""A game, or the scores `(draws,)` of the coalition of a question."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,11 +79,17 @@ class Job:
         self.evaluations = 0
         self.seconds = 0.0
         self._started = time.perf_counter() if started is None else started
-        self._steps = search(root, table.canvas.draws)
-        self.asked = [Request(region) for region in next(self._steps, [])]
-        if [request.region for request in self.asked] != [root]:
-            message = "search must ask for the root's game first, and for that alone; yield [root]"
+        # A search that only asks for games takes the same steps with fewer kinds of answers.
+        self._steps = cast("Asking", search(root, table.canvas.draws))
+        self._questions: dict[Coalition, None] = {}
+        first = list(next(self._steps, []))
+        if first not in ([root], [Question(()), Question((root,))]):
+            message = (
+                "search must ask for the root's game first, and for that alone; yield [root], or "
+                "[Question(()), Question((root,))] for a search that asks about coalitions"
+            )
             raise ArgumentError(message)
+        self.asked = [Request(one) for one in first]
 
     @property
     def canvas(self) -> Canvas:
@@ -92,74 +97,72 @@ class Job:
         return self.table.canvas
 
     def advance(self) -> None:
-        """Play the games, whose coalitions all have scores by now, and let the search continue."""
-        games = self._play()
-        self.games += games
+        """Answer all requests, whose scores are there by now, and let the search continue."""
+        answers = self._answers()
         try:
-            self.asked = [Request(region) for region in self._steps.send(games)]
+            self.asked = [Request(one) for one in self._steps.send(answers)]
         except StopIteration as done:
             if not isinstance(done.value, SearchResult):
                 message = f"search returned {shown(done.value)}; return SearchResult(leaves)"
                 raise ArgumentError(message) from None
             self.result = done.value
             self.asked = []
+            self.evaluations += self._asked_besides()
             self.seconds = time.perf_counter() - self._started
 
-    def _play(self) -> list[Game]:
-        """Return the games in the order of the requests; games of one size are played at once."""
+    def _answers(self) -> list[Answer]:
+        """Return the games and the scores of questions, in the order of the requests."""
+        asked = [request for request in self.asked if request.region is None]
+        self._questions |= dict.fromkeys(request.coalitions[0] for request in asked)
+        games = self._play([request for request in self.asked if request.region is not None])
+        self.games += games
+        played = iter(games)
+        return [
+            request.scores[0].values[:, self.column] if request.region is None else next(played)
+            for request in self.asked
+        ]
+
+    def _play(self, asked: Sequence[Request]) -> list[Game]:
+        """Return games in the order of the requests; games of one size are played at once."""
         played: dict[int, Game] = {}
         draws = self.canvas.draws
-        self.evaluations += 0 if self.games else draws + 1
-        by_size = sorted(range(len(self.asked)), key=lambda i: len(self.asked[i].children))
-        for players, group in groupby(by_size, key=lambda i: len(self.asked[i].children)):
+        if asked and not self.games:
+            self.evaluations += draws + 1
+        by_size = sorted(range(len(asked)), key=lambda i: len(asked[i].children))
+        for players, group in groupby(by_size, key=lambda i: len(asked[i].children)):
             numbers = list(group)
             self.evaluations += len(numbers) * draws * (2**players - 2)
-            columns = [
-                [score.values[:, self.column] for score in self.asked[i].scores] for i in numbers
-            ]
+            columns = [[score.values[:, self.column] for score in asked[i].scores] for i in numbers]
             # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
             values = np.array(columns).transpose(0, 2, 1)
             phi = shapley(values)
-            errors = phi.std(1, ddof=1) / draws**0.5 if draws > 1 else np.zeros((len(phi), players))
-            rows = zip(values.mean(1), phi.mean(1), errors, strict=True)
+            rows = zip(values.mean(1), phi.mean(1), standard_errors(phi), strict=True)
             for i, row in zip(numbers, rows, strict=True):
-                played[i] = Game(self.asked[i].region, self.asked[i].children, *row)
-        return [played[i] for i in range(len(self.asked))]
+                played[i] = Game(cast("Region", asked[i].region), asked[i].children, *row)
+        return [played[i] for i in range(len(asked))]
+
+    def _asked_besides(self) -> int:
+        """Count the model inputs of questions about coalitions that no game needed."""
+        if not self._questions:
+            return 0
+        known = {kept for game in self.games for kept in coalitions_of(game.region, game.children)}
+        return sum(self.canvas.count(kept) for kept in self._questions if kept not in known)
 
 
 class Request:
-    """A game to play: its coalitions in the order that `shapley` takes, and their scores."""
+    """A game or a question: the coalitions that it needs, and their scores.
+
+    The coalitions of a game are in the order that `shapley` takes.
+    """
 
     __slots__ = ("children", "coalitions", "region", "scores")
 
-    def __init__(self, region: Region) -> None:
-        # A root too small to be split plays alone.
-        parts = region.split()
-        children = parts or (region,)
-        if len(children) > MOST_PLAYERS:
-            message = (
-                f"partition splits a region into {len(children)} parts, and so into "
-                f"2**{len(children)} coalitions; use one of at most {MOST_PLAYERS} parts, "
-                "such as Bisection"
-            )
-            raise ArgumentError(message)
-        if len(parts) == 1:
-            message = (
-                f"partition splits {shown(region)} into one part; "
-                "give it two or more, or none if it is a leaf"
-            )
-            raise ArgumentError(message)
-        self.region, self.children = region, children
-        between = [tuple(compress(children, chosen)) for chosen in _subsets(len(children))]
-        # The empty coalition is the bare baseline, and all parts together are the region itself,
-        # whose score its parent's game needed already: a coalition is its own cache key.
-        self.coalitions: tuple[Coalition, ...] = ((), *between, (region,))
+    def __init__(self, asked: Region | Question) -> None:
+        self.region: Region | None = None
+        self.children: tuple[Region, ...] = ()
+        if isinstance(asked, Question):
+            self.coalitions: tuple[Coalition, ...] = (asked.kept,)
+        else:
+            self.region, self.children = asked, players_of(asked)
+            self.coalitions = coalitions_of(asked, self.children)
         self.scores: list[Score] = []
-
-
-@cache
-def _subsets(players: int) -> tuple[tuple[bool, ...], ...]:
-    """Return the players of each coalition but the empty and the full one."""
-    return tuple(
-        tuple(bool(c >> player & 1) for player in range(players)) for c in range(1, 2**players - 1)
-    )

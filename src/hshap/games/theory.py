@@ -52,6 +52,24 @@ def cost_bound(n: int, gamma: int, k: int) -> int:
     return 2**gamma * (k * levels if k else 1)
 
 
+def question_floor(n: int, k: int) -> float:
+    """Return the yes-or-no questions that name `k` of `n` leaves: log2 of the number of choices.
+
+    Under the paper's assumption, no search that shows parts of the image can do with fewer on
+    average. `GroupTesting` comes near it.
+
+    >>> round(question_floor(n=64 * 64, k=10), 1)
+    98.2
+    """
+    n = checks.integer("n", n, minimum=1)
+    k = checks.integer("k", k, minimum=0)
+    if k > n:
+        message = f"k={k} must not exceed n={n}; pass a smaller one"
+        raise ArgumentError(message)
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return ways / math.log(2)
+
+
 def similarity_bound(s: int, k: int, n: int) -> float:
     """Return the least cosine between the map and the exact Shapley values.
 

@@ -6,7 +6,7 @@ Nothing here knows a game or a model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap.errors import require
 from hshap.partitions.faint_edges import without_faint_edges
+from hshap.partitions.filling import below
 from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
 from hshap.partitions.regions import Pixels
 from hshap.partitions.rims import local_range, sharpened
@@ -21,7 +22,7 @@ from hshap.partitions.rims import local_range, sharpened
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Ints, Untyped
+    from hshap._util.types import Array, Heat, Ints, Untyped
     from hshap.partitions.protocol import Adaptive, Region
 
 
@@ -86,7 +87,9 @@ class Segment:
     """The rule of a node's region: undo its merges, up to `parts` pieces.
 
     A region of at most `min_area` pixels is a leaf. So is a segment, unless it has more than
-    `max_area` pixels; it has no inner edge, so it is halved by position.
+    `max_area` pixels; it has no inner edge, so it is halved by position. Where the differences from
+    the baseline are known (`apart`, one for each pixel of the flattened grid), a segment or a half
+    that is mostly like the baseline is split once more, into the pixels that differ and the others.
     """
 
     tree: MergeTree
@@ -95,6 +98,7 @@ class Segment:
     max_area: float
     parts: int
     adaptive: Adaptive = False
+    apart: Heat | None = field(default=None, compare=False, repr=False)
 
     def region(self) -> Pixels:
         """Return the node's pixels."""
@@ -111,7 +115,7 @@ class Segment:
         parts = self.tree.parts(self.node)
         if parts:
             return tuple(replace(self, node=part).region() for part in parts)
-        return Halves(self.max_area, self.parts).two(region)
+        return Halves(self.max_area, self.parts, self.min_area, self.apart).two(region)
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,13 @@ class Halves:
     """The rule of a region without inner edges: halve it along its longest axis.
 
     Both halves hold about the same number of pixels. A region of at most `max_area` pixels is a
-    leaf.
+    leaf, unless it has more than `min_area` pixels, most of which are like the baseline.
     """
 
     max_area: float
     parts: int
+    min_area: int = 1
+    apart: Heat | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, region: Pixels) -> tuple[Region, ...]:
         """Return the parts of the region."""
@@ -132,7 +138,9 @@ class Halves:
     def two(self, region: Pixels) -> tuple[Pixels, ...]:
         """Return the two halves; none if a leaf."""
         if region.area <= self.max_area:
-            return ()
+            if self.apart is None or region.area <= self.min_area:
+                return ()
+            return below(region, self.apart)
         axes = [np.asarray(axis) for axis in region.index]
         longest = max(axes, key=lambda axis: int(axis.max() - axis.min()))
         low, high = int(longest.min()), int(longest.max())

@@ -13,11 +13,12 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
 from hshap.partitions.grids import AUTO
 from hshap.partitions.merge_tree import MergeTree, Segment, link, segment
+from hshap.partitions.templates import difference_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from hshap._util.types import Array, Image, Ints, Tensor
+    from hshap._util.types import Array, Heat, Image, Ints, Tensor
     from hshap.partitions.protocol import Adaptive, Region
 
 MIN_AREA = 25
@@ -35,7 +36,9 @@ class Superpixels:
     A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
     no part is enough alone; with `"uncut"`, where the parts, each alone, add up to less than the
     whole, which suits maps that evidence guides. An area without inner edges is a leaf unless it
-    has more than `max_area` pixels; it is then halved by position. A region is split into up to
+    has more than `max_area` pixels; it is then halved by position. An explainer's baseline tells if
+    such a leaf is mostly background: it is then split into the pixels that differ from the baseline
+    and the others. A region is split into up to
     `parts` pieces, 2 to 4: two cost two new evaluations, four cost 14. `position` weighs position
     against colour when segments are merged; a higher value makes merged regions more compact. A
     `seed` adds a little noise before the image is segmented, for `cycle_spin`. Images may have any
@@ -137,6 +140,18 @@ class Superpixels:
 
     def __call__(self, image: Image) -> Region:
         """Return the region of all pixels."""
+        return self._root(image)
+
+    def compare(self, image: Image, hidden: Image) -> Region:
+        """Return the region of all pixels; `hidden` is the image with every pixel hidden.
+
+        A leaf that is mostly like the hidden image is larger than the object in it. It is split
+        once more, into the pixels that differ and the others. Labels of yours are never split.
+        """
+        apart = None if self.labels is not None else difference_of(image, hidden).ravel()
+        return self._root(image, apart)
+
+    def _root(self, image: Image, apart: Heat | None = None) -> Region:
         tree = self.tree(image)
         least = 1 if isinstance(self.min_area, str) else self.min_area
         return Segment(
@@ -146,6 +161,7 @@ class Superpixels:
             max_area=max(self.max_area, least) if self.labels is None else math.inf,
             parts=self.parts,
             adaptive=RULES[self.min_area] if isinstance(self.min_area, str) else False,
+            apart=apart,
         ).region()
 
     def tree(self, image: Image) -> MergeTree:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hshap.baselines.recipes import Constant
 from hshap.explainer import Explainer
-from hshap.games.jobs import MOST_PLAYERS
+from hshap.games.game import MOST_PLAYERS
 from hshap.games.search import DepthFirst
 from hshap.partitions.protocol import ComparesWithBaseline, Region
 from hshap.testing import brute_force

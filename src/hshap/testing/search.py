@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from hshap.errors import HshapError
 from hshap.games.game import Game
-from hshap.games.search.protocol import SearchResult
+from hshap.games.search.protocol import Asking, Question, SearchResult
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Bisection, Dyadic
 from hshap.testing import brute_force
@@ -32,9 +32,12 @@ def check_search(search: Search, *, exact: bool = True) -> Report:
     """Check that a search asks for games, and returns leaves, as its contract says.
 
     It is driven on a small quadtree and a small binary tree, with random games and with games that
-    follow the OR rule of the paper. `exact` says that the search promises the paper's result under
-    that rule: the smallest regions that hold a marked pixel, and no others. Pass False for a search
-    with a budget, a threshold or another goal.
+    follow the OR rule of the paper. A search that asks about coalitions gets their scores; the
+    games that it returns are checked instead of those that it asked for.
+
+    `exact` says that the search promises the paper's result under that rule: the smallest regions
+    that hold a marked pixel, and no others. Pass False for a search with a budget, a threshold or
+    another goal.
 
     >>> import hshap
     >>> check_search(hshap.DepthFirst()).passed[0]
@@ -51,6 +54,8 @@ def check_search(search: Search, *, exact: bool = True) -> Report:
         "the same games give the same leaves": runs.results_repeat,
         "games are not written to": runs.games_stay_as_they_are,
         "a root that cannot be split is handled": runs.a_leaf_as_root_is_handled,
+        "questions are new, about disjoint regions of the tree": runs.questions_are_new,
+        "games that it returns are a tree with the right scores": runs.returned_games_are_a_tree,
     }
     if exact:
         checks["under the OR rule it finds exactly the marked regions"] = runs.the_or_rule_is_exact
@@ -62,24 +67,37 @@ class _Drive:
 
     def __init__(self, search: Search, root: Region, worth: Worth) -> None:
         self.requests: list[list[Region]] = []
+        self.questions: list[Question] = []
+        self.root, self.worth = root, worth
         self.games: dict[Region, Game] = {}
         self.known: set[Region] = {root}
         self.written = False
-        steps = search(root, 1)
-        sent: list[Game] | None = None
+        steps = cast("Asking", search(root, 1))
+        sent: list[Game | Heat] | None = None
         for _ in range(MOST_ROUNDS):
             try:
                 asked = list(steps.send(sent) if sent is not None else next(steps))
             except StopIteration as done:
                 self.result: object = done.value
+                self._know(getattr(done.value, "games", ()))
                 return
             finally:
-                self.written |= any(not _intact(game, worth) for game in sent or ())
-            self.requests.append(asked)
-            sent = [played(region, worth) for region in asked]
-            self.games |= {game.region: game for game in sent}
-            self.known |= {part for game in sent for part in game.children}
+                self.written |= any(not _intact(one, worth) for one in sent or ())
+            regions = [one for one in asked if not isinstance(one, Question)]
+            self.questions += [one for one in asked if isinstance(one, Question)]
+            if regions or not asked:
+                self.requests.append(regions)
+            sent = [
+                np.array([worth(one.kept)]) if isinstance(one, Question) else played(one, worth)
+                for one in asked
+            ]
+            games = [one for one in sent if isinstance(one, Game)]
+            self.games |= {game.region: game for game in games}
+            self._know(games)
         expect(kept=False, message=f"it still asks for games after {MOST_ROUNDS} rounds")
+
+    def _know(self, games: Sequence[Game]) -> None:
+        self.known |= {part for game in games for part in game.children}
 
     @property
     def outcome(self) -> SearchResult:
@@ -108,7 +126,31 @@ class _Drives:
         image = np.zeros((1, *GRID))
         root = Dyadic(min_size=1)(image)
         first = list(next(self._search(root, 1)))
-        expect(first == [root], f"its first request is {first!r}")
+        ends = [Question(()), Question((root,))]
+        expect(first in ([root], ends), f"its first request is {first!r}")
+
+    def questions_are_new(self) -> None:
+        for drive in self._all():
+            asked = [one.kept for one in drive.questions]
+            expect(len(asked) == len(set(asked)), "a question was asked twice")
+            nodes = set(brute_force.nodes(drive.root))
+            for kept in asked:
+                times = np.zeros(GRID, dtype=int)
+                for region in kept:
+                    expect(region in nodes, f"{region!r} is no region of the tree")
+                    times[region.index] += 1
+                expect((times <= 1).all(), "two regions of a question share pixels")
+
+    def returned_games_are_a_tree(self) -> None:
+        for drive in self._all():
+            known = {drive.root}
+            for game in drive.outcome.games:
+                expect(game.region in known, f"the game of {game.region!r} precedes its parent's")
+                expect(game.children == (game.region.split() or (game.region,)), "it lacks parts")
+                known |= set(game.children)
+                again = played(game.region, drive.worth)
+                right = game.inferred or np.allclose(again.values, game.values)
+                expect(bool(right), f"the game of {game.region!r} has other scores")
 
     def games_are_new_and_known(self) -> None:
         for drive in self._all():
@@ -189,7 +231,9 @@ def played(region: Region, worth: Worth) -> Game:
     return Game(region, children, values, shapley(values), np.zeros(len(children)))
 
 
-def _intact(game: Game, worth: Worth) -> bool:
+def _intact(game: Game | Heat, worth: Worth) -> bool:
+    if not isinstance(game, Game):
+        return True  # each answer is an array of its own
     again = played(game.region, worth)
     return np.array_equal(again.values, game.values) and np.array_equal(
         again.coefficients, game.coefficients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -11,7 +12,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.choices import BUDGET, known, smallest_side
+from hshap.cli.inputs.choices import BUDGET, GAMES, GROUP, known, known_search, smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import print_json
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from hshap._util.types import Json
 
 REPEATS = 3
+LEARNING = 1.05
+"""Questions of a group test for each bit that names the findings, without those for each alone."""
+
+EMPTY = 2.4
+"""Groups without a finding for each finding, at most: they grow with the area that was searched."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,15 @@ class Timing(NamedTuple):
     as_found: float
 
 
-def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: int) -> Cost:
+def predicted(
+    grid: tuple[int, int], partition: str, min_size: int, findings: int, search: str = GAMES
+) -> Cost:
     """Return the cost of an explanation in which `findings` leaves of the partition are relevant.
 
     >>> predicted((64, 64), "quadtree", 8, 1).most
     44
+    >>> predicted((64, 64), "quadtree", 8, 1, "group").most
+    17
     """
     if partition == "quadtree":
         gamma, levels = 4, max(_halvings(side, min_size) for side in grid)
@@ -70,12 +80,32 @@ def predicted(grid: tuple[int, int], partition: str, min_size: int, findings: in
     if not levels:  # the image is a leaf, and its game has one player
         return Cost(0, 1, 2.0, 2, 2)
     few = min(findings, leaves)
+    if search == GROUP:
+        return _of_groups(levels, leaves, few, gamma)
     most = 2 + new * sum(min(max(few, 1) if level else 1, gamma**level) for level in range(levels))
     most = most if few else 2 + new
     visited = theory.expected_visited(leaves, gamma, few / leaves)
     # Every visited node plays a game, except the leaves; all relevant leaves are visited.
     expected = 2 + new * (visited - few)
     return Cost(levels, leaves, expected, most, theory.cost_bound(leaves, gamma, few))
+
+
+def _of_groups(levels: int, leaves: int, findings: int, gamma: int) -> Cost:
+    """Return the cost of group tests, if regions speak for themselves.
+
+    Expected are the bits that name the findings, times the excess over them that simulations had,
+    and a question for each finding alone. The most is, for each finding, a question for each level
+    below a group of the whole image, one for the group and one for the leaf alone. Groups without a
+    finding come to that.
+    """
+    bound = theory.cost_bound(leaves, gamma, findings)
+    if not findings:
+        return Cost(levels, leaves, 2.0, 2, bound)
+    floor = theory.question_floor(leaves, findings)
+    expected = 2 + LEARNING * floor + findings + 2
+    without = math.ceil(EMPTY * (findings + 0.5)) + 1
+    most = 4 + findings * (2 + math.ceil(math.log2(leaves))) + without
+    return Cost(levels, leaves, min(expected, most), most, bound)
 
 
 def within(cost: Cost, budget: int) -> Cost:
@@ -99,6 +129,7 @@ def cost(  # noqa: PLR0913, one for each option
     findings: Annotated[
         int, typer.Option("--findings", "-k", min=0, help="Expected number of relevant leaves.")
     ] = 10,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 1,
     targets: Annotated[int, typer.Option(min=1, help="Number of classes for each image.")] = 1,
@@ -124,9 +155,10 @@ def cost(  # noqa: PLR0913, one for each option
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
     side, kind = smallest_side(partition, min_size), known(partition)
-    one = within(predicted((grid[0], grid[1]), kind, side, findings), budget)
+    cost_of_one = predicted((grid[0], grid[1]), kind, side, findings, known_search(search))
+    one = within(cost_of_one, budget)
     asked = {"size": grid, "partition": kind, "min_size": side, "findings": findings}
-    asked["budget"] = budget
+    asked |= {"search": search, "budget": budget}
     if json:
         print_json({**asked, **_document(one, images, targets, timing)})
     else:

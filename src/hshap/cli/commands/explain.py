@@ -11,13 +11,14 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import folder
+from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.record import SUMMARY
 from hshap.cli.runs.results import HEADINGS, PAGE
@@ -46,6 +47,7 @@ def explain(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
@@ -56,6 +58,8 @@ def explain(  # noqa: PLR0913, one for each option
     strict: opt.Strict = False,
     resize: opt.Resize = False,
     background: opt.Background = "white",
+    pixel_size: opt.PixelSize = None,
+    unit: opt.Unit = "mm",
     json: opt.Json = False,
     trust: opt.Trust = False,
     config: opt.Config = None,
@@ -78,10 +82,10 @@ def explain(  # noqa: PLR0913, one for each option
     del debug  # its callback has noted it
     require("matplotlib", extra="plot", needed_by="hshap explain")
     regions = partition_of(partition, min_size)
-    search = search_of(tolerance, percentile, budget, partition=regions)
+    chosen = search_of(tolerance, percentile, budget, regions, search)
     templates = templates_of(template, baseline)
     guide = evidence_of(evidence)
-    method = Method(baseline, regions, search, budget, batch_size, guide)
+    method = Method(baseline, regions, chosen, budget, batch_size, guide)
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]
@@ -100,7 +104,7 @@ def explain(  # noqa: PLR0913, one for each option
             wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
         )
         plan = Plan(loaded, reader, tuple(target or ()), files, bad, templates=templates)
-        results, stop = Run(plan, method, way, place).run()
+        results, stop = Run(plan, method, way, place, scale=Scale(pixel_size, unit)).run()
     _end(results, plan.bad, way, stop, json=json)
     if strict and results.concerns():
         raise typer.Exit(Code.CONCERN)

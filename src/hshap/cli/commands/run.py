@@ -15,7 +15,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import status, tell
@@ -67,6 +67,7 @@ def run(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=opt.RUN)
@@ -113,7 +114,7 @@ def run(  # noqa: PLR0913, one for each option
     """Explain an archive of images into a run folder; the same command goes on after any end."""
     del debug
     regions = partition_of(partition, min_size)
-    search = search_of(tolerance, percentile, budget, partition=regions)
+    chosen = search_of(tolerance, percentile, budget, regions, search)
     guide = evidence_of(evidence)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
@@ -123,7 +124,7 @@ def run(  # noqa: PLR0913, one for each option
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize, max_pixels, frame, background=background)
         recipe = Recipe(
-            model, wanted, trust, device, baseline, regions, search, batch_size, reader, guide
+            model, wanted, trust, device, baseline, regions, chosen, batch_size, reader, guide
         )
         explainer = recipe.explainer(loaded)
         name = model_id_of(model, model_id)

@@ -6,7 +6,7 @@ import secrets
 import socket
 import webbrowser
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +14,13 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import Reader, is_folder
 from hshap.cli.output import plain, say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import folder
+from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.record import SUMMARY
 from hshap.cli.runs.results import PAGE
@@ -63,6 +64,7 @@ def serve(  # noqa: PLR0913, one for each option
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of the results, as of hshap explain.")
@@ -71,6 +73,8 @@ def serve(  # noqa: PLR0913, one for each option
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     resize: opt.Resize = False,
     background: opt.Background = "white",
+    pixel_size: opt.PixelSize = None,
+    unit: opt.Unit = "mm",
     trust: opt.Trust = False,
     config: opt.Config = None,
     batch_size: opt.BatchSize = None,
@@ -103,12 +107,13 @@ def serve(  # noqa: PLR0913, one for each option
             raise Refusal(Code.USAGE, message)
         require("matplotlib", extra="plot", needed_by=NEEDED_BY)
         regions = partition_of(partition, min_size)
-        search = search_of(tolerance, None, budget, partition=regions)
+        chosen = search_of(tolerance, None, budget, regions, search)
         guide = evidence_of(evidence)
-        method = Method(baseline, regions, search, budget, batch_size, guide)
+        method = Method(baseline, regions, chosen, budget, batch_size, guide)
         loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
-        rounds = Rounds(images, out, loaded, reader, tuple(target or ()), method)
+        scale = Scale(pixel_size, unit)
+        rounds = Rounds(images, out, loaded, reader, tuple(target or ()), method, scale)
         rounds.check()
         served = server.Served(
             out,
@@ -142,6 +147,7 @@ class Rounds:
     reader: Reader
     targets: tuple[str, ...]
     method: Method
+    scale: Scale = field(default_factory=Scale)
 
     def check(self) -> None:
         """Refuse a folder of results that cannot be written, before the server starts."""
@@ -154,10 +160,10 @@ class Rounds:
 
         files, bad = gather([self.images])
         inputs, fixed = [self.images, *files], (PAGE, SUMMARY)
-        way = Way(self.out, force=False, resume=True, skip_bad=True)
+        way = Way(self.out, force=False, resume=True, skip_bad=True, keep_removed=True)
         with keep_memory(), folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
             plan = Plan(self.loaded, self.reader, self.targets, files, bad)
-            results, stop = Run(plan, self.method, way, place, watch).run()
+            results, stop = Run(plan, self.method, way, place, watch, self.scale).run()
         if isinstance(stop, OSError):
             raise stop
         return Outcome(len(results.finished()), {one.path: one.line for one in plan.bad})

@@ -12,7 +12,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
@@ -43,6 +43,7 @@ def verify(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
+    search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
     root: Annotated[
         Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
@@ -77,7 +78,7 @@ def verify(  # noqa: PLR0913, one for each option
         found = verify_run(run)
     else:
         regions = partition_of(partition, min_size)
-        search = search_of(tolerance, percentile, budget, partition=regions)
+        chosen = search_of(tolerance, percentile, budget, regions, search)
         guide = evidence_of(evidence)
         with redirect_stdout(sys.stderr), keep_memory():
             given = opt.given_shape(size, channels, layout)
@@ -87,7 +88,7 @@ def verify(  # noqa: PLR0913, one for each option
             )
             reader = Reader(wanted, resize, max_pixels, frame, background=background)
             explainer = Recipe(
-                model, wanted, trust, device, baseline, regions, search, batch_size, reader, guide
+                model, wanted, trust, device, baseline, regions, chosen, batch_size, reader, guide
             ).explainer(loaded)
             source, targets = targets_of(
                 target or (), source_of(images, reader, root), explainer, wanted

@@ -1,39 +1,42 @@
-"""`hshap view`: a page of one explanation. No model is called."""
+"""`hshap view`: a page of explanations of one image, side by side. No model is called."""
 
 from __future__ import annotations
 
 import webbrowser
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from hshap.cli import options as opt
+from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import load_picture, source
 from hshap.cli.inputs.formats import Format
-from hshap.cli.inputs.images import Reader, read
-from hshap.cli.output import plain, print_json, say
-from hshap.cli.progress import tell
+from hshap.cli.inputs.images import Original, Reader, read, read_original
+from hshap.cli.output import plain, print_json, say, say_notes
+from hshap.cli.progress import Shown, tell
 from hshap.cli.runs.folders import single
-from hshap.export.page import View, write_page
+from hshap.cli.runs.originals import Originals, Scale, on_grey
+from hshap.export.page import write_page
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Mapping, Sequence
 
-    from hshap.cli.inputs.images import Picture
+    from hshap.explanation.explanation import Explanation
 
-GREY = 200
-"""Brightness of the page's picture if no image is given."""
-
-EXACT = 1e-3
-"""Grey values this near to whole ones come from 8 bits."""
+SUFFIX = ".npz"
 
 
 def view(  # noqa: PLR0913, one for each option
-    file: Annotated[Path, typer.Argument(help="Explanation, as hshap explain wrote it.")],
-    image: Annotated[Path | None, typer.Argument(help="The image that was explained.")] = None,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE.npz... [IMAGE]",
+            help="Explanations of one image, as hshap explain wrote them, and the image.",
+        ),
+    ],
     *,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; FILE.html by default.")
@@ -45,35 +48,28 @@ def view(  # noqa: PLR0913, one for each option
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
     white: opt.White = None,
-    pixel_size: Annotated[
-        float | None, typer.Option(help="Side of a pixel of the image, for the scale bar.")
-    ] = None,
-    unit: Annotated[str, typer.Option(help="Unit of --pixel-size.")] = "mm",
+    pixel_size: opt.PixelSize = None,
+    unit: opt.Unit = "mm",
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Make a page of an explanation, and print its path."""
+    """Make a page of an explanation, or of several side by side, and print its path."""
     del debug
-    explanation = load_picture(file)
-    pixels = np.full((1, *explanation.grid), GREY, dtype=np.uint8)
-    if image is not None:
-        wanted = Format(size=(explanation.grid[0], explanation.grid[1]), white=white)
-        # The image was resized for the run, too.
-        whole = explanation.placement.shape[0], explanation.placement.shape[1]
-        reader = Reader(wanted, resize, max_pixels, frame, whole, background)
-        picture = read(image, reader, needed_by="the explanation is of")
-        if picture.resized_from == whole:  # the page shows it at full resolution
-            picture = read(image, replace(reader, format=replace(wanted, size=whole)))
-        pixels = _shown(picture)
-        for note in picture.notes:
-            say(f"{image}: {note}")
-    target = out or file.with_suffix(".html")
-    inputs = [file] if image is None else [file, image]
-    with single(target, force=force, inputs=inputs) as path:
-        name = plain(image.name) if image else source(explanation, "image", file.stem)
-        classes = {source(explanation, "class", str(explanation.target)): explanation}
-        shown = View(name, pixels, classes, pixel_size=pixel_size, unit=unit)
-        write_page(path, [shown], title=f"hshap: {name}", form="file")
+    paths, image = _parted(files)
+    found = _named({path: load_picture(path) for path in paths})
+    reader = Reader(
+        Format(white=white), resize, max_pixels=max_pixels, frame=frame, background=background
+    )
+    target = out or paths[0].with_suffix(".html")
+    first = next(iter(found.values()))
+    with single(target, force=force, inputs=files, is_page=True) as path, Shown("writing the page"):
+        if image is None:
+            shown = on_grey(source(first, "image", paths[0].stem), found)
+        else:
+            originals = Originals(reader, Scale(pixel_size, unit))
+            shown = originals.drawn(_fitting(image, reader, first), found)
+            say_notes(originals.notes)
+        write_page(path, [shown], title=f"hshap: {shown.name}")
     if json:
         print_json({"page": plain(str(target))})
     else:
@@ -82,9 +78,42 @@ def view(  # noqa: PLR0913, one for each option
         say(f"no browser was found; open {target} in one")
 
 
-def _shown(picture: Picture) -> NDArray[np.uint8] | NDArray[np.float32]:
-    """Return bytes, or for a grey image of more than 8 bits its numbers."""
-    levels = picture.pixels * 255
-    if len(levels) > 1 or np.abs(levels - np.rint(levels)).max() < EXACT:
-        return picture.bytes()
-    return picture.pixels
+def _parted(files: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """Return the explanations and the image; the first file is always an explanation."""
+    paths = [file for n, file in enumerate(files) if n == 0 or file.suffix.lower() == SUFFIX]
+    images = [file for file in files[1:] if file.suffix.lower() != SUFFIX]
+    if len(images) > 1:
+        message = f"{images[0]} and {images[1]} are two images; pass explanations of one image"
+        raise Refusal(Code.USAGE, message)
+    if len(set(paths)) < len(paths):
+        twice = next(path for path, count in Counter(paths).items() if count > 1)
+        raise Refusal(Code.USAGE, f"{twice} is named twice; pass different explanations")
+    return paths, images[0] if images else None
+
+
+def _named(found: Mapping[Path, Explanation]) -> dict[str, Explanation]:
+    """Return explanations by class; those of one class also by model, file or folder."""
+    classes = [source(one, "class", str(one.target)) for one in found.values()]
+    models = [Path(source(one, "model", "")).name for one in found.values()]
+    tellers = (
+        ["" for _ in found],
+        [f", {model}" for model in models],
+        [f" ({path.stem})" for path in found],
+        [f" ({path.absolute().parent.name})" for path in found],
+        [f" ({number})" for number in range(1, len(found) + 1)],
+    )
+    ways = [[plain(f"{a}{b}") for a, b in zip(classes, tell, strict=True)] for tell in tellers]
+    names = next(way for way in ways if len(set(way)) == len(way) or way is ways[-1])
+    return dict(zip(names, found.values(), strict=True))
+
+
+def _fitting(image: Path, reader: Reader, explanation: Explanation) -> Original:
+    """Return the original image, or one of the size that the model saw."""
+    place = explanation.placement
+    original = read_original(image, reader)
+    if original.size in (place.shape, place.grid):
+        return original
+    height, width = place.grid
+    wanted = replace(reader, format=replace(reader.format, size=(height, width)))
+    picture = read(image, wanted, needed_by="the explanation is of")
+    return replace(original, pixels=picture.bytes(), window=None, pixel_size=None)

@@ -16,8 +16,8 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
-from hshap.games.automatic import MOST_EVALUATIONS, usual_partition, usual_search
-from hshap.games.search import BreadthFirst, DepthFirst, Share
+from hshap.games.automatic import MOST_EVALUATIONS, SHARE, usual_partition, usual_search
+from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
 from hshap.partitions.superpixels import MIN_AREA, Superpixels
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
 EVIDENCE = (AUTO, "even")
+GAMES, GROUP = SEARCHES = ("games", "group")
 TOP = "top"
 BUDGET = MOST_EVALUATIONS
 SIGMA = 10.0
@@ -45,7 +46,11 @@ def with_source(explanation: Explanation, source: Mapping[str, str]) -> Explanat
 
 
 def search_of(
-    tolerance: str, percentile: float | None, budget: int, partition: Partition | None = None
+    tolerance: str,
+    percentile: float | None,
+    budget: int,
+    partition: Partition | None = None,
+    kind: str = GAMES,
 ) -> Search | None:
     """Return the search that options describe; None for no option at all, given no partition.
 
@@ -55,7 +60,11 @@ def search_of(
     0.5
     >>> search_of("auto", None, 100)
     Share(share=0.2, max_evaluations=100, of='finding')
+    >>> search_of("5%", None, 100, kind="group").share
+    0.05
     """
+    if known_search(kind) == GROUP:
+        return _group_testing(tolerance, percentile, budget)
     if tolerance != AUTO and percentile is not None:
         message = "--tolerance and --percentile exclude each other; pass one of them"
         raise Refusal(Code.USAGE, message)
@@ -66,19 +75,51 @@ def search_of(
     if tolerance == AUTO:
         usual = usual_search(partition_is_given=False)
         return replace(usual, max_evaluations=budget) if isinstance(usual, Share) else usual
+    number = _tolerance(tolerance)
+    if tolerance.endswith("%"):
+        return Share(number / 100, max_evaluations=budget)
+    return DepthFirst(tolerance=number, max_evaluations=budget)
+
+
+def _group_testing(tolerance: str, percentile: float | None, budget: int) -> GroupTesting:
+    if percentile is not None:
+        message = "--percentile does not apply to --search group; pass --tolerance"
+        raise Refusal(Code.USAGE, message)
+    if tolerance == AUTO:
+        return GroupTesting(share=SHARE, max_evaluations=budget)
+    number = _tolerance(tolerance)
+    if not tolerance.endswith("%"):
+        return GroupTesting(tolerance=number, max_evaluations=budget)
+    if number > 100:
+        message = f"--tolerance {tolerance} is more than the whole score; pass at most 100%"
+        raise Refusal(Code.USAGE, message)
+    return GroupTesting(share=number / 100, max_evaluations=budget)
+
+
+def _tolerance(text: str) -> float:
+    """Return the number of --tolerance; of a share, the percentage."""
     try:
-        number = float(tolerance.removesuffix("%"))
+        number = float(text.removesuffix("%"))
     except ValueError:
         number = -1.0
     if not 0 <= number < np.inf:
         message = (
-            f"--tolerance {tolerance} is not a number of 0 or more; "
-            "pass auto, 0.1, or a share as 5%"
+            f"--tolerance {text} is not a number of 0 or more; pass auto, 0.1, or a share as 5%"
         )
         raise Refusal(Code.USAGE, message)
-    if tolerance.endswith("%"):
-        return Share(number / 100, max_evaluations=budget)
-    return DepthFirst(tolerance=number, max_evaluations=budget)
+    return number
+
+
+def known_search(name: str) -> str:
+    """Return the name of a search, checked.
+
+    >>> known_search("group")
+    'group'
+    """
+    if name not in SEARCHES:
+        message = f"--search {name} is not known; pass one of {', '.join(SEARCHES)}"
+        raise Refusal(Code.USAGE, message)
+    return name
 
 
 def partition_of(name: str, min_size: str | None) -> Partition | None:

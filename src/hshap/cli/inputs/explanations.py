@@ -40,6 +40,8 @@ def as_picture(explanation: Explanation, path: Path) -> Explanation:
     return explanation
 
 
-def source(explanation: Explanation, key: Literal["image", "class"], otherwise: str) -> str:
-    """Return the name of the image or class that `hshap explain` stored, or another name."""
+def source(
+    explanation: Explanation, key: Literal["image", "class", "model"], otherwise: str
+) -> str:
+    """Return the name of the image, class or model that `hshap explain` stored, or another name."""
     return str(explanation.settings.source.get(key, otherwise))

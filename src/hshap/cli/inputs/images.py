@@ -10,6 +10,7 @@ import numpy as np
 
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing
+from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
 from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
 from hshap.errors import require
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL.Image import Image
 
-    from hshap._util.types import Untyped
+    from hshap._util.types import Array, Untyped
     from hshap.cli.inputs.formats import Format
+    from hshap.cli.inputs.image_files.pixel_size import PixelSize
+    from hshap.cli.inputs.image_files.planes import Planes
 
 MAX_PIXELS = 100_000_000
 
@@ -61,6 +64,26 @@ class Picture:
         return np.rint(np.clip(self.pixels, 0, 1) * 255).astype(np.uint8)
 
 
+@dataclass(frozen=True)
+class Original:
+    """An image as its file has it, for display: upright, at its own size and depth.
+
+    `pixels` are bytes in colour, or grey values of up to 16 bits as they are stored. `window` has
+    the values of black and white, if they are known. `pixel_size` is None if the file does not tell
+    it.
+    """
+
+    path: Path
+    pixels: Array
+    window: tuple[float, float] | None
+    pixel_size: PixelSize | None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.pixels.shape[1], self.pixels.shape[2]
+
+
 def find(paths: Iterable[Path]) -> list[Path]:
     """Return the given files, and the images in given folders sorted by name."""
     found: list[Path] = []
@@ -92,7 +115,7 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
         # Before it is unpacked, unless it may have to be turned upright.
         if image.format != "TIFF" and size != (image.width, image.height):
             _check_size(path, (image.height, image.width), reader, needed_by)
-        images, white, notes = planes_of(image, path, reader.frame or 0, wanted)
+        images, white, notes, _ = planes_of(image, path, reader.frame or 0, wanted)
     own = images[0].height, images[0].width
     with refusing(path):
         if size is not None and size != own:
@@ -103,6 +126,37 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
         if len(pixels) < reader.format.count:
             pixels = np.repeat(pixels, reader.format.count, axis=0)
     return Picture(path, pixels, None if size in (None, own) else own, notes)
+
+
+def read_original(path: Path, reader: Reader) -> Original:
+    """Read an image at its own size and depth, for display; a refusal names the file."""
+    wanted = Wanted(None, reader.format.white, reader.background)
+    with frame_of(path, reader.frame, reader.max_pixels) as image:
+        made = planes_of(image, path, reader.frame or 0, wanted)
+        size = pixel_size_of(image)
+    with refusing(path):
+        pixels = _displayed(made)
+    window = None if reader.format.white is None else (0.0, made.white)
+    return Original(path, pixels, window, size.turned if size and made.is_sideways else size)
+
+
+def _displayed(made: Planes) -> Array:
+    """Return grey values as they are stored, or colours in bytes, `(channels, height, width)`."""
+    if len(made.images) == 3:
+        planes = [_bytes(np.asarray(each), made.white) for each in made.images]
+        return np.stack(planes)
+    values = np.asarray(made.images[0])
+    if values.ndim == 3:
+        return np.moveaxis(values if made.white == 255 else _bytes(values, made.white), -1, 0)
+    if values.dtype == np.float32:
+        deep = values.astype(np.uint16) if values.min() >= 0 and values.max() < 2**16 else None
+        values = deep if deep is not None and np.array_equal(deep, values) else values
+    return values[None]
+
+
+def _bytes(values: Array, white: float) -> NDArray[np.uint8]:
+    scaled = values * np.float32(255 / white)
+    return np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled).astype(np.uint8)
 
 
 def _check_size(path: Path, own: tuple[int, int], reader: Reader, needed_by: str) -> None:

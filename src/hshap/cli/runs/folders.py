@@ -21,8 +21,9 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import say
 from hshap.cli.runs.journal import close, complete, has_results
 from hshap.cli.runs.locks import PREFIX, TRIES, locked
-from hshap.cli.runs.record import SUMMARY, files_in, read_summary, unchanged
+from hshap.cli.runs.record import PAGE, SUMMARY, files_in, read_summary, unchanged
 from hshap.cli.runs.signals import on_hold
+from hshap.export.page.writing import MARK, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator
@@ -103,11 +104,12 @@ def _rescue(results: Path, real: Path, out: Path) -> None:
 
 @contextmanager
 def single(
-    path: Path, *, force: bool, inputs: Collection[Path] = ()
+    path: Path, *, force: bool, inputs: Collection[Path] = (), is_page: bool = False
 ) -> Generator[Path, None, None]:
     """Give a path to write one file to; without an error it then takes the place of `path`.
 
-    An input is never replaced, any other file only with `force`. A link is followed.
+    An input is never replaced, any other file only with `force`. A link is followed. A page may
+    have a folder beside it, which is moved with it.
     """
     real = Path(os.path.realpath(path))
     try:
@@ -117,11 +119,14 @@ def single(
         name = hashlib.sha256(os.fsencode(real.name.casefold())).hexdigest()[:16]
         with locked(real.parent / f"{PREFIX}{name}", path) as results:
             before = _replaceable(real, path, inputs, force=force)
-            staged = results / f"file{real.suffix[:20]}"
+            # A page has its own name, by which its folder is called.
+            staged = results / (real.name if is_page else f"file{real.suffix[:20]}")
             yield staged
             if before is not None:
                 staged.chmod(stat.S_IMODE(before.st_mode) & 0o777)
             with on_hold():
+                if is_page:
+                    _put_folder(staged, real, is_replaced=before is not None)
                 _put(staged, real, replace=before is not None)
     except FileExistsError as error:
         message = f"{path} appeared in the meantime and is not replaced; pass another --out"
@@ -235,8 +240,8 @@ def _replaceable(
 
 
 def _publish(place: Place, out: Path) -> None:
-    """Move results to their folder, the record last: it lists the others."""
-    names = sorted(files_in(place.path), key=lambda name: name == SUMMARY)
+    """Move results to their folder: the page after its parts, and last the record of all."""
+    names = sorted(files_in(place.path), key=lambda name: (name == SUMMARY, name == PAGE))
     listed = (read_summary(place.path) or {}).get("files")
     ours = unchanged(place.out)  # again: files may have changed during the run
     known = {key for name in ours for key in _keys(place.out / name)}
@@ -270,6 +275,18 @@ def _remove_empty(file: Path, out: Path) -> None:
             break
         with suppress(OSError):
             path.rmdir()
+
+
+def _put_folder(page: Path, target: Path, *, is_replaced: bool) -> None:
+    """Move the folder of a page, if it has one; that of a page that is replaced goes."""
+    new, old = page.with_name(folder_of(page)), target.with_name(folder_of(target))
+    if is_replaced and (old / MARK).is_file():
+        old.rename(page.with_name("folder-before"))  # it goes with the lock
+    if new.exists():
+        if old.exists():
+            message = f"{old} exists already; move it away, or pass another --out"
+            raise Refusal(Code.OUTPUT, message)
+        new.rename(old)
 
 
 def _put(file: Path, target: Path, *, replace: bool) -> None:

@@ -13,7 +13,7 @@ from hshap.cli.faults import Code, Refusal, brief, code_of, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
 from hshap.cli.inputs.images import Reader, find, is_folder, read
 from hshap.cli.inputs.models import Loaded, probe
-from hshap.cli.output import say
+from hshap.cli.output import say, say_notes
 from hshap.cli.progress import each
 from hshap.cli.runs.record import digest, unchanged
 from hshap.errors import MissingExtraError
@@ -82,13 +82,13 @@ def gather(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[Bad]]:
 
 @dataclass(frozen=True)
 class Asked:
-    """An image of a run: its pixels for display, the classes to explain, its original size.
+    """An image of a run: the size that the model sees, the classes to explain, its original size.
 
     `sha256` and `template_sha256` are those of the files of the image and of its template.
     """
 
     path: Path
-    shown: NDArray[np.uint8]
+    size: tuple[int, int]
     classes: tuple[int, ...]
     resized_from: tuple[int, int] | None
     sha256: str
@@ -125,7 +125,8 @@ class Plan:
 
     `asked` has the images that were read for the explainer, in order. `bad` has the images that
     cannot be used; they are added as they are found, before the run and during it. `mean` is that
-    of the usable images, once they are checked. `templates` are the images' own baselines.
+    of the usable images, once they are checked. `templates` are the images' own baselines. `shown`
+    has the pixels of images that are being explained, for their pictures.
     """
 
     loaded: Loaded
@@ -136,6 +137,7 @@ class Plan:
     asked: list[Asked] = field(default_factory=list[Asked])
     mean: RunningMean = field(default_factory=RunningMean)
     templates: Templates | None = None
+    shown: dict[Path, NDArray[np.uint8]] = field(default_factory=dict[Path, "NDArray[np.uint8]"])
 
     @property
     def format(self) -> Format:
@@ -160,9 +162,7 @@ class Plan:
                 usable.append(file)
                 for note in picture.notes:
                     notes.setdefault(note, []).append(file)
-        for note, noted in notes.items():
-            others = f" and {len(noted) - 1} more" if len(noted) > 1 else ""
-            say(f"{noted[0]}{others}: {note}")
+        say_notes(notes)
         return tuple(usable)
 
     def outputs(self, file: Path) -> Heat:
@@ -186,6 +186,7 @@ class Plan:
                 classes = classes_of(self.targets, outputs, self.format)
                 template = self._template(file, pixels)
                 self.asked.append(self.ask(picture, classes))
+                self.shown[file] = picture.bytes()
             except Exception as error:  # noqa: BLE001, any fault is that of this image alone
                 self.bad.append(Bad(file, error))
                 continue
@@ -194,9 +195,10 @@ class Plan:
 
     def ask(self, picture: Picture, classes: tuple[int, ...]) -> Asked:
         """Return the record of an image that was read."""
-        shown, before = picture.bytes(), picture.resized_from
-        template = self.template_digest(picture.path)
-        return Asked(picture.path, shown, classes, before, digest(picture.path), template)
+        _, height, width = picture.pixels.shape
+        path, before = picture.path, picture.resized_from
+        template = self.template_digest(path)
+        return Asked(path, (height, width), classes, before, digest(path), template)
 
     def template_digest(self, file: Path) -> str | None:
         """Return the SHA-256 of an image's template; None if images have none."""

@@ -11,21 +11,24 @@ import numpy as np
 from hshap._util.version import __version__
 from hshap._util.visible import visible
 from hshap.cli.inputs.choices import with_source
-from hshap.cli.output import Names, plain, say
+from hshap.cli.output import Names, plain, say, say_notes
+from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
+from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
-from hshap.export.page import View, write_page
+from hshap.export.page import write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hshap._util.types import Json
     from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.originals import Scale
     from hshap.cli.runs.plan import Asked, Plan
-    from hshap.cli.runs.resume import Earlier
-    from hshap.explainer import Explainer
+    from hshap.cli.runs.resume import Earlier, Removed
+    from hshap.export.page import View
 
 SUFFIXES = (".npz", ".png")
 MARGIN = 0.05
@@ -61,15 +64,17 @@ class Done:
 class Results:
     """The results of a plan, written to a folder as they come."""
 
-    def __init__(self, plan: Plan, explainer: Explainer, place: Place) -> None:
+    def __init__(self, plan: Plan, place: Place, scale: Scale) -> None:
         self.summary: dict[str, Json] = {}
         self.page_error: OSError | None = None
         self.kept: dict[str, str] = {}
-        self._plan, self._explainer, self._place = plan, explainer, place
+        self._plan, self._place = plan, place
+        self._originals = Originals(plan.reader, scale)
         self._names = Names(Path(name).stem for name in place.others if name.endswith(SUFFIXES))
         self._done: dict[tuple[Path, int], Done] = {}
         self._journal = Journal(place.path)
         self._bases: dict[Path, str] = {}
+        self._removed: list[Json] = []
         self._earlier = 0
         self._is_told = False
 
@@ -82,25 +87,35 @@ class Results:
     def begin(self, run: Mapping[str, Json], *, resumed: bool) -> None:
         """Note the settings of the run, so that a sudden end loses no finished image."""
         facts: dict[str, Json] = {"hshap": __version__, "command": "explain", **run}
-        self._journal.begin({**facts, "evaluations": 0, "total": self.total}, resumed=resumed)
+        facts |= {"evaluations": 0, "total": self.total, "removed": self._removed}
+        self._journal.begin(facts, resumed=resumed)
 
-    def take_over(self, images: Iterable[Earlier]) -> None:
-        """Add results of an earlier run, before any new one; their files stay as they are."""
+    def take_over(self, images: Sequence[Earlier], removed: Sequence[Removed]) -> None:
+        """Add results of an earlier run, before any new one; their files stay as they are.
+
+        Images that were `removed` keep their results and their entries, and are not on the page.
+        """
+        for entry, names in removed:
+            self._removed.append(entry)
+            self.kept |= {file: self._place.ours[file] for file in names}
+            for stem in {Path(file).stem for file in names}:
+                self._names.new(stem)
         for image in images:
             self._plan.asked.append(image.asked)
-            for number, (name, explanation) in image.found.items():
-                file = self._place.out / f"{name}.npz"
-                self._done[image.asked.path, number] = Done.of(
-                    self._names.new(name), file, explanation
-                )
+            for number, file in image.found.items():
+                name, explanation = self._names.new(file.stem), Explanation.load(file)
+                self._done[image.asked.path, number] = Done.of(name, file, explanation)
                 self.kept |= {
-                    file: self._place.ours[file] for file in (f"{name}.npz", f"{name}.png")
+                    f"{file.stem}{suffix}": self._place.ours[f"{file.stem}{suffix}"]
+                    for suffix in SUFFIXES
                 }
             self._earlier += 1
 
     def add(self, explanation: Explanation) -> None:
         """Write an explanation and its picture."""
         asked, wanted = self.image(explanation.position), self._plan.format
+        if asked.path not in self._plan.shown:
+            return  # another class of this image has failed
         number = explanation.class_index
         if number is None:  # cannot be: every target of a plan is an output of the model
             message = f"target {explanation.target!r} is not an output of the model"
@@ -120,7 +135,7 @@ class Results:
             self._is_told = True
             say(f"{asked.path.name}: {chosen}; options override these choices, made for each image")
         kept.save(self._place.path / f"{name}.npz")
-        shown = asked.shown.astype(np.float32) / np.float32(255)
+        shown = self._plan.shown[asked.path].astype(np.float32) / np.float32(255)
         title = (
             f"{visible(asked.path.name)[-40:]}: {visible(wanted.name(number))[:30]}, "
             f"{_area(kept):.1%} of the area"
@@ -137,10 +152,15 @@ class Results:
         )
         file = self._place.path / f"{name}.npz"
         self._done[asked.path, number] = Done.of(name, file, kept)
-        if all((asked.path, each) in self._done for each in asked.classes):
-            stems = [self._done[asked.path, each].name for each in asked.classes]
+        if self._is_finished(asked):
+            del self._plan.shown[asked.path]  # else the memory would grow with the run
+            stems = [self._done[asked.path, one].name for one in asked.classes]
             files = [f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
             self._journal.note(self._document(asked), files)
+
+    def give_up(self, path: Path) -> None:
+        """Forget the pixels of an image that cannot be explained."""
+        self._plan.shown.pop(path, None)
 
     def image(self, position: int) -> Asked:
         """Return the image at a position of the explainer's pairs."""
@@ -157,12 +177,11 @@ class Results:
     def finished(self) -> list[Asked]:
         """Return the images whose classes are all explained, in the order of the command."""
         order = {path: number for number, path in enumerate(self._plan.files)}
-        whole = [
-            asked
-            for asked in self._plan.asked
-            if all((asked.path, number) in self._done for number in asked.classes)
-        ]
+        whole = [asked for asked in self._plan.asked if self._is_finished(asked)]
         return sorted(whole, key=lambda asked: order[asked.path])
+
+    def _is_finished(self, asked: Asked) -> bool:
+        return all((asked.path, number) in self._done for number in asked.classes)
 
     def close(self, run: Mapping[str, Json], *, evaluations: int, stopped: bool) -> None:
         """Write the page and the record of the run, and complete `summary`.
@@ -189,6 +208,7 @@ class Results:
             "skipped": [{"image": plain(str(b.path)), "reason": plain(b.line)} for b in plan.bad],
             "page": page,
             "images": [self._document(asked) for asked in images],
+            "removed": self._removed,
         }
         self.summary = write_summary(place.path, summary, self.kept)
 
@@ -200,31 +220,32 @@ class Results:
 
     def _write_page(self, images: Sequence[Asked], title: str) -> str | None:
         """Write the page and return its name; None if the disk has no room for it."""
-        views = (
-            View(
-                plain(asked.path.name),
-                asked.shown,
-                {
-                    self._plan.format.name(n): self._done[asked.path, n].explanation
-                    for n in asked.classes
-                },
-            )
-            for asked in images
-        )
+        views = self._views(images)
         try:
             write_page(self._place.path / PAGE, views, title=title)
+            say_notes(self._originals.notes)
         except OSError as error:
             self.page_error = error
             return None
         return PAGE
+
+    def _views(self, images: Sequence[Asked]) -> Iterator[View]:
+        """Yield the images of the page, each read from its file when its turn comes."""
+        with each("writing the page", images) as some:
+            for asked in some:
+                found = {
+                    self._plan.format.name(number): self._done[asked.path, number].explanation
+                    for number in asked.classes
+                }
+                yield self._originals.view(asked, found)
 
     def _document(self, asked: Asked) -> dict[str, Json]:
         return {
             "image": plain(str(asked.path)),
             "sha256": asked.sha256,
             "template_sha256": asked.template_sha256,
-            "size": list(asked.resized_from or asked.shown.shape[1:]),
-            "explained_size": list(asked.shown.shape[1:]),
+            "size": list(asked.resized_from or asked.size),
+            "explained_size": list(asked.size),
             "resized_from": asked.resized_from and list(asked.resized_from),
             "explanations": [
                 {

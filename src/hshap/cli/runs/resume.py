@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
@@ -18,7 +18,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.baselines.protocol import Baseline
@@ -30,10 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Earlier:
-    """An image that an earlier run explained: by class, the name of its files and the result."""
+    """An image that an earlier run explained: by class, the file of the result."""
 
     asked: Asked
-    found: Mapping[int, tuple[str, Explanation]]
+    found: Mapping[int, Path]
+
+
+class Removed(NamedTuple):
+    """The entry of an image that is gone, and the files of its results, which stay."""
+
+    entry: Json
+    files: tuple[str, ...]
 
 
 def settings_of(
@@ -66,19 +73,25 @@ def settings_of(
 
 
 def take_over(
-    plan: Plan, usable: Sequence[Path], place: Place, settings: Mapping[str, Json]
-) -> Iterator[Earlier]:
-    """Yield the usable images of a plan that `place.out` has results of, with these settings.
+    plan: Plan,
+    usable: Sequence[Path],
+    place: Place,
+    settings: Mapping[str, Json],
+    *,
+    keep_removed: bool = False,
+) -> tuple[list[Earlier], list[Removed]]:
+    """Return the usable images of a plan that `place.out` has results of, with these settings.
 
-    Results of other settings, or of images that the plan lacks, are a `Refusal`. An image that has
-    changed since, or whose files have, is left to be explained again.
+    Results of other settings are a `Refusal`, and so are those of images that the plan lacks,
+    unless `keep_removed`: these are returned, too. An image that has changed since, or whose files
+    have, is left to be explained again.
     """
     record = read_summary(place.out)
     if record is None:
         if place.others:
             message = f"{place.out} has files but no results to resume; pass another --out"
             raise Refusal(Code.OUTPUT, message)
-        return
+        return [], []
     differing = [name for name, value in settings.items() if record.get(name) != value]
     if record.get("hshap") != __version__:
         differing.insert(0, f"version of hshap ({record.get('hshap')})")
@@ -88,32 +101,41 @@ def take_over(
             "options, or --force to replace its results"
         )
         raise Refusal(Code.USAGE, message)
-    entries = cast("Sequence[Untyped]", record.get("images") or ())
+    lists = (cast("Sequence[Untyped]", record.get(key) or ()) for key in ("images", "removed"))
+    entries = [entry for some in lists for entry in some]
     by_name: dict[str, list[Path]] = {plain(file.name): [] for file in plan.files}
     for file in usable:
         by_name[plain(file.name)].append(file)
-    for entry in entries:
-        found = _earlier(plan, place, entry, by_name)
-        if found is not None:
-            yield found
+    found = [_earlier(plan, place, entry, by_name, keep_removed=keep_removed) for entry in entries]
+    return (
+        [one for one in found if isinstance(one, Earlier)],
+        [one for one in found if isinstance(one, Removed)],
+    )
 
 
 def _earlier(
-    plan: Plan, place: Place, entry: Untyped, by_name: Mapping[str, list[Path]]
-) -> Earlier | None:
+    plan: Plan,
+    place: Place,
+    entry: Untyped,
+    by_name: Mapping[str, list[Path]],
+    *,
+    keep_removed: bool,
+) -> Earlier | Removed | None:
     """Return the results of one entry of a record; None if they cannot be used any more."""
     try:
         name, sha256 = Path(entry["image"]).name, (entry["sha256"], entry.get("template_sha256"))
         found = {int(e["target"]): Path(e["explanation"]).stem for e in entry["explanations"]}
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+    files = [f"{stem}{suffix}" for stem in found.values() for suffix in (".npz", ".png")]
+    if name not in by_name and keep_removed:
+        return Removed(entry, tuple(file for file in files if file in place.ours))
     if name not in by_name:
         message = (
             f"--resume: {place.out} has results of {name}, which is not among the images; name all "
             "images of that run, or pass --force to replace its results"
         )
         raise Refusal(Code.USAGE, message)
-    files = (f"{stem}{suffix}" for stem in found.values() for suffix in (".npz", ".png"))
     same = [path for path in by_name[name] if _is_same(plan, path, sha256)]
     if not same or not found or not place.ours.keys() >= set(files):
         return None
@@ -121,7 +143,9 @@ def _earlier(
     try:
         image = plan.ask(read(same[0], plan.reader), tuple(found))
         paths = {number: place.out / f"{stem}.npz" for number, stem in found.items()}
-        return Earlier(image, {n: (path.stem, Explanation.load(path)) for n, path in paths.items()})
+        for path in paths.values():
+            Explanation.load(path)  # a file that cannot be read is explained again
+        return Earlier(image, paths)
     except (HshapError, OSError):
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -10,6 +10,7 @@ from hshap.cli.faults import Code, Refusal, Refusals, few
 from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, bar
+from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Bad
 from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import settings_of, take_over
@@ -54,12 +55,17 @@ class Method:
 
 @dataclass(frozen=True)
 class Way:
-    """Where results go, and how to treat those of an earlier run and bad images."""
+    """Where results go, and how to treat those of an earlier run and bad images.
+
+    With `keep_removed`, an image that is gone since an earlier run leaves the page, and its results
+    stay; without it, the run is refused.
+    """
 
     out: Path
     force: bool
     resume: bool
     skip_bad: bool
+    keep_removed: bool = False
 
     def __post_init__(self) -> None:
         if self.force and self.resume:
@@ -77,7 +83,7 @@ class Way:
 class Run:
     """A run: which images, how they are explained, and where the results go.
 
-    `watch` receives the progress, and stops the run if it raises `Stop`.
+    `watch` receives the progress, and stops the run if it raises `Stop`. `scale` is for the page.
     """
 
     plan: Plan
@@ -85,6 +91,7 @@ class Run:
     way: Way
     place: Place
     watch: Watch | None = None
+    scale: Scale = field(default_factory=Scale)
 
     def run(self) -> tuple[Results, Reason | None]:
         """Explain all images and write everything to a folder; return why it was stopped, if so.
@@ -108,9 +115,11 @@ class Run:
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
-        results = Results(plan, explainer, self.place)
+        results = Results(plan, self.place, self.scale)
         if self.way.resume:
-            results.take_over(take_over(plan, usable, self.place, settings))
+            keep = self.way.keep_removed
+            found = take_over(plan, usable, self.place, settings, keep_removed=keep)
+            results.take_over(*found)
         run = {**settings, "device": plan.loaded.device}
         results.begin(run, resumed=self.way.resume)
         done = {asked.path for asked in results.finished()}
@@ -119,8 +128,7 @@ class Run:
         if not results.finished():
             raise reason or refusals(plan.bad, results.total, "")
         try:
-            with Shown("writing the page"):
-                results.close(run, evaluations=evaluations, stopped=reason is not None)
+            results.close(run, evaluations=evaluations, stopped=reason is not None)
         except OSError as error:
             where = out / self.place.set_aside().name
             message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
@@ -147,6 +155,7 @@ class Run:
             path = results.image(position).path
             if path not in {one.path for one in plan.bad}:  # it may fail for each class
                 plan.bad.append(Bad(path, error))
+            results.give_up(path)
             if len(plan.bad) >= told + MANY and not results.finished():
                 end = "the run has given up, since none could be explained"
                 raise refusals(plan.bad, results.total, end)

@@ -60,6 +60,7 @@ class Growing:
     def __init__(self, images: Images, explain: Round, seconds: float = SECONDS) -> None:
         self._images, self._explain, self._seconds = images, explain, seconds
         self._state, self._lock = State(), threading.Lock()
+        self._known: Mapping[Path, object] = {}
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hshap-serve", daemon=True)
 
@@ -68,6 +69,10 @@ class Growing:
         """The state at this moment."""
         with self._lock:
             return self._state
+
+    def count_waiting(self) -> int:
+        """Count the images that wait at this moment, also those that came during a round."""
+        return len(self._new(self._images.look()))
 
     def start(self) -> None:
         """Start to watch."""
@@ -85,22 +90,26 @@ class Growing:
             self._thread.join()
 
     def _watch(self) -> None:
-        known: Mapping[Path, object] = {}
         before = self._images.look()
         while not self._stopped.is_set():
             now = self._images.look()
-            new = [path for path, stamp in now.items() if known.get(path) != stamp]
+            new = self._new(now)
             self._set(waiting=_names(new))
+            # Without any image there is nothing to show, and the page stays.
+            is_less = bool(now) and any(path not in now for path in self._known)
             # A file that changed since the last look is still being written: it waits.
-            if new and all(before.get(path) == now[path] for path in new):
+            if (new or is_less) and all(before.get(path) == now[path] for path in new):
                 self._set(explaining=True, evaluations=0)
                 self._round()
-                known = now
+                self._known = now
                 self._set(explaining=False, waiting=())
             else:
                 self._woken.wait(self._seconds)
                 self._woken.clear()
             before = now
+
+    def _new(self, now: Mapping[Path, object]) -> list[Path]:
+        return [path for path, stamp in now.items() if self._known.get(path) != stamp]
 
     def _round(self) -> None:
         try:

@@ -121,7 +121,7 @@ class _Answers:
         if drops is None or growing is None:
             text = "no model is loaded; start hshap serve with --model to explain new images"
             return PlainTextResponse(text, HTTPStatus.CONFLICT)
-        if len(growing.state.waiting) >= MOST_WAITING:
+        if growing.count_waiting() >= MOST_WAITING:
             text = f"{MOST_WAITING} images wait already; try again later"
             return PlainTextResponse(text, HTTPStatus.TOO_MANY_REQUESTS)
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Grid, Json
+    from hshap._util.types import Grid, Heat, Json
     from hshap.partitions.regions import Corners
 
     Ints = NDArray[np.int64]
@@ -53,8 +53,13 @@ def block_edges(blocks: Iterable[Corners], grid: Grid) -> Edges:
     )
 
 
-def cells_of(maps: Sequence[Labels], edges: Edges) -> Cells:
-    """Return the cells of maps that have one number for each block between the edges."""
+def cells_of(
+    maps: Sequence[Labels], edges: Edges, positions: Sequence[Heat] | None = None
+) -> Cells:
+    """Return the cells of maps that have one number for each block between the edges.
+
+    Areas are counted in pixels, or by the positions of the lines between pixels.
+    """
     shape = maps[0].shape
     lines = [each.reshape(-1, shape[-1]) for each in maps]
     starts = np.zeros(lines[0].shape, dtype=bool)
@@ -75,10 +80,16 @@ def cells_of(maps: Sequence[Labels], edges: Edges) -> Cells:
     np.minimum.at(boxes, cells, corners)
     axes = len(shape)
     boxes[:, axes:] *= -1
-    sizes = prod((b - a for a, b in zip(begin, (*end, last), strict=True)), start=np.int64(1))
+    spans = zip(begin, (*end, last), strict=True)
+    if positions is None:
+        sizes = prod((b - a for a, b in spans), start=np.int64(1))
+    else:
+        lengths = (at[b] - at[a] for (a, b), at in zip(spans, positions, strict=True))
+        sizes = prod(lengths, start=np.float64(1))
+    areas = np.bincount(cells, weights=sizes)
     plane = np.repeat(cells, counts).reshape(shape)
     table: dict[str, Json] = {
-        "areas": np.bincount(cells, weights=sizes).astype(np.int64).tolist(),
+        "areas": (areas.astype(np.int64) if positions is None else areas).tolist(),
         "boxes": boxes.ravel().tolist(),
         "neighbours": _neighbours(plane).ravel().tolist(),
         "repeats": [np.diff(axis).tolist() for axis in edges[:-1]],

@@ -87,8 +87,11 @@ class Shown:
         return _scaled(numbers, *self.window)
 
 
-def shown(image: Array, axes: int) -> Shown:
+def shown(image: Array, axes: int, window: tuple[float, float] | None = None) -> Shown:
     """Return an image for the page; three or four channels of a picture are its colours.
+
+    Colours that are all grey are shown as grey values. `window` has the numbers that are black and
+    white at first.
 
     >>> shown(np.array([[1000, 1500]], np.uint16), 2)
     Shown(pixels=array([[1000, 1500]], dtype=uint16), low=0.0, step=1.0, window=(1000.0, 1500.0),
@@ -96,27 +99,38 @@ def shown(image: Array, axes: int) -> Shown:
     """
     channels = len(image) if image.ndim > axes else 1
     if axes == 2 and channels in {3, 4}:
-        return Shown(to_bytes(image), is_colour=True)
+        if not all(np.array_equal(image[0], other) for other in image[1:3]):
+            return Shown(to_bytes(image), is_colour=True)
+        image, channels = image[:1], 1  # a scan or an X-ray, stored as colours
     if channels > 1:
         plane = image.mean(axis=0, dtype=np.float64)
-        return _grey(plane, BYTES if image.dtype == np.uint8 else None)
-    return _grey(image.reshape(image.shape[-axes:]))
+        return _grey(plane, window or (BYTES if image.dtype == np.uint8 else None))
+    return _grey(image.reshape(image.shape[-axes:]), window)
 
 
-def _grey(plane: Array, window: tuple[float, float] | None = None) -> Shown:
+def _grey(plane: Array, window: tuple[float, float] | None) -> Shown:
     if plane.dtype == np.uint8:
-        return Shown(np.ascontiguousarray(plane))
+        return Shown(np.ascontiguousarray(plane), window=window or BYTES)
     low, high = float(plane.min()), float(plane.max())
     window = window or ((0.0, 1.0) if low >= 0 and high <= 1 else (low, high))
     if plane.dtype.kind == "b":
         return Shown(plane.astype(np.uint8), window=window)
+    if plane.dtype == np.uint16:
+        return Shown(np.ascontiguousarray(plane), window=window)
     if plane.dtype.kind in "ui" and high - low < LEVELS:
-        if plane.dtype == np.uint16:
-            low = 0.0
-        return Shown((plane.astype(np.int64) - int(low)).astype(np.uint16), low, 1.0, window)
+        return Shown(_levels(plane, int(low), 1), low, 1.0, window)
     step = (high - low) / (LEVELS - 1) or 1.0
-    levels = np.rint((plane.astype(np.float64) - low) / step)
-    return Shown(levels.astype(np.uint16), low, step, window)
+    return Shown(_levels(plane, low, step), low, step, window)
+
+
+def _levels(plane: Array, low: float, step: float) -> NDArray[np.uint16]:
+    """Return the number of steps above `low`, rounded."""
+    out = np.empty(plane.shape, np.uint16)
+    wide = np.float64 if plane.dtype.kind == "f" else np.int64
+    # By lines, since the differences need four times the memory.
+    for line, values in zip(out, plane, strict=True):
+        line[...] = np.rint((values.astype(wide) - wide(low)) / step)
+    return out
 
 
 def to_bytes(image: Array) -> NDArray[np.uint8]:

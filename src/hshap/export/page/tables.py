@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.explanation.reading import worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
-from hshap.games.search import DepthFirst
+from hshap.export.page.shared_grid import shared_grid
+from hshap.games.search import BreadthFirst, GroupTesting
 from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
     from hshap.export.page.cells import Edges
+    from hshap.export.page.shared_grid import SharedGrid
     from hshap.games.game import Game
-    from hshap.games.search import BreadthFirst
+    from hshap.games.search import DepthFirst
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
@@ -43,16 +46,19 @@ def tabulate(
 ) -> tuple[dict[str, Json], list[str]]:
     """Return the table of a view, and the identity of each explanation."""
     trees = [_Tree(explanation) for explanation in explanations.values()]
-    grid = trees[0].explanation.grid
-    place = trees[0].explanation.placement
-    if truth is None and all(tree.is_blocks for tree in trees):
+    places = [explanation.placement for explanation in explanations.values()]
+    grid, place, shared = places[0].grid, places[0], None
+    if len({each.grid for each in places}) > 1:
+        shared = shared_grid(places)
+        grid, edges = shared.grid, pixel_edges(shared.grid)
+    elif truth is None and all(tree.is_blocks for tree in trees):
         edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
     else:
         edges = pixel_edges(grid)
-    maps = [tree.pieces(edges) for tree in trees]
+    maps = [tree.pieces(edges) if shared is None else tree.pieces_on(shared) for tree in trees]
     if truth is not None:
         maps.append(truth.astype(np.int32))
-    cells = cells_of(maps, edges)
+    cells = cells_of(maps, edges, None if shared is None else shared.ends())
     tables = [tree.table() for tree in trees]
     identities = [_identity(grid, table) for table in tables]
     classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
@@ -63,6 +69,7 @@ def tabulate(
             "shape": list(place.shape),
             "start": list(place.start),
             "stop": list(place.stop),
+            "edges": None if shared is None else [list(axis) for axis in shared.positions],
         },
         **cells.table,
         "truth": None if truth is None else cells.values[:, -1].tolist(),
@@ -88,6 +95,8 @@ class _Tree:
 
     def __init__(self, explanation: Explanation) -> None:
         self.explanation = explanation
+        by_worth = isinstance(explanation.settings.search, GroupTesting)
+        self._worths = worths(explanation) if by_worth else None
         self.numbers: dict[Region, int] = {}
         for game in explanation.games:
             for region in (game.region, *game.children):
@@ -122,6 +131,11 @@ class _Tree:
                 )
         return out
 
+    def pieces_on(self, shared: SharedGrid) -> NDArray[np.int32]:
+        """Return a map of the pieces on a grid that has the lines of this one, and others."""
+        grid = self.explanation.grid
+        return self.pieces(pixel_edges(grid))[np.ix_(*shared.pixels(grid))]
+
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""
         made, regions = self.explanation, list(self.numbers)
@@ -151,9 +165,18 @@ class _Tree:
     def _ends_at(self, game: Game) -> bool:
         """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""
         made = self.explanation
+        if self._worths is not None:
+            return False
         rule = made.settings.adaptive or made.games[0].region.adaptive
         # By the other rule, a run splits some large regions further.
         return is_end(game, rule) and (rule == "uncut" or game.region in made.leaves)
+
+    def _worth(self, game: Game) -> dict[str, Json]:
+        """Return the worth of each part, where a run is read again by it, and if it is inferred."""
+        if self._worths is None:
+            return {}
+        worth = [self._worths.get(part, 0.0) for part in game.children]
+        return {"worth": [_plain(value) for value in worth], "inferred": game.inferred}
 
     def _game(self, game: Game) -> dict[str, Json]:
         return {
@@ -164,6 +187,7 @@ class _Tree:
             "total": _plain(game.total),
             "alone": _numbers(game.alone),
             "ends": self._ends_at(game),
+            **self._worth(game),
             "values": _numbers(game.values) if len(game.children) <= MOST_PLAYERS else None,
         }
 
@@ -176,13 +200,16 @@ def _longest(region: Region) -> int:
     return max(region.shape) if isinstance(region, (Box, Rolled)) else 0
 
 
-def _search(made: DepthFirst | BreadthFirst | None) -> dict[str, Json] | None:
+def _search(made: DepthFirst | BreadthFirst | GroupTesting | None) -> dict[str, Json] | None:
     """Return the rule that the sliders follow; None for a search of another make."""
     if made is None:
         return None
-    by = "tolerance" if isinstance(made, DepthFirst) else "percentile"
-    least = made.tolerance if isinstance(made, DepthFirst) else made.percentile
-    return {"by": by, "least": least, "keepWhole": made.keep_whole}
+    by_level = isinstance(made, BreadthFirst)
+    return {
+        "by": "percentile" if by_level else "tolerance",
+        "least": made.percentile if by_level else made.tolerance,
+        "keepWhole": False if isinstance(made, GroupTesting) else made.keep_whole,
+    }
 
 
 def _finest(settings: Settings, *, is_grid: bool) -> int:

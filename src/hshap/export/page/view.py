@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -31,9 +31,12 @@ class View:
     one, at its full size, if the model saw it resized, cropped or padded: see
     `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
-    each axis, for the scale bar.
+    each axis, for the scale bar. `window` has the grey values that are black and white at first.
+    `original` tells whether the image is the original one, where its size alone does not: a flipped
+    image has the same size.
 
-    Explanations may be of different classes, methods or models: they stand side by side.
+    Explanations may be of different classes, methods or models: they stand side by side. If they
+    differ in size, `image` must be the original one.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -54,6 +57,8 @@ class View:
     truth: Mask | None = None
     pixel_size: float | Sequence[float] | None = None
     unit: str = "mm"
+    window: tuple[float, float] | None = None
+    original: bool | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
@@ -63,6 +68,9 @@ class View:
         _check_one_image(self.explanations)
         for name, explanation in self.explanations.items():
             check_picture(image, explanation.placement, name)
+        if self.truth is not None and self.has_several_grids:
+            message = "truth is given, but explanations differ in size; pass those of one size"
+            raise ArgumentError(message)
         if self.truth is not None:
             truth = to_numpy("truth", self.truth)
             if truth.shape != self.grid or truth.dtype != np.bool_:
@@ -74,11 +82,18 @@ class View:
             settle(self, truth=truth)
         check_text("unit", self.unit, 'the unit of pixel_size, such as "mm",')
         _ = self.spacing
+        settle(self, window=_window(self.window))
+        self._check_original()
 
     @property
     def grid(self) -> Grid:
         """The spatial axes of the image."""
         return next(iter(self.explanations.values())).grid
+
+    @property
+    def has_several_grids(self) -> bool:
+        """Whether explanations differ in size, as those of two models: the original is shown."""
+        return len({one.grid for one in self.explanations.values()}) > 1
 
     @property
     def size(self) -> Grid:
@@ -88,7 +103,23 @@ class View:
     @property
     def is_original(self) -> bool:
         """Whether the original image is shown, and not the image that the model saw."""
+        if self.has_several_grids:
+            return True
+        if self.original is not None:
+            return self.original
         return self.size != self.grid
+
+    def _check_original(self) -> None:
+        if self.original is None:
+            return
+        whole = next(iter(self.explanations.values())).placement.shape
+        expected = whole if checks.flag("original", self.original) else self.grid
+        if self.size != expected:
+            message = (
+                f"original is {self.original}, but the image has {self.size} pixels, and not "
+                f"{expected}; leave original out"
+            )
+            raise ArgumentError(message)
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
@@ -110,12 +141,26 @@ class View:
 def _check_one_image(explanations: Mapping[str, Explanation]) -> None:
     (first, one), *others = explanations.items()
     for name, other in others:
-        if other.placement != one.placement:
+        if replace(other.placement, grid=one.grid) != one.placement:
             message = (
-                f"explanations[{name!r}] has another grid or place in the original image than "
-                f"explanations[{first!r}]; pass explanations of one image, prepared alike"
+                f"explanations[{name!r}] has another place in the original image than "
+                f"explanations[{first!r}]; pass explanations of one image, resized alike"
             )
             raise ArgumentError(message)
+
+
+def _window(given: object) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    pair = cast("Sequence[object]", given) if isinstance(given, Sequence) else ()
+    ends = [float(one) for one in pair if isinstance(one, (int, float)) and -inf < one < inf]
+    if len(pair) != 2 or len(ends) != 2 or ends[0] >= ends[1]:
+        message = (
+            f"window is {checks.shown(given)}; pass the values of black and of white, such as "
+            "(0, 4095)"
+        )
+        raise ArgumentError(message)
+    return ends[0], ends[1]
 
 
 def _is_length(value: object) -> bool:

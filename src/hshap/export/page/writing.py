@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
+
 from hshap._util.atomic import grant_usual_permissions, replace
+from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
 from hshap.export.page.first_line import facts
@@ -45,17 +49,25 @@ def folder_of(page: Path) -> str:
     return f"{page.stem[:80]}_files"
 
 
-def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
-    """Return the entry of a view in the index, and its data: table, small picture and tiles."""
-    picture = shown(view.image, len(view.grid))
+def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
+    """Return the entry of a view in the index, and its data: table, small picture and tiles.
+
+    The names of the parts begin with a digest of their content. A page that was opened before it
+    was made again thus finds its own parts or none, and never those of another image.
+    """
+    picture = shown(view.image, len(view.grid), view.window)
     table, identities = tabulate(view.name, view.explanations, view.truth)
     table["image"] = {**picture.table(), "levels": levels_of(picture)}
     table["size"] = list(view.size)
+    table["original"] = view.is_original
     table["pixelSize"] = view.spacing and list(view.spacing)
     table["unit"] = view.unit
     classes = zip(view.explanations.items(), identities, strict=True)
+    text = as_table(table)
+    home = _digest(text, picture)
     entry: dict[str, Json] = {
         "name": view.name,
+        "home": home,
         "size": list(view.size),
         "classes": [
             {
@@ -66,21 +78,28 @@ def drawn(view: View, number: int) -> tuple[dict[str, Json], Iterator[Part]]:
             for (name, one), identity in classes
         ],
     }
-    return entry, _parts(number, table, picture)
+    return entry, _parts(home, text, picture)
 
 
-def _parts(number: int, table: dict[str, Json], picture: Shown) -> Iterator[Part]:
-    yield f"{number}/view", as_table(table)
-    yield f"{number}/thumb", as_base64(thumb(picture))
+def _digest(table: str, picture: Shown) -> str:
+    made = hashlib.blake2b(f"{__version__} {table}".encode(), digest_size=10)
+    for line in picture.pixels:  # line by line: the whole as bytes would need its memory again
+        made.update(np.ascontiguousarray(line).data)
+    return made.hexdigest()
+
+
+def _parts(home: str, table: str, picture: Shown) -> Iterator[Part]:
+    yield f"{home}/view", table
+    yield f"{home}/thumb", as_base64(thumb(picture))
     for name, data in tiles(picture):
-        yield f"{number}/{name}", as_base64(data)
+        yield f"{home}/{name}", as_base64(data)
 
 
 def as_document(views: Iterable[View], title: str) -> str:
     """Return the page as one text."""
-    made = [drawn(view, number) for number, view in enumerate(views)]
-    parts = (part for _, some in made for part in some)
-    return assemble([entry for entry, _ in made], title, parts)
+    made = [drawn(view) for view in views]
+    parts = dict(part for _, some in made for part in some)  # views that are equal share theirs
+    return assemble([entry for entry, _ in made], title, parts.items())
 
 
 def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
@@ -90,8 +109,8 @@ def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
     size = 0
     folder = _Folder(path) if form == "folder" else None
     try:
-        for number, view in enumerate(views):
-            entry, some = drawn(view, number)
+        for view in views:
+            entry, some = drawn(view)
             entries.append(entry)
             held.append([])
             for part in some:
@@ -99,15 +118,16 @@ def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:
                 size += len(part[1])
                 if form == "auto" and folder is None and size > MOST_BYTES:
                     folder = _Folder(path)
-                    for earlier, parts in enumerate(held[:-1]):
-                        folder.add(earlier, parts)
+                    for parts in held[:-1]:
+                        folder.add(parts)
                     held = held[-1:]
                 if folder is not None and len(held[-1]) > MOST_TILES + 2:
                     folder.spill(held[-1])
             if folder is not None:
-                folder.add(number, held.pop())
+                folder.add(held.pop())
         name = None if folder is None else folder.name
-        text = assemble(entries, title, (part for parts in held for part in parts), name)
+        inside = dict(part for parts in held for part in parts)
+        text = assemble(entries, title, inside.items(), name)
         if folder is not None:
             folder.publish()
         return replace(path, lambda file: file.write(text.encode()))
@@ -128,15 +148,16 @@ class _Folder:
                 f"{self._target} is not the folder of a page; move it away, or pass another path"
             )
             raise ArgumentError(message)
-        self._spilled: set[int] = set()
+        self._spilled: set[str] = set()
         self._new = Path(tempfile.mkdtemp(prefix=".hshap-", dir=real.parent))
         (self._new / MARK).write_text("Data of the page beside this folder, written by hshap.\n")
 
-    def add(self, number: int, parts: list[Part]) -> None:
+    def add(self, parts: list[Part]) -> None:
         """Write an image: its table and tiles in one file, its small picture in another."""
-        home = self._new / str(number)
+        name = _home(parts)
+        home = self._new / name
         home.mkdir(exist_ok=True)
-        if len(parts) > MOST_TILES + 2 or number in self._spilled:
+        if len(parts) > MOST_TILES + 2 or name in self._spilled:
             self.spill(parts)
         view, small, *few = parts
         (home / "thumb.js").write_text(as_script([small]))
@@ -148,7 +169,7 @@ class _Folder:
             file = self._new / f"{name}.js"
             file.parent.mkdir(exist_ok=True)
             file.write_text(as_script([(name, text)]))
-        self._spilled.add(int(parts[0][0].split("/")[0]))
+        self._spilled.add(_home(parts))
         del parts[2:]
 
     def publish(self) -> None:
@@ -165,3 +186,8 @@ class _Folder:
     def close(self) -> None:
         """Remove a folder that was not put in place."""
         shutil.rmtree(self._new, ignore_errors=True)
+
+
+def _home(parts: list[Part]) -> str:
+    """Return the folder of an image, by the name of its table."""
+    return parts[0][0].split("/")[0]

@@ -77,6 +77,27 @@ class Budget:
             taken.append(heapq.heappop(heap))
         return taken
 
+    def take(self, wanted: int, *, cost: int, reserve: int = 0) -> int:
+        """Spend evaluations on up to so many questions of one cost; return how many fit.
+
+        `reserve` evaluations are left for later.
+        """
+        fit = max(0, int(min(self._allowance() - reserve, wanted * cost) // cost))
+        self._left -= fit * cost
+        self._spent += fit * cost
+        return fit
+
+    def begin(self, cost: int, *, least: int) -> None:
+        """Spend the evaluations of the first questions; refuse a budget below `least`."""
+        if self._left < least:
+            message = (
+                f"max_evaluations={self._left} is less than the {least} that the first questions "
+                f"and the certificate take; pass {least} or more"
+            )
+            raise ArgumentError(message)
+        self._left -= cost
+        self._spent += cost
+
     def _cost(self, region: Region) -> int:
         """Count new evaluations.
 

@@ -14,7 +14,8 @@ from hshap.errors import FormatError
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.validity import MOST_AXES, PIXELS, check
+from hshap.explanation.headers import MOST_AXES
+from hshap.explanation.validity import PIXELS, check
 from hshap.games.shapley import shapley
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Untyped
 
 DEEP_GREY = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I;16N": 65535.0}
+GREY = ("1", "L", "LA", "La")
 ORIENTATION = 0x0112
 TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -36,24 +37,34 @@ TURNS = {
 LUMINANCE = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in grey, as pillow has them."""
 
+SIDEWAYS = {5, 6, 7, 8}
+"""Orientations that exchange height and width."""
+
 TURNED = "turned upright, as the EXIF orientation says; boxes and maps are in upright pixels"
 CUT = "16-bit colour was read at 8 bits"
 
 
 class Wanted(NamedTuple):
-    """How an image is wanted: in grey or colour, its value of white, and the background."""
+    """How an image is wanted: in grey or colour, its value of white, and the background.
 
-    is_grey: bool
+    If `is_grey` is None, the image stays in grey or colour as it is stored.
+    """
+
+    is_grey: bool | None
     white: float | None
     background: str
 
 
 class Planes(NamedTuple):
-    """An upright image without transparency: one in mode F, L or RGB, or three in mode F."""
+    """An upright image without transparency: one in mode F, L or RGB, or three in mode F.
+
+    `is_sideways` tells that height and width are exchanged against the file.
+    """
 
     images: tuple[Image, ...]
     white: float
     notes: tuple[str, ...]
+    is_sideways: bool = False
 
 
 def colour_of(text: str) -> tuple[int, int, int]:
@@ -69,22 +80,29 @@ def colour_of(text: str) -> tuple[int, int, int]:
     return found
 
 
+def _is_grey(text: str) -> bool:
+    return len(set(colour_of(text))) == 1
+
+
 def planes_of(image: ImageFile, path: Path, frame: int, wanted: Wanted) -> Planes:
     """Unpack an image that `frame_of` gave; a refusal names the file."""
     with refusing(path):
-        turn = TURNS.get(_orientation(image)) if image.format == "TIFF" else None
+        orientation = _orientation(image) if image.format == "TIFF" else 1
+        is_turned = False
         if is_deep(image):
             made = _deep_planes(image, frame, wanted)
         else:
-            cut, notes = is_cut(image), ()
+            cut = is_cut(image)
             unpack(image, path)
-            if image.format == "TIFF":  # pillow has turned it
-                notes, turn = ((TURNED,) if turn else ()), None
+            is_turned = image.format == "TIFF"  # by pillow
             made = _planes(image, path, wanted, cut=cut)
-            made = made._replace(notes=(*notes, *made.notes))
         if image.format != "TIFF":  # a PNG may tell its orientation behind its pixels
-            turn = TURNS.get(_orientation(image))
-        return made if turn is None else _turned(made, turn)
+            orientation = _orientation(image)
+        turn = TURNS.get(orientation)
+        if turn is None:
+            return made
+        images = made.images if is_turned else _turned(made.images, turn)
+        return Planes(images, made.white, (TURNED, *made.notes), orientation in SIDEWAYS)
 
 
 def _orientation(image: ImageFile) -> int:
@@ -96,10 +114,9 @@ def _orientation(image: ImageFile) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _turned(made: Planes, turn: str) -> Planes:
+def _turned(images: tuple[Image, ...], turn: str) -> tuple[Image, ...]:
     method = getattr(require("PIL.Image", needed_by="reading images").Transpose, turn)
-    images = tuple(each.transpose(method) for each in made.images)
-    return Planes(images, made.white, (TURNED, *made.notes))
+    return tuple(each.transpose(method) for each in images)
 
 
 def _laid(wanted: Wanted) -> str:
@@ -112,6 +129,8 @@ def _deep_planes(image: ImageFile, frame: int, wanted: Wanted) -> Planes:
     white, notes = float(wanted.white or WHITE), ()
     if alpha is not None and alpha.min() < 1:
         behind = np.array(colour_of(wanted.background), np.float32) * np.float32(white / 255)
+        if colour.shape[2] == 1 and _is_grey(wanted.background):
+            behind = behind[:1]
         shown = alpha[..., None]
         colour = colour * (1 if premultiplied else shown) + behind * (1 - shown)
         notes = (_laid(wanted),)
@@ -143,13 +162,15 @@ def _planes(image: Image, path: Path, wanted: Wanted, *, cut: bool) -> Planes:
         )
         raise Refusal(Code.INPUT, message)
     notes = (CUT,) if cut else ()
+    stays_grey = image.mode in GREY and _is_grey(wanted.background)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         if np.asarray(image)[..., 3].min() < 255:
             behind = pillow.new("RGBA", image.size, (*colour_of(wanted.background), 255))
             image = pillow.alpha_composite(behind, image)
             notes = (*notes, _laid(wanted))
-    return Planes((image.convert("L" if wanted.is_grey else "RGB"),), wanted.white or 255.0, notes)
+    is_grey = stays_grey if wanted.is_grey is None else wanted.is_grey
+    return Planes((image.convert("L" if is_grey else "RGB"),), wanted.white or 255.0, notes)
 
 
 def _without_key(

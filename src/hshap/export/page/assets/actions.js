@@ -7,7 +7,7 @@ import { redraw } from "./drawing.js";
 import { around, cellsOf, pathTo } from "./findings.js";
 import { boxOnImage } from "./place.js";
 import { writeRegion } from "./report.js";
-import { boxText, judgeFinding } from "./sidebar.js";
+import { boxText, judgeFinding, sizeText } from "./sidebar.js";
 import { now, resultOf, state, treeOf } from "./state.js";
 import { placeOf } from "./words.js";
 
@@ -79,7 +79,7 @@ export function goTo(i) {
   const onScreen = boxOnImage(view, finding.box);
   if (view.axes === 3) state.at = [0, 1, 2].map((axis) => Math.floor((onScreen[axis] + onScreen[3 + axis]) / 2));
   cameras.forEach((camera, axis) => camera.fit(boxIn(view, finding.box, axis), 3));
-  state.said = `Finding ${state.finding + 1} of ${findings.length}, strength ${few(finding.score)}, at ${boxText(finding.at)}`;
+  state.said = `Finding ${state.finding + 1} of ${findings.length}, strength ${few(finding.score)}, at ${boxText(finding.at)}${sizeText(view, finding.at)}`;
   writeAddress(true);
   redraw({ images: true, words: true });
 }

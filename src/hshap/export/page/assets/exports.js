@@ -64,6 +64,8 @@ export function asFindings(view, klasses, results, asked) {
     image: view.name,
     size: view.place.shape,
     grid: view.grid,
+    pixelSize: view.pixelSize,
+    unit: view.pixelSize === null ? null : view.unit,
     classes: klasses.map((klass) => {
       const tree = view.trees[klass];
       return {

@@ -62,7 +62,8 @@ function gameAt(tree, region, isSmall) {
   const game = /** @type {Game} */ (tree.gameOf[region]);
   if (!isSmall(region)) return game;
   const { total } = game;
-  return { region, parts: [region], phi: [total], total, alone: [total], ends: false };
+  const worth = game.worth && [Math.max(...game.worth)];
+  return { region, parts: [region], phi: [total], total, alone: [total], ends: false, worth };
 }
 
 /** Whether a region was divided.
@@ -93,7 +94,8 @@ function aboveTolerance(tree, tolerance, isSmall) {
       leaves.push(game.region);
       continue;
     }
-    const relevant = game.parts.filter((_, i) => game.phi[i] > tolerance);
+    const worth = game.worth ?? game.phi;
+    const relevant = game.parts.filter((_, i) => worth[i] > tolerance);
     for (const part of relevant) (isSplit(tree, part, isSmall) ? waiting : leaves).push(part);
     if (tree.search?.keepWhole && !relevant.length && matters) leaves.push(game.region);
   }

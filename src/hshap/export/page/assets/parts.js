@@ -21,7 +21,7 @@ function loadFile(file) {
     script.onload = () => { script.remove(); resolve(); };
     script.onerror = () => {
       script.remove();
-      reject(new Error(`${data.folder}/${file}.js is missing; keep the folder ${data.folder} beside this page`));
+      reject(new Error(`${data.folder}/${file}.js is missing; if the page was made again, load it again, else keep the folder ${data.folder} beside it`));
     };
     document.head.append(script);
   });
@@ -62,10 +62,14 @@ export function unpacked(bytes) {
   return new Response(plain).arrayBuffer();
 }
 
+/** The first part of the names of an image's parts.
+    @param {number} number */
+const homeOf = (number) => data.views[number].home;
+
 /** Forget parts of an image that came with its file and were not used.
     @param {number} number */
 export function forgetParts(number) {
-  for (const name of held.keys()) if (name.startsWith(`${number}/`)) held.delete(name);
+  for (const name of held.keys()) if (name.startsWith(`${homeOf(number)}/`)) held.delete(name);
 }
 
 /** The data of an image.
@@ -73,10 +77,10 @@ export function forgetParts(number) {
     @returns {Promise<View>} */
 export async function loadView(number) {
   /** @type {ViewTable} */
-  const table = JSON.parse(await textOf(`${number}/view`));
+  const table = JSON.parse(await textOf(`${homeOf(number)}/view`));
   const [width, height, depth = 1] = [...table.grid].reverse();
   return {
-    ...table, number, axes: table.grid.length, depth, height, width,
+    ...table, number, home: homeOf(number), axes: table.grid.length, depth, height, width,
     shown: [1, ...table.size].slice(-3), trees: table.classes.map(makeTree),
   };
 }
@@ -84,4 +88,4 @@ export async function loadView(number) {
 /** The small picture of an image.
     @param {number} number */
 export const loadThumb = async (number) =>
-  createImageBitmap(new Blob([fromBase64(await textOf(`${number}/thumb`))], { type: "image/png" }));
+  createImageBitmap(new Blob([fromBase64(await textOf(`${homeOf(number)}/thumb`))], { type: "image/png" }));

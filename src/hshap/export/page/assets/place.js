@@ -2,16 +2,23 @@
 
    Follows hshap/explanation/placement.py: one straight line for each axis. */
 
+/** Parts of a pixel that are rounding. */
+const ROUNDING = 1e-6;
+
 /** Whether the screen shows the original image, and not the one that the model saw.
     @param {ViewTable} view */
-const isOriginal = ({ size, grid }) => size.some((side, axis) => side !== grid[axis]);
+const isOriginal = ({ original }) => original;
 
 /** The position in the original image of an edge of grid pixels.
     @param {ViewTable} view
     @param {number} axis
     @param {number} edge */
-const inOriginal = ({ grid, place: { start, stop } }, axis, edge) =>
-  start[axis] + ((stop[axis] - start[axis]) * edge) / grid[axis];
+function inOriginal({ grid, place: { start, stop, edges } }, axis, edge) {
+  if (edges === null) return start[axis] + ((stop[axis] - start[axis]) * edge) / grid[axis];
+  const lines = edges[axis];
+  const i = Math.min(Math.max(Math.floor(edge), 0), lines.length - 1);
+  return i === edge ? lines[i] : lines[i] + (lines[Math.min(i + 1, lines.length - 1)] - lines[i]) * (edge - i);
+}
 
 /** The position on the image of an edge of grid pixels.
     @param {ViewTable} view
@@ -23,8 +30,19 @@ export const onImage = (view, axis, edge) => (isOriginal(view) ? inOriginal(view
     @param {ViewTable} view
     @param {number} axis
     @param {number} at */
-export const fromOriginal = ({ grid, place: { start, stop } }, axis, at) =>
-  ((at - start[axis]) * grid[axis]) / (stop[axis] - start[axis]);
+export function fromOriginal({ grid, place: { start, stop, edges } }, axis, at) {
+  if (edges === null) return ((at - start[axis]) * grid[axis]) / (stop[axis] - start[axis]);
+  const lines = edges[axis];
+  const sign = lines[lines.length - 1] > lines[0] ? 1 : -1; // an axis may be flipped
+  if (sign * (at - lines[0]) < 0) return -1;
+  let [low, high] = [0, lines.length]; // the last line that is not beyond the position
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (sign * (at - lines[middle]) >= 0) low = middle;
+    else high = middle;
+  }
+  return low === lines.length - 1 ? low : low + (at - lines[low]) / (lines[low + 1] - lines[low]);
+}
 
 /** The position on the grid of a position on the image.
     @param {ViewTable} view
@@ -53,7 +71,7 @@ export function boxInOriginal(view, box) {
     [box[axis], box[axes + axis]].map((edge) =>
       Math.min(Math.max(inOriginal(view, axis, edge), 0), view.place.shape[axis])).sort((a, b) => a - b));
   if (ends.some(([low, high]) => low === high)) return null;
-  return [...ends.map(([low]) => Math.floor(low)), ...ends.map(([, high]) => Math.ceil(high))];
+  return [...ends.map(([low]) => Math.floor(low + ROUNDING)), ...ends.map(([, high]) => Math.ceil(high - ROUNDING))];
 }
 
 /** The place in the original image of a pixel of the image.

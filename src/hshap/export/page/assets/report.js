@@ -58,8 +58,10 @@ export function write() {
   byId("python").textContent = asPython(live.sliders, treeOf(state.current), state.asked);
   writePanels();
   if (document.activeElement?.id !== "review-note") { // leave a note alone while it is typed
+    const isOne = now().view.trees.length === 1;
     replaceIn(byId("findings"),
-      ...listFindings(treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
+      ...(isOne ? [] : [make("p", { className: "small", textContent: `of ${treeOf(state.current).name}` })]),
+      ...listFindings(now().view, treeOf(state.current), resultOf(state.current), state.finding, { go: goTo, judge }));
     byId("findings").querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest" });
   }
   writeTrail();

@@ -20,6 +20,15 @@ export function boxText(box) {
   return names.map((name, i) => `${name} ${box[i]} to ${box[axes + i]}`).reverse().join(", ");
 }
 
+/** Width and height of a box in the unit of the pixel size; empty if that is not known.
+    @param {ViewTable} view
+    @param {Box} box */
+export function sizeText({ pixelSize, unit }, box) {
+  if (pixelSize === null) return "";
+  const sides = pixelSize.map((side, axis) => few((box[pixelSize.length + axis] - box[axis]) * side));
+  return `, ${sides.reverse().join(" x ")} ${unit}`;
+}
+
 /** A region in words: its strength, its place, its own areas, and the game that it plays in.
     @param {View} view
     @param {Tree} tree
@@ -34,8 +43,8 @@ export function describeRegion(view, tree, result, region) {
     ...term(word("strength", "Strength"), few(tree.weight[region]) +
       (tree.error[region] ? ` ± ${few(tree.error[region])}` : "")),
     ...term("State", stateOf(tree, result, region)),
-    ...term("Where", at === null ? "beside the original image" : boxText(at)),
-    ...term("Pixels", String(tree.sizes[region])),
+    ...term("Where", at === null ? "beside the original image" : boxText(at) + sizeText(view, at)),
+    ...term("Pixels that the model saw", String(tree.sizes[region])),
     ...term("Place", placeOf(tree, pathTo(tree, region))),
     ...(division === null ? [] : term("Divided", division)));
   return played === null ? [list] : [list, gameTable(played, played.parts.indexOf(region))];
@@ -71,11 +80,12 @@ function gameTable(game, player) {
 }
 
 /** The findings, the strongest first: a click goes there; the current one can be reviewed.
+    @param {View} view
     @param {Tree} tree
     @param {Result} result
     @param {number} current
     @param {{ go(i: number): void, judge(i: number, review: Partial<Review>): void }} on */
-export function listFindings(tree, { findings }, current, on) {
+export function listFindings(view, tree, { findings }, current, on) {
   if (!findings.length) return [make("p", { className: "small", textContent: "No finding at these limits." })];
   const last = Math.max(MOST_ROWS, current + 1);
   const items = findings.slice(0, last).map((finding, i) => {
@@ -85,7 +95,7 @@ export function listFindings(tree, { findings }, current, on) {
     const button = make("button", { type: "button", className: "go", id: `finding-${i + 1}`, "aria-current": String(i === current) },
       make("span", { className: "number" }, aloud("Finding "), String(i + 1)),
       make("span", { className: "strength" }, aloud(", strength "), few(finding.score)),
-      make("span", { className: "small" }, aloud(", at "), boxText(finding.at)),
+      make("span", { className: "small" }, aloud(", at "), boxText(finding.at) + sizeText(view, finding.at)),
       make("span", { className: `verdict ${verdict}`, textContent: verdict + (review?.note ? " ✎" : "") }));
     button.addEventListener("click", () => on.go(i));
     return make("li", {}, button, ...(i === current ? [reviewForm(i, review, on.judge)] : []));

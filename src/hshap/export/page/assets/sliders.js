@@ -25,7 +25,7 @@ export function slidersFor(trees) {
     out.push({ key: "percentile", label: "Least percentile", python: "percentile", ...curve(least(some), 100, 1, 4) });
   }
   for (const [key, label, python] of /** @type {["side" | "area", string, string][]} */ ([
-    ["side", "Smallest side (pixels)", "min_size"], ["area", "Smallest area (pixels)", "min_area"],
+    ["side", "Smallest side (pixels that the model saw)", "min_size"], ["area", "Smallest area (pixels that the model saw)", "min_area"],
   ])) {
     some = trees.filter((tree) => tree.search && tree.measure === key);
     if (!some.length) continue;

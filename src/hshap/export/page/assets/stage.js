@@ -208,9 +208,10 @@ function drawRuler(context, view, plane, { scale }, thick) {
   const { length, text } = rulerOf(side, view.pixelSize === null ? "px" : view.unit, (60 * thick) / scale);
   const wide = (length / side) * scale;
   const [left, bottom] = [8 * thick, context.canvas.height - 8 * thick];
-  for (const [width, style] of /** @type {[number, string][]} */ ([[3 * thick, "rgba(0, 0, 0, 0.75)"], [1.5 * thick, "#fff"]])) {
-    context.fillStyle = style;
-    context.fillRect(left, bottom - width / 2, wide, width);
-  }
+  // A dark rim on all sides, so that the bar is seen on a white image, too.
+  context.fillStyle = "rgba(0, 0, 0, 0.75)";
+  context.fillRect(left - thick, bottom - 1.75 * thick, wide + 2 * thick, 3.5 * thick);
+  context.fillStyle = "#fff";
+  context.fillRect(left, bottom - 0.75 * thick, wide, 1.5 * thick);
   plate(context, text, left + wide / 2, bottom - 8 * thick, thick);
 }

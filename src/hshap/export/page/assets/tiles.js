@@ -98,7 +98,7 @@ function openTiles(view, changed, failed) {
     tiles.set(name, null);
     const [high, wide] = image.levels[level];
     const [width, height] = [Math.min(TILE, wide - column * TILE), Math.min(TILE, high - row * TILE)];
-    const bytes = await bytesOf(`${view.number}/${name}`);
+    const bytes = await bytesOf(`${view.home}/${name}`);
     /** @type {Tile} */
     const tile = image.kind === "colour"
       ? { values: null, picture: await createImageBitmap(new Blob([bytes], { type: "image/png" })), width, height, painted: "" }
@@ -192,11 +192,11 @@ function openTiles(view, changed, failed) {
 /** A volume: all its values in memory, and the planes that are shown.
     @param {View} view
     @returns {Source} */
-function openVolume({ number, image, shown: [depth, height, width] }) {
+function openVolume({ home, image, shown: [depth, height, width] }) {
   const values = image.bits === 8 ? new Uint8Array(depth * height * width) : new Uint16Array(depth * height * width);
   async function load() {
     for (let slab = 0, at = 0; at < values.length; slab++) {
-      const some = await greyFrom(await bytesOf(`${number}/slab-${slab}`), image.bits, width);
+      const some = await greyFrom(await bytesOf(`${home}/slab-${slab}`), image.bits, width);
       values.set(some, at);
       at += some.length;
     }

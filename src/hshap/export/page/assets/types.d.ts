@@ -12,6 +12,8 @@ interface Game {
   alone: number[];
   ends: boolean;
   values: number[] | null;
+  worth?: number[]; // of group tests: parts are kept by this, and not by phi
+  inferred?: boolean;
 }
 
 interface ClassTable {
@@ -49,7 +51,13 @@ interface ViewTable {
   name: string;
   grid: number[];
   size: number[]; // of the image that is shown: the grid's, or the original image's
-  place: { shape: number[]; start: number[]; stop: number[] };
+  original: boolean; // whether the original image is shown
+  place: {
+    shape: number[];
+    start: number[];
+    stop: number[];
+    edges: number[][] | null; // positions of all lines, where explanations differ in size
+  };
   areas: number[];
   boxes: number[];
   neighbours: number[];
@@ -65,6 +73,7 @@ interface ViewTable {
 /** An image in the index: facts of the run as it was made. */
 interface Entry {
   name: string;
+  home: string; // the folder of its parts
   size: number[];
   classes: {
     name: string;
@@ -100,6 +109,7 @@ interface Tree extends ClassTable {
 
 interface View extends ViewTable {
   number: number;
+  home: string;
   axes: number;
   depth: number; // of the grid
   height: number;

@@ -46,7 +46,7 @@ function firstLine(klass) {
     word("baseline"), ` ${few(tree.baseline)}. `,
     make("strong", { textContent: count(findings.length, "finding") }), ` on ${share(part)} of the image${changed}. `,
     word("how sure", "How sure"), ": ", badge(tree.sure, tree.why), ` ${tree.why}. `,
-    word("missed", "Missed"), `: ${tree.missed}`);
+    word("missed", "May be missed"), `: ${tree.missed}`);
 }
 
 /** The concerns about the classes that are shown, one in each line; Python has written them. */

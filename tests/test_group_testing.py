@@ -1,0 +1,508 @@
+"""Group testing: exact under the OR rule, certified by measurements, honest where it fails."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb, log2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import any_marked, marked, nodes, same_game
+
+import hshap
+from hshap import (
+    ArgumentError,
+    Bisection,
+    Box,
+    Constant,
+    DepthFirst,
+    Dyadic,
+    Explainer,
+    Explanation,
+    GroupTesting,
+    Question,
+    References,
+    SearchResult,
+    Superpixels,
+    theory,
+)
+from hshap.games.search.order import Row, area, between, joined, without
+from hshap.games.search.strand import median
+
+LABELS = np.kron(np.arange(16).reshape(4, 4), np.ones((3, 3), int))
+PARTITIONS = {
+    "pixels": Bisection(1),
+    "quadtree": Dyadic(1),
+    "cells": Bisection(3),
+    "cells of a quadtree": Dyadic((2, 3)),
+    "shifted": hshap.Shifted(Dyadic(2), (5, -4)),
+    "labels": Superpixels.from_labels(LABELS, parts=4),
+    "one leaf": Dyadic(99),
+}
+SMALL = settings(max_examples=8, deadline=None)
+
+
+def explain(image, search=None, partition=None, model=any_marked, baseline=None):
+    return Explainer(
+        model,
+        baseline=baseline or Constant(0.0),
+        partition=partition or Bisection(1),
+        search=search or GroupTesting(),
+    ).explain(image, target=0)
+
+
+def worth_of(model, image, regions):
+    """Score the image with only some regions shown, without the code of the package."""
+    shown = np.zeros_like(image)
+    for region in regions:
+        shown[(slice(None), *region.index)] = image[(slice(None), *region.index)]
+    return float(np.ravel(model(shown[None]))[0])
+
+
+def any_of_sets(sets):
+    """Return a model that scores 1 if all pixels of one of the sets are shown."""
+
+    def model(batch):
+        flat = np.asarray(batch).reshape(len(batch), -1) > 0.5
+        return np.array([float(any(row[list(one)].all() for one in sets)) for row in flat])
+
+    return model
+
+
+def weighted(weights):
+    return lambda batch: (np.asarray(batch)[:, 0] * weights).sum(axis=(1, 2))
+
+
+# Under the OR rule.
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@SMALL
+@given(points=st.sets(st.integers(0, 143), max_size=9))
+def test_leaves_and_maps_are_those_of_depth_first(name, points):
+    if name == "labels":
+        pytest.importorskip("higra")
+    image, partition = marked((12, 12), points), PARTITIONS[name]
+    found, played = explain(image, partition=partition), explain(image, DepthFirst(), partition)
+    ends = [one for one in nodes(played.games[0].region) if not one.split()]
+    assert set(found.leaves) == {leaf for leaf in ends if (image[0][leaf.index] > 0.5).any()}
+    assert set(found.leaves) == set(played.leaves)
+    for kind in ("saliency", "coefficients", "attribution", "alone", "errors"):
+        assert np.allclose(getattr(found, kind)(), getattr(played, kind)(), atol=1e-12), kind
+    by_region = {game.region: game for game in played.games}
+    if points:
+        assert by_region.keys() == {game.region for game in found.games}
+        assert all(same_game(game, by_region[game.region]) for game in found.games)
+    assert found.certificate.held
+    assert found.certificate.gap == 0.0
+    assert not any(concern.kind == "certificate" for concern in found.concerns)
+
+
+@SMALL
+@given(points=st.sets(st.integers(0, 255), max_size=12), width=st.integers(1, 40))
+def test_the_width_does_not_change_the_leaves(points, width):
+    image = marked((16, 16), points)
+    assert set(explain(image).leaves) == set(explain(image, GroupTesting(width=width)).leaves)
+
+
+@SMALL
+@given(points=st.sets(st.integers(0, 255), max_size=6), dense=st.booleans())
+def test_evaluations_are_the_inputs_that_the_model_saw(points, dense):
+    seen = []
+
+    def counting(batch):
+        seen.extend(np.array(one) for one in batch)
+        return any_marked(batch) if dense else batch.mean(axis=(1, 2, 3))
+
+    model = hshap.Batched(counting, check_batches=False)
+    image = marked((16, 16), points) + np.float32(0.25)  # no region is blank
+    found = explain(image, GroupTesting(0.01), Bisection(4), model)
+    assert found.evaluations == len(seen) == len({one.tobytes() for one in seen})
+
+
+@pytest.mark.parametrize(("findings", "most"), [(1, 1.7), (4, 1.3), (10, 1.3)])
+def test_questions_stay_near_the_floor(findings, most):
+    spent = []
+    for seed in range(4):
+        points = np.random.default_rng([seed, findings]).choice(4096, findings, replace=False)
+        found = explain(marked((64, 64), points.tolist()))
+        assert len(found.leaves) == findings
+        spent.append(found.evaluations)
+    assert np.mean(spent) <= most * theory.question_floor(4096, findings)
+
+
+@given(st.integers(1, 60), st.data())
+@settings(max_examples=20, deadline=None)
+def test_the_floor_is_the_number_of_bits(n, data):
+    k = data.draw(st.integers(0, n))
+    assert theory.question_floor(n, k) == pytest.approx(log2(comb(n, k)), abs=1e-9)
+
+
+def test_draws_have_the_standard_errors_of_depth_first(rng):
+    image = marked((8, 8), [3, 40])
+    baseline = References(rng.random((4, 1, 8, 8)) * 0.3)
+    scaled = lambda batch: batch.max(axis=(1, 2, 3))
+    found = explain(image, GroupTesting(0.5), baseline=baseline, model=scaled)
+    played = explain(image, DepthFirst(0.2), baseline=baseline, model=scaled)
+    assert set(found.leaves) == set(played.leaves)
+    assert found.draws == 4
+    assert np.isfinite(found.errors()).all()
+
+
+# Where the rule fails.
+
+
+@SMALL
+@given(
+    sets=st.lists(st.sets(st.integers(0, 63), min_size=1, max_size=3), min_size=1, max_size=4),
+)
+def test_findings_keep_the_score_and_the_rest_has_lost_it(sets):
+    """Models that need several things at once, in any of several ways."""
+    image, model = np.ones((1, 8, 8)), any_of_sets(sets)
+    found = explain(image, model=model)
+    root = found.games[0].region
+    others = [one for one in nodes(root) if not one.split() and one not in found.leaves]
+    assert worth_of(model, image, found.leaves) == found.certificate.kept == 1.0
+    assert worth_of(model, image, others) == found.certificate.left == 0.0
+    alone = [worth_of(model, image, [leaf]) for leaf in found.leaves]
+    assert found.certificate.held == (min(alone) == 1.0)
+    if not found.certificate.held:
+        assert [one for one in found.concerns if one.kind == "certificate"]
+        assert found.certificate.reason in repr(found)
+
+
+@SMALL
+@given(seed=st.integers(0, 2**31), signed=st.booleans(), tolerance=st.sampled_from([0.0, 0.3]))
+def test_games_that_are_not_inferred_are_exact(seed, signed, tolerance):
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(8, 8)) if signed else rng.random((8, 8)) ** 8
+    image, model = np.ones((1, 8, 8)), weighted(weights)
+    found = explain(image, GroupTesting(tolerance), Bisection(2), model)
+    for game in found.games:
+        if game.inferred:
+            continue
+        parts = range(len(game.children))
+        for chosen in (c for n in parts for c in combinations(parts, n + 1)):
+            kept = [game.children[i] for i in chosen]
+            number = sum(1 << i for i in chosen)
+            assert game.values[number] == pytest.approx(worth_of(model, image, kept), abs=1e-5)
+    for leaf in found.leaves:
+        measured = found.parts[leaf].alone
+        assert measured == pytest.approx(worth_of(model, image, [leaf]), abs=1e-5)
+    if found.certificate.held and found.leaves:
+        assert min(found.parts[leaf].alone for leaf in found.leaves) >= found.score - max(
+            tolerance, 1e-5 * abs(found.score)
+        )
+
+
+def test_a_graded_model_gets_the_exact_coefficients_of_its_leaves():
+    weights = np.zeros((8, 8))
+    weights[0, 0], weights[5, 6], weights[7, 1] = 3.0, 2.0, 1.0
+    image = np.ones((1, 8, 8))
+    found = explain(image, model=weighted(weights))
+    played = explain(image, DepthFirst(), model=weighted(weights))
+    assert not found.certificate.held
+    assert "3 of 3 findings lacked the score alone" in found.certificate.reason
+    assert not any(game.inferred for game in found.games)
+    assert np.allclose(found.attribution(), played.attribution())
+    assert found.how_sure.word != "holds"
+
+
+def test_the_bound_on_dropped_parts_holds_for_monotone_models(rng):
+    weights = rng.random((8, 8)) ** 6
+    image, model = np.ones((1, 8, 8)), weighted(weights)
+    found = explain(image, GroupTesting(0.4), Bisection(1), model)
+    bound = found.dropped_at_most()
+    for part in nodes(found.games[0].region):
+        inside = bound[part.index]
+        if not np.isnan(inside).any() and len(np.unique(inside)) == 1:
+            dropped = [g for g in found.games if part in g.children]
+            if dropped:
+                assert worth_of(model, image, [part]) <= inside.flat[0] + 1e-5
+
+
+def test_a_spurious_leaf_beside_a_real_one_is_noticed():
+    """Two pixels act together; a third is enough alone and would hide that in a joint check."""
+    model = any_of_sets([{0, 9}, {40}])
+    found = explain(np.ones((1, 8, 8)), model=model)
+    assert not found.certificate.held
+    assert Box((5, 0), (6, 1)) in found.leaves
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    points=st.sets(st.integers(0, 15), min_size=1, max_size=3),
+    flips=st.sampled_from([0.0, 0.02, 0.1]),
+)
+def test_a_certificate_that_holds_agrees_with_every_answer(seed, points, flips):
+    """Models that answer some coalitions against the OR rule, in any direction."""
+    flipped = np.random.default_rng(seed).random(2**16) < flips
+    seen = []
+
+    def model(batch):
+        shown = np.asarray(batch).reshape(len(batch), -1) > 0.5
+        answers = shown[:, list(points)].any(1) ^ flipped[shown @ (1 << np.arange(16))]
+        seen.extend(zip(shown, answers, strict=True))
+        return answers.astype(float)
+
+    evaluator = hshap.Batched(model, check_batches=False)
+    found = explain(np.ones((1, 4, 4)), model=evaluator)
+    marked_leaves = np.zeros((4, 4), dtype=bool)
+    for leaf in found.leaves:
+        marked_leaves[leaf.index] = True
+    agree = all((shown & marked_leaves.ravel()).any() == answer for shown, answer in seen[1:])
+    if found.score > 0 == found.baseline_score:
+        assert found.certificate.held == agree
+    if not flips:
+        assert found.certificate.held
+
+
+def test_regions_of_automatic_size_grow_until_they_have_the_score():
+    """A square of 4 x 4 pixels that has the score only as a whole."""
+    square = {row * 16 + column for row in range(4, 8) for column in range(8, 12)}
+    found = explain(np.ones((1, 16, 16)), partition=Bisection("auto"), model=any_of_sets([square]))
+    assert found.leaves == (Box((4, 8), (8, 12)),)
+    assert found.certificate.held
+    with_games = explain(
+        np.ones((1, 16, 16)), DepthFirst(), Bisection("auto"), any_of_sets([square])
+    )
+    assert with_games.leaves == found.leaves
+
+
+# Budgets.
+
+
+@SMALL
+@given(
+    most=st.integers(4, 90), points=st.sets(st.integers(0, 255), max_size=9), graded=st.booleans()
+)
+def test_a_budget_is_never_exceeded_and_leaves_say_so(most, points, graded):
+    model = (lambda batch: batch.mean(axis=(1, 2, 3))) if graded else any_marked
+    image = marked((16, 16), points)
+    found = explain(image, GroupTesting(max_evaluations=most), model=model)
+    assert found.evaluations <= most
+    full = explain(image, model=model)
+    if full.evaluations <= most:
+        assert found.complete
+        assert set(found.leaves) == set(full.leaves)
+    elif found.complete:
+        assert "budget" in found.certificate.reason
+    missed = image.copy()
+    for leaf in found.leaves:
+        missed[(slice(None), *leaf.index)] = 0.0
+    assert found.certificate.left == pytest.approx(float(np.ravel(model(missed[None]))[0]))
+
+
+def test_a_budget_below_the_first_questions_is_refused():
+    with pytest.raises(ArgumentError, match="max_evaluations=3 is less than the 4"):
+        explain(marked((8, 8), [1]), GroupTesting(max_evaluations=3))
+
+
+def test_no_time_is_enough_for_the_first_questions():
+    found = explain(marked((8, 8), [1]), GroupTesting(max_seconds=0.0))
+    assert found.evaluations <= 4
+    assert not found.complete
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"share": 1.5}, "share"),
+        ({"width": 0}, "width"),
+        ({"tolerence": 0.1}, "did you mean tolerance"),
+    ],
+)
+def test_wrong_options_are_told(options, told):
+    with pytest.raises(hshap.HshapError, match=told):
+        GroupTesting(**options)
+
+
+def test_a_share_of_the_score_is_a_tolerance():
+    found = explain(
+        4 * marked((8, 8), [9]), GroupTesting(share=0.25), model=lambda b: b.max((1, 2, 3))
+    )
+    assert found.settings.search == GroupTesting(tolerance=1.0)
+
+
+# The explanation.
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_a_file_keeps_everything(tmp_path, graded):
+    model = (lambda batch: batch.mean(axis=(1, 2, 3))) if graded else any_marked
+    found = explain(marked((16, 16), [3, 77, 200]), model=model)
+    found.save(tmp_path / "a.npz")
+    again = Explanation.load(tmp_path / "a.npz")
+    assert again.certificate == found.certificate
+    assert [game.inferred for game in again.games] == [game.inferred for game in found.games]
+    assert repr(again) == repr(found)
+    assert again.audit == found.audit
+
+
+@SMALL
+@given(points=st.sets(st.integers(0, 255), max_size=8), size=st.integers(2, 20))
+def test_a_coarser_reading_is_that_of_a_new_run(points, size):
+    found = explain(marked((16, 16), points))
+    again = found.at(min_size=size)
+    assert set(again.leaves) == set(
+        explain(marked((16, 16), points), partition=Bisection(size)).leaves
+    )
+    assert again.certificate.held
+    assert again.evaluations == found.evaluations
+
+
+def test_a_stricter_reading_keeps_the_stronger_leaves_and_is_not_certified():
+    weights = np.zeros((8, 8))
+    weights[0, 0], weights[5, 6], weights[7, 1] = 3.0, 2.0, 1.0
+    model = lambda batch: (batch[:, 0] * weights).max(axis=(1, 2))
+    found = explain(np.ones((1, 8, 8)), model=model)
+    assert set(found.at().leaves) == set(found.leaves)
+    strict = found.at(tolerance=1.5)
+    assert set(strict.leaves) == {Box((0, 0), (1, 1)), Box((5, 6), (6, 7))}
+    assert "leaves out findings" in strict.certificate.reason
+    assert not strict.certificate.held
+    with pytest.raises(ArgumentError, match="percentile=50 does not apply"):
+        found.at(percentile=50)
+
+
+def test_a_row_of_a_run_keeps_the_certificate():
+    pytest.importorskip("pyarrow")
+    from hshap.runs.storing.rows import Origin, as_row, from_row
+
+    found = explain(marked((16, 16), [3, 77, 200]))
+    again = from_row(as_row(found, Origin("a", "b", "c", "d", "0")))
+    assert again.certificate == found.certificate
+    assert repr(again) == repr(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"certificate": None},
+        {"certificate": {"held": True}},
+        {"inferred": [99]},
+        {"inferred": "all"},
+    ],
+)
+def test_a_file_with_another_certificate_is_refused(tmp_path, change):
+    from hshap.explanation import storage
+    from hshap.explanation.archive import DamagedError
+
+    header, arrays = storage.pack(explain(marked((8, 8), [3])))
+    with pytest.raises(DamagedError):
+        storage.unpack({**header, **change}, arrays, 2**30)
+
+
+def test_several_images_fill_batches():
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return any_marked(batch)
+
+    rng = np.random.default_rng(0)
+    images = [marked((32, 32), rng.choice(1024, 5, replace=False).tolist()) for _ in range(8)]
+    explainer = Explainer(
+        hshap.Batched(model, batch_size=8, check_batches=False),
+        Constant(0.0),
+        Bisection(1),
+        GroupTesting(),
+    )
+    found = list(explainer.explain_many((image, 0) for image in images))
+    assert sum(one.evaluations for one in found) == sum(sizes)
+    assert np.mean(sizes) > 4  # of 8
+
+
+def test_several_groups_are_asked_about_at_once():
+    points = np.random.default_rng(1).choice(4096, 40, replace=False)
+    sizes = []
+
+    def model(batch):
+        sizes.append(len(batch))
+        return any_marked(batch)
+
+    explain(marked((64, 64), points.tolist()), model=hshap.Batched(model, check_batches=False))
+    assert np.mean(sizes) > 3
+
+
+def test_a_search_may_ask_for_games_and_questions():
+    def own(root, draws):
+        (game,) = yield [root]
+        (score,) = yield [Question(game.children[:2])]
+        assert score.shape == (draws,)
+        return SearchResult(game.children[:2] if score[0] > 0 else ())
+
+    found = explain(marked((8, 8), [0]), own, Dyadic(1))
+    assert len(found.leaves) == 2
+    assert found.evaluations == 16  # the question is a coalition of the game
+
+
+# The row of leaves.
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@SMALL
+@given(data=st.data())
+def test_a_cover_fills_its_spans(name, data):
+    if name == "labels":
+        pytest.importorskip("higra")
+    root = PARTITIONS[name](np.zeros((1, 12, 12)))
+    row = Row(root)
+    leaves = [one for one in nodes(root) if not one.split()]
+    ordered = []
+
+    def visit(node):
+        ordered.extend([node] if not node.parts else [])
+        for part in node.parts:
+            visit(part)
+
+    visit(row.root)
+    assert {node.region for node in ordered} == set(leaves)
+    chosen = data.draw(st.sets(st.integers(0, len(ordered) - 1)))
+    kept = row.cover(joined(ordered[i].span for i in chosen))
+    times = np.zeros((12, 12), dtype=int)
+    for region in kept:
+        times[region.index] += 1
+    expected = np.zeros((12, 12), dtype=int)
+    for i in chosen:
+        expected[ordered[i].region.index] = 1
+    assert np.array_equal(times, expected)
+
+
+def test_a_tree_of_many_leaves_is_split_only_where_it_is_asked_about():
+    root = Bisection(1)(np.zeros((1, 1024, 1024)))
+    row = Row(root)
+    assert row.root.span == (0, 1024 * 1024)
+    cut = row.cut(((0, 1024 * 1024),), 1000.4, 0, 1024 * 1024)
+    assert cut == 1000
+    assert sum(region.area for region in row.cover(((0, cut),))) == 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=6), st.data())
+@settings(max_examples=30, deadline=None)
+def test_spans_are_sets_of_places(pieces, data):
+    spans, start = [], 0
+    for gap, length in pieces:
+        spans.append((start + gap, start + gap + length))
+        start += gap + length
+    spans = joined(spans)
+    places = [place for a, b in spans for place in range(a, b)]
+    low = data.draw(st.integers(0, len(places)))
+    high = data.draw(st.integers(low, len(places)))
+    inner = between(spans, low, high)
+    assert [place for a, b in inner for place in range(a, b)] == places[low:high]
+    assert area(spans) == len(places)
+    rest = without(spans, inner)
+    assert [place for a, b in rest for place in range(a, b)] == places[:low] + places[high:]
+
+
+@given(st.floats(1e-6, 3.0), st.integers(2, 500))
+@settings(max_examples=30, deadline=None)
+def test_the_median_has_even_chances(rate, length):
+    middle = median(rate, length)
+    before = -np.expm1(-rate * middle)
+    assert before / -np.expm1(-rate * length) == pytest.approx(0.5, rel=1e-6)
