@@ -44,7 +44,11 @@ from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading
+from hshap.explanation.findings import Finding, Reading, SignificantFinding
+from hshap.explanation.guarantees.agreement import Agreement, agreement
+from hshap.explanation.guarantees.calibration import Calibration, calibrate
+from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
+from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
@@ -72,6 +76,7 @@ from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
+    "Agreement",
     "ArgumentError",
     "Audit",
     "Bags",
@@ -81,7 +86,10 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
+    "Calibration",
     "Canvas",
+    "Carried",
+    "Carriers",
     "Certificate",
     "Concern",
     "Conditional",
@@ -125,16 +133,23 @@ __all__ = [
     "Settings",
     "Share",
     "Shifted",
+    "Significance",
+    "SignificantFinding",
     "Similar",
     "Spin",
     "Spots",
     "Still",
     "Superpixels",
+    "TestedRegion",
+    "Tests",
     "TiledExplanation",
     "Tiles",
     "Tokens",
     "UnknownOptionError",
     "__version__",
+    "agreement",
+    "calibrate",
+    "carriers",
     "cycle_spin",
     "demo",
     "explain_tiles",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Array, Heat, Mask
+    from hshap._util.types import Array, Grid, Heat, Mask
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -259,6 +259,14 @@ def dropped(
         for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
         if part not in found and part not in played
     ]
+
+
+def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
+    """Return the bounds of dropped parts as a map; NaN where nothing was dropped."""
+    out = np.full(grid, np.nan)
+    for part, most in bounds:
+        out[part.index] = most
+    return out
 
 
 def or_gap(game: Game) -> float:

@@ -27,6 +27,8 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.guarantees.calibration import stored_calibration
+from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
@@ -110,6 +112,10 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     }
     arrays |= _pack(list(regions), explanation.grid)
     header = _header(explanation)
+    if explanation.tests is not None:
+        header["tests"] = explanation.tests.document(regions.get)
+    if explanation.calibration is not None:
+        header["calibration"] = explanation.calibration.document
     try:
         check(json.loads(json.dumps(header)), arrays, most=2**62)
     except DamagedError as error:
@@ -203,7 +209,8 @@ def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     grid = tuple(header["grid"])
-    by_number = _unpack(arrays, grid, adaptive=header["adaptive"]).__getitem__
+    regions = _unpack(arrays, grid, adaptive=header["adaptive"])
+    by_number = regions.__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
     inferred = set(header.get("inferred", ()))
     games = tuple(
@@ -231,6 +238,8 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
+        "tests": read_tests(header.get("tests"), regions),
+        "calibration": stored_calibration(header.get("calibration")),
         "certificate": None if made is None else Certificate(**made),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hshap.cli.runs.plan import Asked, Plan
     from hshap.cli.runs.resume import Earlier, Removed
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.calibration import Calibration
     from hshap.export.page import View
 
 SUFFIXES = (".npz", ".png")
@@ -38,7 +39,9 @@ HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluati
 class Results:
     """The results of a plan, written to a folder as they come."""
 
-    def __init__(self, plan: Plan, place: Place, scale: Scale) -> None:
+    def __init__(
+        self, plan: Plan, place: Place, scale: Scale, calibration: Calibration | None = None
+    ) -> None:
         self.summary: dict[str, Json] = {}
         self.page_error: OSError | None = None
         self.kept: dict[str, str] = {}
@@ -50,6 +53,7 @@ class Results:
         self._removed: list[Json] = []
         self._earlier = 0
         self._is_told = False
+        self._calibration = calibration
 
     @property
     def total(self) -> int:
@@ -95,6 +99,7 @@ class Results:
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
         kept = replace(with_source(explanation, source), placement=placement)
+        kept = kept if self._calibration is None else kept.calibrated(self._calibration)
         chosen = explanation.settings.chosen
         if chosen and not self._is_told:
             self._is_told = True
@@ -249,6 +254,14 @@ def _area(explanation: Explanation) -> float:
     return sum(leaf.area for leaf in explanation.leaves) / (height * width)
 
 
+def _promise(explanation: Explanation) -> dict[str, Json]:
+    """Return the promise of a calibration, and the share of the image that it marks."""
+    if explanation.calibration is None:
+        return {}
+    marked = float(explanation.marked_area().mean())
+    return {"promise": str(explanation.calibration), "marked_area": marked}
+
+
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:
     return {
         "score": explanation.score,
@@ -265,6 +278,7 @@ def _document(name: str, explanation: Explanation) -> dict[str, Json]:
         "doubt": explanation.audit.doubt,
         "concerns": [asdict(concern) for concern in explanation.concerns],
         "chosen": explanation.settings.chosen or None,
+        **_promise(explanation),
         "provenance": asdict(explanation.provenance),
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,

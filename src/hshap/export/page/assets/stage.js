@@ -1,7 +1,7 @@
 /* The stage: panels of one image, and the findings painted over it. */
 
 import { boxIn, inPlane, paintCells } from "./cells.js";
-import { BOX, DARK, PART, TRUTH, VISITED, colourAt, packed } from "./colours.js";
+import { BOX, DARK, MARKED, PART, TRUTH, VISITED, colourAt, packed } from "./colours.js";
 import { few, inkOf, make } from "./dom.js";
 import { around, cellsOf, partAt } from "./findings.js";
 import { strokeMarks } from "./marks.js";
@@ -96,6 +96,7 @@ function outlinesOf({ view, tree, result, look, largest, hover }, parts) {
     });
     outline(result.leafOf, colours, DARK);
   }
+  if (tree.marked) outline(tree.marked.map((one) => one - 1), MARKED, DARK, true);
   if (look.layers.truth && view.truth) outline(view.truth.map((one) => one - 1), TRUTH, DARK, true);
   if (parts !== null) outline(parts, PART, DARK);
   if (hover !== null) {

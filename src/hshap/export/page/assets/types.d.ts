@@ -36,6 +36,7 @@ interface ClassTable {
   games: Game[];
   leaves: number[];
   unfinished: number[];
+  marked: number[] | null; // 1 for cells of the area that keeps the promise of a calibration
 }
 
 interface ImageTable {
