@@ -61,6 +61,8 @@ EXPERIMENTS = {
     "guided": "Compare the default call at small budgets with maps of one backward pass.",
     "kills": "Kill runs of archives a thousand times, and compare their tables with quiet ones.",
     "throughput": "Explain 10,000 images in one process and in two: throughput, own cost, memory.",
+    "guarantees": "Try p-values, error rates, calibrations and reports where the truth is known.",
+    "large": "Explain a picture of 32,768 x 32,768 pixels on a disk: memory, time, findings.",
     "floor": "Count the questions of group testing against the floor, and certify it on networks.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }

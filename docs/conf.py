@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects|Smooth|Files|Executor|Decode|KeptEvidence|Folder|Shard|Key)",
+        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects|Smooth|Files|Executor|Decode|Leaf|LargePicture|Result|KeptEvidence|Folder|Shard|Key|ErrorRate|Loss)",
     ),
     # The aliases of reference/types.md.
     (

@@ -300,6 +300,7 @@ def test_filled_is_the_share_of_pixels_that_differ(line, flat, contrast, draws):
     assert filled_by([leaf], image, stand_ins) == pytest.approx(line / (line + flat))
     assert filled_by([], image, stand_ins) == 1.0
     assert filled_by([leaf], image, [image]) == 0.0
+    assert filled_by([leaf], image, [np.full_like(image, np.nan)]) is None
 
 
 def test_filled_is_the_mean_over_leaves_by_area_whatever_their_contrast():

@@ -46,6 +46,8 @@ def test_a_baseline_that_is_not_a_number_is_no_template():
     missing = lambda im: hshap.Still(np.full((1, *im.shape), np.nan))
     found = hshap.Explainer(model, missing).explain(image, 0)
     assert found.settings["partition"]["type"] == "Superpixels"
+    assert found.filled is None
+    assert np.isfinite(found.audit.doubt)
 
 
 def test_stand_ins_of_another_shape_are_told_as_those_of_the_baseline():

@@ -473,6 +473,15 @@ def test_leaves_that_differ_from_the_baseline_all_over_are_not_split_further():
     assert leaf_areas(partition.compare(image, far)) == leaf_areas(partition(image))
 
 
+@pytest.mark.parametrize("hidden", [np.nan, -1.7e308])
+def test_leaves_are_not_split_further_if_a_difference_is_not_finite(hidden):
+    image, _ = thin_line()
+    image[0, 0, 0] = 1.7e308
+    partition = Superpixels(min_area=12)
+    behind = np.full_like(image, hidden)
+    assert leaf_areas(partition.compare(image, behind)) == leaf_areas(partition(image))
+
+
 def test_labels_of_the_caller_and_small_leaves_are_not_split_below():
     image, truth = thin_line()
     given = Superpixels.from_labels(np.zeros(truth.shape, dtype=int))

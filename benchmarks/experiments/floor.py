@@ -122,8 +122,13 @@ def page(content: dict[str, Any]) -> str:
         f"Evaluations under the OR rule as multiples of log2 C(n, k), means of {RUNS} runs:\n\n"
         f"{table(SIMULATED, simulations)}\n\n"
         f"On networks, tolerance {TOLERANCE} unless told, at most {BUDGET} evaluations:\n\n"
-        f"{table(ON_NETWORKS, networks)}\n"
+        f"{table(ON_NETWORKS, networks)}\n\n{_sources(results)}\n"
     )
+
+
+def _sources(results: dict[str, Any]) -> str:
+    told = (f"{name} {found['commit']}, {found['date']}" for name, found in results.items())
+    return f"Commits: {'; '.join(told)}."
 
 
 def simulated() -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from sys import modules as _modules
 
 from hshap import demo, export, metrics, plot, runs, testing
+from hshap._util.large.opening import open_image
+from hshap._util.large.protocol import LargeImage
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
@@ -34,16 +36,23 @@ from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
 from hshap.explainer.spinning import cycle_spin
+from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading
+from hshap.explanation.findings import Finding, Reading, SignificantFinding
+from hshap.explanation.guarantees.agreement import Agreement, agreement
+from hshap.explanation.guarantees.calibration import Calibration, calibrate
+from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
+from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
+from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
 from hshap.games import theory
 from hshap.games.engine import Progress
@@ -67,6 +76,7 @@ from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
+    "Agreement",
     "ArgumentError",
     "Audit",
     "Bags",
@@ -76,7 +86,10 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
+    "Calibration",
     "Canvas",
+    "Carried",
+    "Carriers",
     "Certificate",
     "Concern",
     "Conditional",
@@ -95,6 +108,7 @@ __all__ = [
     "HowSure",
     "HshapError",
     "Incremental",
+    "LargeImage",
     "Mean",
     "MissingExtraError",
     "ModelError",
@@ -119,19 +133,30 @@ __all__ = [
     "Settings",
     "Share",
     "Shifted",
+    "Significance",
+    "SignificantFinding",
     "Similar",
     "Spin",
     "Spots",
     "Still",
     "Superpixels",
+    "TestedRegion",
+    "Tests",
+    "TiledExplanation",
+    "Tiles",
     "Tokens",
     "UnknownOptionError",
     "__version__",
+    "agreement",
+    "calibrate",
+    "carriers",
     "cycle_spin",
     "demo",
+    "explain_tiles",
     "export",
     "keep_memory",
     "metrics",
+    "open_image",
     "plot",
     "runs",
     "shapley",

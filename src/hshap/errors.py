@@ -6,7 +6,7 @@ HshapError
 ├── ModelError (RuntimeError)        the model's answer cannot be used; says for which input
 │   └── ModelFailedError             the model raised an exception, which is the cause of this one
 ├── PairsFailedError (RuntimeError)  some images of a run failed; has the exception of each
-├── FormatError (ValueError)         a file is not an explanation this version can read
+├── FormatError (ValueError)         a file is no explanation, or large image, that can be read
 └── MissingExtraError (ImportError)  an optional dependency is absent; names the pip command
 """
 
@@ -26,6 +26,8 @@ EXTRAS = {
     "trees": ("higra", "scipy"),
     "cli": ("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
     "export": ("tifffile",),
+    "large": ("tifffile", "imagecodecs", "zarr"),
+    "slides": ("tifffile", "imagecodecs", "zarr", "openslide-python", "openslide-bin"),
     "serve": (
         *("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
         *("starlette", "uvicorn"),
@@ -151,7 +153,7 @@ class PairsFailedError(HshapError, RuntimeError):
 
 
 class FormatError(HshapError, ValueError):
-    """A file is not an explanation that this version can read.
+    """A file is not an explanation that this version can read, or not a large image.
 
     >>> import hshap
     >>> hshap.Explanation.load(__file__)  # doctest: +ELLIPSIS

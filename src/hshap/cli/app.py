@@ -14,14 +14,17 @@ from typer.core import TyperGroup
 
 from hshap._util.version import __version__
 from hshap.cli import options as opt
+from hshap.cli.commands.calibrate import calibrate
 from hshap.cli.commands.compare import compare
 from hshap.cli.commands.cost import cost
 from hshap.cli.commands.doctor import doctor
 from hshap.cli.commands.explain import explain
 from hshap.cli.commands.export import export
 from hshap.cli.commands.query import query
+from hshap.cli.commands.report import report
 from hshap.cli.commands.run import run
 from hshap.cli.commands.serve import serve
+from hshap.cli.commands.tiles import tiles
 from hshap.cli.commands.verify import verify
 from hshap.cli.commands.view import view
 from hshap.cli.faults import Code, code_of, lines_of
@@ -92,6 +95,7 @@ app = typer.Typer(
 )
 for command in (
     explain,
+    tiles,
     run,
     query,
     verify,
@@ -99,6 +103,8 @@ for command in (
     serve,
     export,
     compare,
+    report,
+    calibrate,
     cost,
     doctor,
 ):

@@ -43,6 +43,10 @@ Model = Annotated[
         help="ONNX file or module:attribute (add () to call it); with --trust TorchScript or .pt2.",
     ),
 ]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(help="Calibration that hshap calibrate wrote; its promise is shown."),
+]
 Target = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,6 +14,8 @@ from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
+from hshap.explainer.drawing import Plan, test_regions
+from hshap.explainer.repeating import variants
 from hshap.explainer.setups import EVEN, Setups, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Image, Model
     from hshap.baselines.protocol import Baseline
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.significance import ErrorRate
     from hshap.games.engine import OnError
     from hshap.games.pairs import Order, Pair
     from hshap.games.search import Search
@@ -180,6 +183,85 @@ class Explainer:
         if errors:
             failed = PairsFailedError(errors)
             raise failed from failed.first
+
+    def test(  # noqa: PLR0913, one for each choice of the caller
+        self,
+        explanation: Explanation,
+        image: ArrayLike,
+        *,
+        alpha: float = 0.05,
+        error: ErrorRate = "family",
+        rounds: int = 64,
+        early: bool = True,
+        max_evaluations: int | None = None,
+        baseline: Baseline | None = None,
+        target: Target | None = None,
+        seed: int = 0,
+        layout: str | None = None,
+    ) -> Explanation:
+        """Return the explanation with tests of its regions, for `significance` and `boxes(alpha)`.
+
+        Each round takes the model's score twice, with and without a region, over two independent
+        draws of the hidden pixels. The null hypothesis of a region: on this image, whichever other
+        parts of its game are shown, showing the region too leaves the distribution of the model's
+        score unchanged. It is about the model and the sampler, not about the object.
+
+        The sampler is this explainer's baseline, or `baseline`: `References` or `Conditional`.
+        `error` says which regions are tested: "family" the leaves and the regions in which they
+        part, larger ones first; "discovery" the leaves alone. A region takes at most `rounds`, and
+        all together `max_evaluations`, by default four times those of the explanation.
+
+        With `early`, rounds end as soon as a region is significant at `alpha`, and a region inside
+        another one waits for it. A second call continues the rounds. Without `early`, all regions
+        take equally many rounds, and p-values are sharper. `target` is needed if a callable was
+        explained, and `layout` is as in `explain`.
+
+        >>> import hshap
+        >>> import numpy as np
+        >>> explainer = hshap.Explainer(
+        ...     lambda batch: batch.max(axis=(1, 2, 3)),
+        ...     baseline=hshap.References(np.zeros((5, 1, 4, 4))),
+        ...     partition=hshap.Bisection(min_size=1),
+        ... )
+        >>> image = np.eye(4)[None]
+        >>> tested = explainer.test(explainer.explain(image, target=0), image)
+        >>> len(tested.boxes(alpha=0.05, merge=False)), tested.tests.evaluations < 400
+        (4, True)
+        """
+        given = self.baseline if baseline is None else baseline
+        plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
+        return test_regions(
+            self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
+        )
+
+    def repeat(  # noqa: PLR0913, one for each kind of variation
+        self,
+        image: ArrayLike,
+        target: Target,
+        *,
+        seeds: Iterable[int] = (),
+        baselines: Iterable[Baseline] = (),
+        shifts: Iterable[int | Sequence[int]] = (),
+        layout: str | None = None,
+    ) -> list[Explanation]:
+        """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
+
+        Each seed replaces the seeds of baseline, partition and search, where they have one. Each
+        baseline replaces the explainer's, and each shift moves its partition.
+
+        >>> import hshap
+        >>> import numpy as np
+        >>> explainer = hshap.Explainer(
+        ...     lambda batch: batch.max(axis=(1, 2, 3)),
+        ...     baseline=hshap.Constant(0.0),
+        ...     partition=hshap.Bisection(min_size=2),
+        ... )
+        >>> found = explainer.repeat(np.eye(8)[None], 0, shifts=[1], baselines=[hshap.Blur(2.0)])
+        >>> len(found), hshap.agreement(found).value > 0.5
+        (3, True)
+        """
+        every = variants(self, seeds, baselines, shifts)
+        return [one.explain(image, target, layout=layout) for one in every]
 
     def _run(
         self,

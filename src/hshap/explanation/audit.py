@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Array, Heat
+    from hshap._util.types import Array, Grid, Heat
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -181,10 +181,11 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     )
 
 
-def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float:
+def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float | None:
     """Return the share of the leaves' pixels that hiding them changes; 1 without leaves.
 
     The difference of a pixel is that of all its channels, over all stand-ins `(channels, *grid)`.
+    None if a difference is not finite: some models take NaN for a missing pixel.
 
     >>> from hshap import Box
     >>> image = np.zeros((1, 10))
@@ -197,8 +198,11 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
         pixels = (slice(None), *leaf.index)
         shown = image[pixels].astype(np.float64)
         apart = np.zeros(shown.shape[1:])
-        for stand_in in stand_ins:
-            apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        with np.errstate(over="ignore"):
+            for stand_in in stand_ins:
+                apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
+        if not np.isfinite(apart).all():
+            return None
         filled += leaf.area * filling(apart)
     return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 
@@ -254,6 +258,14 @@ def dropped(
         for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
         if part not in found and part not in played
     ]
+
+
+def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
+    """Return the bounds of dropped parts as a map; NaN where nothing was dropped."""
+    out = np.full(grid, np.nan)
+    for part, most in bounds:
+        out[part.index] = most
+    return out
 
 
 def _all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:

@@ -54,6 +54,11 @@ def as_lines(explanation: Explanation) -> str:
 def _remarks(explanation: Explanation) -> list[str]:
     chosen, concerns = explanation.settings.chosen, explanation.concerns
     lines = [f"chosen: {chosen}"] if chosen else []
+    if explanation.calibration is not None:
+        lines.append(
+            f"marked area: {explanation.marked_area().mean():.2%} of the image; "
+            f"{explanation.calibration}"
+        )
     lines += [f"concern: {concern}" for concern in concerns[:MOST_CONCERNS]]
     if len(concerns) > MOST_CONCERNS:
         lines.append(f"and {_count(len(concerns) - MOST_CONCERNS, 'more concern')}")

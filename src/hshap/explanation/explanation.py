@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
 
@@ -16,15 +15,22 @@ from hshap._util import checks
 from hshap._util.recipes import settle
 from hshap._util.smoothing import smoothed
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import weights
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation import storage, viewing
-from hshap.explanation.audit import Audit, audit, dropped
+from hshap.explanation.audit import Audit, audit, bound_map, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
 from hshap.explanation.earlier_names import EarlierNames
-from hshap.explanation.findings import Finding, Reading, found_boxes
-from hshap.explanation.nearby import levels_nearby, smoothing_width
+from hshap.explanation.findings import (
+    Finding,
+    Reading,
+    SignificantFinding,
+    found_boxes,
+    readings,
+    significant_boxes,
+)
+from hshap.explanation.guarantees.methods import Guarantees
+from hshap.explanation.nearby import levels_nearby, smoothing_width, weighted
 from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
@@ -38,17 +44,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Heat
+    from hshap.explanation.guarantees.calibration import Calibration
+    from hshap.explanation.guarantees.significance import ErrorRate, Tests
     from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
-MOST_SIZES = 64
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(EarlierNames):
+class Explanation(Guarantees, EarlierNames):
     """The regions of an image that drive a classifier's score.
 
     `leaves` are the relevant regions, `games` all games that were played, the root's first.
@@ -64,6 +70,7 @@ class Explanation(EarlierNames):
     confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
     `filled` is the share of the leaves' pixels that hiding them changes, see `Audit`; None where it
     is not known. A reading by `at` has that of the run.
+    `tests` are the draws behind `significance`, `calibration` is the promise of `marked_area`.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -99,6 +106,8 @@ class Explanation(EarlierNames):
     placement: Placement = UNPLACED
     certificate: Certificate | None = None
     filled: float | None = None
+    tests: Tests | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
@@ -205,20 +214,38 @@ class Explanation(EarlierNames):
         NaN on the leaves, which were not dropped. `audit` says whether the model was seen not to be
         monotone; `audit.dropped_at_most` is the largest of these values.
         """
-        out = np.full(self.grid, np.nan)
-        for part, most in dropped(self.games, self.leaves, self.certificate):
-            out[part.index] = most
-        return out
+        bounds = dropped(self.games, self.leaves, self.certificate)
+        return bound_map(bounds, self.grid)
 
-    def boxes(self, *, merge: bool = True, original: bool = True) -> list[Finding]:
+    @overload
+    def boxes(self, *, merge: bool = ..., original: bool = ...) -> list[Finding]: ...
+
+    @overload
+    def boxes(
+        self, *, alpha: float, error: ErrorRate = ..., merge: bool = ..., original: bool = ...
+    ) -> list[SignificantFinding]: ...
+
+    def boxes(
+        self,
+        *,
+        alpha: float | None = None,
+        error: ErrorRate = "family",
+        merge: bool = True,
+        original: bool = True,
+    ) -> list[Finding] | list[SignificantFinding]:
         """Return the boxes around the leaves, the highest score first.
+
+        With `alpha`, only leaves that survive at this level; see `significance`.
 
         `merge` joins leaves that touch; a box then goes around all of them. Boxes are in pixels of
         the original image, rounded outwards to whole ones: see `placement`. They are in pixels of
         the grid, as all maps are, where no placement was given or `original` is False.
         """
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
-        return found_boxes(self, merge=merge, placement=place)
+        if alpha is None:
+            return found_boxes(self, merge=merge, placement=place)
+        rows = self.significance(error=error).regions
+        return significant_boxes(self, rows, alpha, merge=merge, placement=place)
 
     def placed(
         self, shape: Sequence[int], *, start: Sequence[float] = (), stop: Sequence[float] = ()
@@ -258,12 +285,7 @@ class Explanation(EarlierNames):
         The first is the run as it is; each equals `at(min_area=...)`. No model call is made. At
         most 64 sizes are taken, evenly.
         """
-        every = [part.area for game in self.games for part in (game.region, *game.children)]
-        own = max(min(every), self.settings.min_area or 1)
-        coarser = np.unique([game.region.area for game in self.games if game.region.area > own])
-        few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))
-        chosen = [own, *coarser[few].tolist()] if len(coarser) else [own]
-        return tuple(_reading(area, self.at(min_area=area)) for area in chosen)
+        return readings(self)
 
     @property
     def plot(self) -> Plotting:
@@ -309,10 +331,7 @@ class Explanation(EarlierNames):
         levels = None if even else self._levels
         if levels is None:
             return smoothed(self._paint(lambda leaf: value(leaf) / leaf.area), width)
-        out = np.zeros(self.grid)
-        for leaf in self.leaves:
-            out[leaf.index] = value(leaf) * weights(levels[leaf.index])
-        return smoothed(out, width)
+        return smoothed(weighted(self.leaves, value, levels), width)
 
     @cached_property
     def usual_width(self) -> float:
@@ -332,8 +351,3 @@ class Explanation(EarlierNames):
         for leaf in self.leaves:
             out[leaf.index] = value(leaf)
         return out
-
-
-def _reading(area: int, read: Explanation) -> Reading:
-    found = sum(leaf.area for leaf in read.leaves) / prod(read.grid)
-    return Reading(area, found, read.games[0].total - read.residual)

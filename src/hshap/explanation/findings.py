@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from hshap._util import checks
 from hshap.partitions.regions import blocks, touching
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.significance import TestedRegion
     from hshap.explanation.placement import Placement
+    from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
+
+
+MOST_SIZES = 64
 
 
 class Finding(NamedTuple):
@@ -22,6 +33,19 @@ class Finding(NamedTuple):
     start: tuple[int, ...]
     stop: tuple[int, ...]
     score: float
+
+
+class SignificantFinding(NamedTuple):
+    """A finding that survives tests: `adjusted` is the smallest level at which all of it does.
+
+    >>> SignificantFinding(start=(2, 5), stop=(3, 6), score=1.0, adjusted=0.01).adjusted
+    0.01
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    score: float
+    adjusted: float
 
 
 class Reading(NamedTuple):
@@ -38,21 +62,66 @@ class Reading(NamedTuple):
     mass: float
 
 
+def readings(explanation: Explanation) -> tuple[Reading, ...]:
+    """Return the results at the sizes of a run's regions, the finest first."""
+    games = explanation.games
+    every = [part.area for game in games for part in (game.region, *game.children)]
+    own = max(min(every), explanation.settings.min_area or 1)
+    coarser = np.unique([game.region.area for game in games if game.region.area > own])
+    few = np.unique(np.linspace(0, len(coarser) - 1, MOST_SIZES).astype(int))
+    chosen = [own, *coarser[few].tolist()] if len(coarser) else [own]
+    return tuple(_reading(area, explanation.at(min_area=area)) for area in chosen)
+
+
+def _reading(area: int, read: Explanation) -> Reading:
+    found = sum(leaf.area for leaf in read.leaves) / prod(read.grid)
+    return Reading(area, found, read.games[0].total - read.residual)
+
+
 def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) -> list[Finding]:
     """Return the boxes around the leaves at their place, the highest score first."""
+    every = _boxes(explanation, explanation.leaves, merge=merge, placement=placement)
+    return [box for box, _ in every]
+
+
+def significant_boxes(
+    explanation: Explanation,
+    rows: Sequence[TestedRegion],
+    alpha: float,
+    *,
+    merge: bool,
+    placement: Placement,
+) -> list[SignificantFinding]:
+    """Return the boxes around the leaves that survive; of adjusted values, the largest counts."""
+    level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
+    adjusted = {row.region: row.adjusted for row in rows if row.adjusted <= level}
+    leaves = tuple(leaf for leaf in explanation.leaves if leaf in adjusted)
+    every = _boxes(explanation, leaves, merge=merge, placement=placement)
+    return [
+        SignificantFinding(*box, max(adjusted[leaves[number]] for number in inside))
+        for box, inside in every
+    ]
+
+
+def _boxes(
+    explanation: Explanation, leaves: tuple[Region, ...], *, merge: bool, placement: Placement
+) -> list[tuple[Finding, list[int]]]:
+    """Return boxes around leaves, each with the numbers of the leaves in it."""
     pieces = [
-        (corners, explanation.parts[leaf].coefficient)
-        for leaf in explanation.leaves
+        (corners, explanation.parts[leaf].coefficient, number)
+        for number, leaf in enumerate(leaves)
         for corners in blocks(leaf, explanation.grid)
     ]
     groups = [[i] for i in range(len(pieces))]
     if merge:
-        corners = [corners for corners, _ in pieces]
-        groups = touching(corners, explanation.leaves, explanation.grid)
-    around = [_around([pieces[i] for i in group]) for group in groups]
-    placed = [(placement.pixels(box.start, box.stop), box.score) for box in around]
-    found = [Finding(*place, score) for place, score in placed if place is not None]
-    return sorted(found, key=lambda finding: (-finding.score, finding.start))
+        groups = touching([corners for corners, *_ in pieces], leaves, explanation.grid)
+    found: list[tuple[Finding, list[int]]] = []
+    for group in groups:
+        box = _around([pieces[i][:2] for i in group])
+        place = placement.pixels(box.start, box.stop)
+        if place is not None:
+            found.append((Finding(*place, box.score), [pieces[i][2] for i in group]))
+    return sorted(found, key=lambda item: (-item[0].score, item[0].start))
 
 
 def _around(pieces: list[tuple[Corners, float]]) -> Finding:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from hshap._util.smoothing import enlarged, gaussian
-from hshap.evaluators.evidence import MOST_PIXELS, levels
+from hshap.evaluators.evidence import MOST_PIXELS, levels, weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,6 +31,16 @@ WIDTH = 0.25
 
 FINENESS = 2
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
+
+
+def weighted(
+    leaves: Sequence[Region], value: Callable[[Region], float], guide: NDArray[np.uint8]
+) -> Heat:
+    """Return a map of the guide's grid on which each leaf spreads its value by the guide."""
+    out = np.zeros(guide.shape)
+    for leaf in leaves:
+        out[leaf.index] = value(leaf) * weights(guide[leaf.index])
+    return out
 
 
 def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], axes: int) -> float:

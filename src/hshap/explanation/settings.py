@@ -72,6 +72,11 @@ class Settings(Mapping[str, "Json"]):
         return str(_mapping(self.document.get("search")).get("type"))
 
     @property
+    def partition_name(self) -> str:
+        """The class of the partition."""
+        return str(_mapping(self.document.get("partition")).get("type"))
+
+    @property
     def min_size(self) -> int | tuple[int, ...] | None:
         """Side below which the grid was not split; None if it was not given."""
         given = self._innermost.get("min_size")

@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from hshap.explanation.archive import (
     file_bytes,
     only_damage,
 )
+from hshap.explanation.guarantees.calibration import stored_calibration
+from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.headers import PLACEMENT
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
@@ -37,7 +39,7 @@ from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -77,16 +79,25 @@ ARRAYS = {
 
 def write(path: str | os.PathLike[str], explanation: Explanation) -> None:
     """Write an explanation; an existing file is replaced only once the new one is complete."""
-    header, arrays = pack(explanation)
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    arrays = _archived(explanation)  # before a file is made
     replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def write_to(file: IO[bytes], explanation: Explanation) -> None:
+    """Write an explanation to an open file."""
+    np.savez_compressed(file, allow_pickle=False, **_archived(explanation))
+
+
+def _archived(explanation: Explanation) -> dict[str, Array]:
+    header, arrays = pack(explanation)
+    return {**arrays, "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
 
 
 def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     """Return the header and the arrays of an explanation, those of `ARRAYS`, all checked."""
     arrays, regions = pack_games(explanation)
     arrays |= pack_blocks(regions, explanation.grid) | _pack_free(regions, explanation.grid)
-    header = header_of(explanation)
+    header = header_of(explanation, regions)
     with only_sound():
         check(json.loads(json.dumps(header)), arrays, most=2**62)
     return header, arrays
@@ -143,7 +154,7 @@ def unpack(
         return _fields(header, arrays, _unpack(table, adaptive=header["adaptive"]))
 
 
-def header_of(explanation: Explanation) -> dict[str, Json]:
+def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, Json]:
     """Return all facts of an explanation that are no arrays."""
     header: dict[str, Json] = {
         "format": FORMAT,
@@ -161,6 +172,11 @@ def header_of(explanation: Explanation) -> dict[str, Json]:
     if explanation.certificate is not None:
         header["certificate"] = asdict(explanation.certificate)
         header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
+    if explanation.tests is not None:
+        numbers = {region: number for number, region in enumerate(regions)}
+        header["tests"] = explanation.tests.document(numbers.get)
+    if explanation.calibration is not None:
+        header["calibration"] = explanation.calibration.document
     return header
 
 
@@ -169,7 +185,7 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, 
     most = checks.integer("max_bytes", max_bytes, minimum=1)
     name = os.fspath(path)
     try:
-        return _read(path, most)
+        return _read(lambda: file_bytes(path, most), most, name)
     except TooLargeError as error:
         message = f"{name} is too large: {error}; pass a larger max_bytes if you trust the file"
         raise FormatError(message) from error
@@ -178,9 +194,17 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> dict[str, 
         raise FormatError(message) from error
 
 
-def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
+def read_from(data: bytes, most: int) -> dict[str, Any]:
+    """Return the fields of the explanation in the bytes of a file; a `DamagedError` if none."""
     try:
-        archive = Archive(file_bytes(path, most), most)
+        return _read(lambda: data, most, "a part of it")
+    except FormatError as error:
+        raise DamagedError(str(error)) from error
+
+
+def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
+    try:
+        archive = Archive(data(), most)
         text = archive.read("header", "uint8", 1, most=MAX_HEADER).tobytes()
         with only_damage():
             header: dict[str, Any] = json.loads(text)
@@ -188,11 +212,11 @@ def _read(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
     except TooLargeError:
         raise
     except DamagedError as error:
-        message = f"{os.fspath(path)} is not an hshap explanation; pass a file that save() wrote"
+        message = f"{name} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
     if kind != FORMAT or version not in READABLE:
         message = (
-            f"{os.fspath(path)} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
+            f"{name} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
             f"this hshap reads version {VERSION}; read it with the hshap that wrote it, or a newer "
             "one"
         )
@@ -240,6 +264,8 @@ def _fields(
         "placement": Placement(grid, **(header.get("placement") or {})),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
+        "tests": read_tests(header.get("tests"), regions),
+        "calibration": stored_calibration(header.get("calibration")),
         "certificate": None if made is None else Certificate(**made),
         "leaves": tuple(map(by_number, arrays["leaves"])),
         "unfinished": tuple(map(by_number, arrays["unfinished"])),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
-from hshap.export.inputs import as_name, by_category, picture_grid
+from hshap.export.inputs import as_name, as_result, by_category, leaves_of, picture_size
 from hshap.export.places import bounds, column_runs, outlines, pieces
-from hshap.games.tree import parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +21,12 @@ if TYPE_CHECKING:
     from hshap._util.types import Grid, Json
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.placement import Placement
+    from hshap.explanation.tiled import Leaf, TiledExplanation
     from hshap.export.places import Line
-    from hshap.games.tree import Part
     from hshap.partitions.protocol import Region
+
+Result: TypeAlias = "Explanation | TiledExplanation"
+"""An explanation of an image, or of a large image by tiles."""
 
 # The colours of Okabe and Ito, distinct for colour-blind readers.
 COLOURS = (
@@ -39,14 +41,15 @@ COLOURS = (
 
 
 def coco(
-    explanations: Mapping[str, Explanation | Mapping[str, Explanation]],
+    explanations: Mapping[str, Result | Mapping[str, Result]],
     *,
     category: str = "finding",
 ) -> dict[str, Json]:
     """Return a COCO document with an image for each file name and an annotation for each leaf.
 
     An image has one explanation, of the category `category`, or one for each of several categories:
-    `{"cell.png": {"ring": ..., "spot": ...}}`. The `score` of an annotation is the coefficient of
+    `{"cell.png": {"ring": ..., "spot": ...}}`. A large image has the result of `explain_tiles`, and
+    an annotation for each leaf inside its tiles. The `score` of an annotation is the coefficient of
     its leaf, `leaf` its position among the leaves. A leaf that continues at the opposite border has
     one annotation for each piece. Segmentations are polygons, or runs of pixels for leaves with
     holes, which COCO's polygons cannot have. All places and areas are in pixels of the original
@@ -87,10 +90,11 @@ def coco(
 
 
 def geojson(
-    explanation: Explanation, *, name: str = "finding", detections: bool = False
+    explanation: Result, *, name: str = "finding", detections: bool = False
 ) -> dict[str, Json]:
     """Return a GeoJSON document for QuPath, with a feature for each leaf.
 
+    The explanation may be that of a large image by tiles; then a leaf is one inside a tile.
     Features are annotations of the class `name`. With `detections` they are detections, which
     QuPath handles faster by the thousands. Their measurements are the leaf's coefficient, its share
     of `attribution()`, and its area. Places and areas are in pixels of the original image, by the
@@ -103,8 +107,8 @@ def geojson(
     >>> feature["properties"]["measurements"]
     {'coefficient': 1.0, 'attribution': 1.0, 'pixels': 1}
     """
-    picture_grid("geojson", explanation)
-    place = explanation.placement
+    result = as_result(explanation)
+    picture_size("geojson", result)
     label = as_name("name", name)
     shared = {
         "objectType": "detection" if checks.flag("detections", detections) else "annotation",
@@ -113,15 +117,15 @@ def geojson(
             "color": list(COLOURS[crc32(label.encode()) % len(COLOURS)]),
         },
     }
-    seen = parts(explanation.games, draws=explanation.draws)
     features = [
         {
             "type": "Feature",
-            "geometry": _geometry(leaf, place),
-            "properties": {**shared, "measurements": _measurements(seen[leaf], place)},
+            "geometry": _geometry(leaf.region, leaf.explanation.placement),
+            "properties": {**shared, "measurements": _measurements(leaf)},
         }
-        for leaf in explanation.leaves
-        if pieces(leaf, place)  # in padding, there is nothing of the original image
+        for leaf in leaves_of(result)
+        # In padding, there is nothing of the original image.
+        if pieces(leaf.region, leaf.explanation.placement)
     ]
     return {"type": "FeatureCollection", "features": features}
 
@@ -145,11 +149,9 @@ def write_json(path: str | PathLike[str], document: Mapping[str, Json]) -> Path:
     return replace(path, lambda file: file.write(text.encode()))
 
 
-def _size(file: str, classes: Mapping[str, Explanation]) -> Grid:
+def _size(file: str, classes: Mapping[str, Result]) -> Grid:
     """Return the size of an image; all its explanations must agree in it."""
-    for explanation in classes.values():
-        picture_grid("coco", explanation)
-    sizes = {explanation.placement.shape for explanation in classes.values()}
+    sizes = {picture_size("coco", explanation) for explanation in classes.values()}
     if len(sizes) > 1:
         message = (
             f"explanations[{file!r}] are of images of {' and '.join(map(str, sorted(sizes)))} "
@@ -159,17 +161,16 @@ def _size(file: str, classes: Mapping[str, Explanation]) -> Grid:
     return sizes.pop()
 
 
-def _annotations(explanation: Explanation) -> list[dict[str, Json]]:
-    seen = parts(explanation.games, draws=explanation.draws)
+def _annotations(explanation: Result) -> list[dict[str, Json]]:
     return [
         {
-            **_outline(piece, explanation.placement),
+            **_outline(piece, leaf.explanation.placement),
             "iscrowd": 0,
-            "score": seen[leaf].coefficient,
+            "score": leaf.explanation.parts[leaf.region].coefficient,
             "leaf": number,
         }
-        for number, leaf in enumerate(explanation.leaves)
-        for piece in pieces(leaf, explanation.placement)
+        for number, leaf in enumerate(leaves_of(explanation))
+        for piece in pieces(leaf.region, leaf.explanation.placement)
     ]
 
 
@@ -197,9 +198,10 @@ def _closed(ring: Line) -> list[list[float]]:
     return [list(corner) for corner in (*ring, ring[0])]
 
 
-def _measurements(part: Part, placement: Placement) -> dict[str, float]:
-    figures = {"coefficient": part.coefficient, "attribution": part.share}
-    figures["pixels"] = placement.area(part.region)
+def _measurements(leaf: Leaf) -> dict[str, float]:
+    part = leaf.explanation.parts[leaf.region]
+    figures = {"coefficient": part.coefficient, "attribution": leaf.share}
+    figures["pixels"] = leaf.explanation.placement.area(part.region)
     if part.error and isfinite(part.error):
         figures["standard error"] = part.error
     return figures

@@ -11,9 +11,10 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.tiled import Leaf, TiledExplanation
 
 if TYPE_CHECKING:
-    from hshap._util.types import Heat
+    from hshap._util.types import Grid, Heat
 
 
 def as_explanation(explanation: object) -> Explanation:
@@ -26,7 +27,33 @@ def as_explanation(explanation: object) -> Explanation:
     return explanation
 
 
-def by_category(explanations: object, category: str) -> dict[str, dict[str, Explanation]]:
+def as_result(explanation: object) -> Explanation | TiledExplanation:
+    """Return an explanation of an image, or of a large image by tiles; refuse anything else."""
+    if isinstance(explanation, TiledExplanation):
+        return explanation
+    return as_explanation(explanation)
+
+
+def leaves_of(explanation: Explanation | TiledExplanation) -> tuple[Leaf, ...]:
+    """Return the leaves of a result, each with the explanation that found it, and its share."""
+    if isinstance(explanation, TiledExplanation):
+        return explanation.leaves
+    parts = explanation.parts
+    return tuple(Leaf(explanation, leaf, parts[leaf].share) for leaf in explanation.leaves)
+
+
+def picture_size(function: str, explanation: object) -> Grid:
+    """Return height and width of the original image; refuse signals and volumes."""
+    result = as_result(explanation)
+    if isinstance(result, TiledExplanation):
+        return result.shape
+    picture_grid(function, result)
+    return result.placement.shape
+
+
+def by_category(
+    explanations: object, category: str
+) -> dict[str, dict[str, Explanation | TiledExplanation]]:
     """Return explanations by the names of their image files and of their categories."""
     if not isinstance(explanations, Mapping):
         message = (
@@ -34,7 +61,7 @@ def by_category(explanations: object, category: str) -> dict[str, dict[str, Expl
             "pass a dictionary of file names and explanations"
         )
         raise ArgumentError(message)
-    out: dict[str, dict[str, Explanation]] = {}
+    out: dict[str, dict[str, Explanation | TiledExplanation]] = {}
     for file, given in cast("Mapping[object, object]", explanations).items():
         several = cast("Mapping[object, object]", given) if isinstance(given, Mapping) else None
         classes = {category: given} if several is None else several
@@ -42,7 +69,7 @@ def by_category(explanations: object, category: str) -> dict[str, dict[str, Expl
             message = f"explanations[{file!r}] is empty; pass at least one explanation"
             raise ArgumentError(message)
         out[str(file)] = {
-            as_name("category", label): as_explanation(each) for label, each in classes.items()
+            as_name("category", label): as_result(each) for label, each in classes.items()
         }
     return out
 

@@ -146,10 +146,14 @@ class Superpixels:
         """Return the region of all pixels; `hidden` is the image with every pixel hidden.
 
         A leaf that is mostly like the hidden image is larger than the object in it. It is split
-        once more, into the pixels that differ and the others. Labels of yours are never split.
+        once more, into the pixels that differ and the others. Labels of yours are never split, and
+        no leaf is if hidden pixels are not finite: some models take NaN for a missing pixel.
         """
-        apart = None if self.labels is not None else difference_of(image, hidden).ravel()
-        return self._root(image, apart)
+        if self.labels is not None or not np.isfinite(hidden).all():
+            return self._root(image)
+        with np.errstate(over="ignore"):
+            apart = difference_of(image, hidden).ravel()
+        return self._root(image, apart if np.isfinite(apart).all() else None)
 
     def _root(self, image: Image, apart: Heat | None = None) -> Region:
         tree = self.tree(image)

@@ -12,6 +12,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
+from hshap.cli.inputs.explanations import load_calibration
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.inputs.templates import templates_of
@@ -76,6 +77,7 @@ def explain(  # noqa: PLR0913, one for each option
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
+    calibration: opt.Calibration = None,
     debug: opt.Debug = False,
 ) -> None:
     """Find the regions of images that drive a model's score; write a page, pictures and files."""
@@ -85,10 +87,12 @@ def explain(  # noqa: PLR0913, one for each option
     chosen = search_of(tolerance, percentile, budget, regions, search)
     templates = templates_of(template, baseline)
     guide = evidence_of(evidence)
-    method = Method(baseline, regions, chosen, budget, batch_size, guide)
+    promise = None if calibration is None else load_calibration(calibration)
+    method = Method(baseline, regions, chosen, budget, batch_size, guide, promise)
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]
+    inputs += [] if calibration is None else [calibration]
     inputs += [] if templates is None else [templates.folder, *templates.files]
     fixed = (PAGE, SUMMARY)
     # Output of the user's own code must not mix with a JSON document.

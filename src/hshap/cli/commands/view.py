@@ -12,7 +12,7 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import load_picture, source
+from hshap.cli.inputs.explanations import load_calibration, load_picture, source
 from hshap.cli.inputs.formats import Format
 from hshap.cli.inputs.images import Original, Reader, read, read_original
 from hshap.cli.output import plain, print_json, say, say_notes
@@ -50,6 +50,7 @@ def view(  # noqa: PLR0913, one for each option
     white: opt.White = None,
     pixel_size: opt.PixelSize = None,
     unit: opt.Unit = "mm",
+    calibration: opt.Calibration = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -57,12 +58,19 @@ def view(  # noqa: PLR0913, one for each option
     del debug
     paths, image = _parted(files)
     found = _named({path: load_picture(path) for path in paths})
+    if calibration is not None:
+        promise = load_calibration(calibration)
+        found = {name: made.calibrated(promise) for name, made in found.items()}
     reader = Reader(
         Format(white=white), resize, max_pixels=max_pixels, frame=frame, background=background
     )
     target = out or paths[0].with_suffix(".html")
     first = next(iter(found.values()))
-    with single(target, force=force, inputs=files, is_page=True) as path, Shown("writing the page"):
+    inputs = files if calibration is None else [*files, calibration]
+    with (
+        single(target, force=force, inputs=inputs, is_page=True) as path,
+        Shown("writing the page"),
+    ):
         if image is None:
             shown = on_grey(source(first, "image", paths[0].stem), found)
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import opened
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.guarantees.calibration import LARGEST, Calibration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,13 @@ def load(path: Path) -> Explanation:
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror or error}); pass an .npz file"
         raise Refusal(Code.INPUT, message) from error
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration that `hshap calibrate` wrote."""
+    fix = "pass a file that hshap calibrate wrote"
+    with opened(path, most=LARGEST, fix=fix):
+        return Calibration.load(path)
 
 
 def load_picture(path: Path) -> Explanation:

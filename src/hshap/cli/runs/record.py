@@ -23,13 +23,14 @@ MAX_BYTES = 2**28
 HEAD = 4096
 PAGE = "index.html"
 SIGNS = {
-    ".png": b"Software\0hshap",
-    ".html": b"<title>hshap",
-    ".npz": b"game_region.npy",
-    ".js": b"hshapPart(",
-    ".txt": b"written by hshap",
+    ".png": (b"Software\0hshap",),
+    ".html": (b"<title>hshap",),
+    ".npz": (b"game_region.npy", b"tile_scores.npy"),
+    ".geojson": (b"written by hshap",),
+    ".js": (b"hshapPart(",),
+    ".txt": (b"written by hshap",),
 }
-"""Bytes near the beginning of a file that hshap wrote, by suffix."""
+"""Bytes near the beginning of a file that hshap wrote, one of them, by suffix."""
 
 
 def digest(path: Path) -> str:
@@ -130,12 +131,13 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _is_ours(path: Path, noted_digest: Json) -> bool:
-    sign = SIGNS.get(path.suffix)
+    signs = SIGNS.get(path.suffix)
     try:
-        if sign is None or not stat.S_ISREG(path.lstat().st_mode):
+        if signs is None or not stat.S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb") as file:
-            signed = sign in file.read(HEAD)
+            head = file.read(HEAD)
+        signed = any(sign in head for sign in signs)
         return signed and digest(path) == noted_digest
     except (OSError, ValueError):  # a name may hold a null byte
         return False

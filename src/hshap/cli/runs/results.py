@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hshap.cli.runs.originals import Scale
     from hshap.cli.runs.plan import Asked, Plan
     from hshap.cli.runs.resume import Earlier, Removed
+    from hshap.explanation.guarantees.calibration import Calibration
     from hshap.export.page import View
 
 SUFFIXES = (".npz", ".png")
@@ -64,7 +65,9 @@ class Done:
 class Results:
     """The results of a plan, written to a folder as they come."""
 
-    def __init__(self, plan: Plan, place: Place, scale: Scale) -> None:
+    def __init__(
+        self, plan: Plan, place: Place, scale: Scale, calibration: Calibration | None = None
+    ) -> None:
         self.summary: dict[str, Json] = {}
         self.page_error: OSError | None = None
         self.kept: dict[str, str] = {}
@@ -77,6 +80,7 @@ class Results:
         self._removed: list[Json] = []
         self._earlier = 0
         self._is_told = False
+        self._calibration = calibration
 
     @property
     def total(self) -> int:
@@ -130,6 +134,7 @@ class Results:
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
         kept = replace(with_source(explanation, source), placement=placement)
+        kept = kept if self._calibration is None else kept.calibrated(self._calibration)
         chosen = explanation.settings.chosen
         if chosen and not self._is_told:
             self._is_told = True
@@ -293,6 +298,14 @@ def _row(one: Explanation) -> tuple[str, ...]:
     )
 
 
+def _promise(explanation: Explanation) -> dict[str, Json]:
+    """Return the promise of a calibration, and the share of the image that it marks."""
+    if explanation.calibration is None:
+        return {}
+    marked = float(explanation.marked_area().mean())
+    return {"promise": str(explanation.calibration), "marked_area": marked}
+
+
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:
     return {
         "score": explanation.score,
@@ -309,6 +322,7 @@ def _document(name: str, explanation: Explanation) -> dict[str, Json]:
         "doubt": explanation.audit.doubt,
         "concerns": [asdict(concern) for concern in explanation.concerns],
         "chosen": explanation.settings.chosen or None,
+        **_promise(explanation),
         "provenance": asdict(explanation.provenance),
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
+    from hshap.explanation.guarantees.calibration import Calibration
     from hshap.games.engine import Progress
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
@@ -51,6 +52,7 @@ class Method:
     budget: int
     batch_size: int | None
     evidence: Literal["auto", "even"] | None = None
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Run:
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
-        results = Results(plan, self.place, self.scale)
+        settings["calibration"] = method.calibration and method.calibration.document
+        results = Results(plan, self.place, self.scale, method.calibration)
         if self.way.resume:
             keep = self.way.keep_removed
             found = take_over(plan, usable, self.place, settings, keep_removed=keep)

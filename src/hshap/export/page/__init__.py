@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
+from hshap.export.page.large import LargePicture, checked, tile_pixels
 from hshap.export.page.notebook import Frame, frame
 from hshap.export.page.view import View, check_text
 from hshap.export.page.writing import as_document, write
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-__all__ = ["Frame", "View", "frame", "page", "write_page"]
+    from hshap.explanation.tiled import TiledExplanation
+
+__all__ = ["Frame", "View", "frame", "large_views", "page", "write_page"]
 
 FORMS = ("auto", "file", "folder")
 
@@ -86,6 +89,40 @@ def write_page(
         message = f"form is {checks.shown(form)}; pass 'auto', 'file' or 'folder'"
         raise ArgumentError(message)
     return write(Path(path), _checked(views), title, form)
+
+
+def large_views(image: object, found: Mapping[str, TiledExplanation]) -> Iterator[View]:
+    """Yield the views of a large image: the whole of it, and then each tile that was found.
+
+    `image` is the path, array or `LargeImage` that was explained, `found` has the result of
+    `explain_tiles` for each class. The view of the whole image has the found tiles and the outlines
+    inside them. It zooms down to full resolution around findings, and to some 4,000 pixels a side
+    elsewhere. Pixels are read as the page is written, so memory is bounded.
+
+    >>> import hshap, numpy as np
+    >>> image = np.zeros((1, 64, 64), np.float32)
+    >>> image[0, 40, 21] = 1.0
+    >>> explainer = hshap.Explainer(
+    ...     hshap.demo.brightest,
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Bisection(min_size=1),
+    ... )
+    >>> found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> [view.name for view in large_views(image, {"bright": found})]
+    ['image', 'image, tile 2-1']
+    """
+    with checked(image, found) as (large, given):
+        name = large.name
+        sides = None if large.pixel_size is None else list(large.pixel_size)
+        whole = {label: one.tiles for label, one in given.items()}
+        picture = LargePicture(large, given)
+        yield View(name, picture, whole, pixel_size=sides, unit="µm")
+        for label, one in given.items():
+            for number, inside in enumerate(one.inside):
+                row, column = divmod(inside.position, one.scores.shape[1])
+                pixels = tile_pixels(large, one, number)
+                title = f"{name}, tile {row}-{column}"
+                yield View(title, pixels, {label: inside}, pixel_size=sides, unit="µm")
 
 
 def _checked(views: object) -> Iterable[View]:

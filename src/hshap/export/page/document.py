@@ -28,6 +28,7 @@ SCRIPTS = (
     "cells.js",
     "tiles.js",
     "camera.js",
+    "marks.js",
     "stage.js",
     "sliders.js",
     "state.js",

@@ -44,6 +44,10 @@ def missed(explanation: Explanation) -> str:
     if left:
         areas = "1 area was" if left == 1 else f"{left} areas were"
         told += f" {areas} not looked into, because the budget was spent."
+    if explanation.calibration is not None:
+        share = float(explanation.marked_area().mean())
+        promise = f"{explanation.calibration}: this is the area within the dashed line"
+        told += f" {promise}, {share:.1%} of the image."
     return told
 
 

@@ -46,21 +46,26 @@ def tabulate(
 ) -> tuple[dict[str, Json], list[str]]:
     """Return the table of a view, and the identity of each explanation."""
     trees = [_Tree(explanation) for explanation in explanations.values()]
+    marked = [tree for tree in trees if tree.explanation.calibration is not None]
     places = [explanation.placement for explanation in explanations.values()]
     grid, place, shared = places[0].grid, places[0], None
     if len({each.grid for each in places}) > 1:
         shared = shared_grid(places)
         grid, edges = shared.grid, pixel_edges(shared.grid)
-    elif truth is None and all(tree.is_blocks for tree in trees):
+    elif truth is None and not marked and all(tree.is_blocks for tree in trees):
         edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
     else:
         edges = pixel_edges(grid)
     maps = [tree.pieces(edges) if shared is None else tree.pieces_on(shared) for tree in trees]
+    maps += [tree.marked(shared) for tree in marked]
     if truth is not None:
         maps.append(truth.astype(np.int32))
     cells = cells_of(maps, edges, None if shared is None else shared.ends())
     tables = [tree.table() for tree in trees]
     identities = [_identity(grid, table) for table in tables]
+    areas = iter(cells.values.T[len(trees) :].tolist())
+    for tree, table in zip(trees, tables, strict=True):
+        table["marked"] = None if tree.explanation.calibration is None else next(areas)
     classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
     return {
         "name": name,
@@ -135,6 +140,11 @@ class _Tree:
         """Return a map of the pieces on a grid that has the lines of this one, and others."""
         grid = self.explanation.grid
         return self.pieces(pixel_edges(grid))[np.ix_(*shared.pixels(grid))]
+
+    def marked(self, shared: SharedGrid | None) -> NDArray[np.int32]:
+        """Return the area that keeps the promise of a calibration, on its own grid or a shared."""
+        area = self.explanation.marked_area().astype(np.int32)
+        return area if shared is None else area[np.ix_(*shared.pixels(area.shape))]
 
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hshap._util.types import Grid
     from hshap.export.page.picture import Shown
 
     Pixels = NDArray[np.uint8] | NDArray[np.uint16]
@@ -40,8 +41,16 @@ def levels_of(shown: Shown) -> list[list[int]]:
     """Return height and width of each level, the full one first; one for a volume."""
     if shown.is_volume:
         return [list(shown.pixels.shape)]
-    height, width = shown.pixels.shape[:2]
-    sizes = [[height, width]]
+    return sizes_of(shown.pixels.shape[:2])
+
+
+def sizes_of(size: Grid) -> list[list[int]]:
+    """Return height and width of each level of a picture, the full one first.
+
+    >>> sizes_of((3000, 1000))
+    [[3000, 1000], [1500, 500], [750, 250]]
+    """
+    sizes = [list(size)]
     while max(sizes[-1]) > TILE:
         sizes.append([-(-side // 2) for side in sizes[-1]])
     return sizes

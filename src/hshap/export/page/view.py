@@ -14,6 +14,7 @@ from hshap._util.arrays import to_numpy
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
+from hshap.export.page.large import LargePicture
 from hshap.export.page.picture import check_picture
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class View:
     numbers from 0 to 1 are shown unchanged, others from their minimum (black) to their maximum
     (white); the page can show another window of grey values. The image may also be the original
     one, at its full size, if the model saw it resized, cropped or padded: see
-    `Explanation.placement`. `truth` is True on the objects that should be found, on the grid.
+    `Explanation.placement`. A `LargePicture` is an image that is read tile by tile; `large_views`
+    makes it. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
     each axis, for the scale bar. `window` has the grey values that are black and white at first.
     `original` tells whether the image is the original one, where its size alone does not: a flipped
@@ -52,7 +54,7 @@ class View:
     """
 
     name: str
-    image: Array
+    image: Array | LargePicture
     explanations: Mapping[str, Explanation]
     truth: Mask | None = None
     pixel_size: float | Sequence[float] | None = None
@@ -62,12 +64,13 @@ class View:
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
-        image = to_numpy("image", self.image)
-        settle(self, image=image)
         _check_explanations(self.explanations)
         _check_one_image(self.explanations)
-        for name, explanation in self.explanations.items():
-            check_picture(image, explanation.placement, name)
+        if not isinstance(self.image, LargePicture):
+            image = to_numpy("image", self.image)
+            settle(self, image=image)
+            for name, explanation in self.explanations.items():
+                check_picture(image, explanation.placement, name)
         if self.truth is not None and self.has_several_grids:
             message = "truth is given, but explanations differ in size; pass those of one size"
             raise ArgumentError(message)

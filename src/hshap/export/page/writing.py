@@ -16,6 +16,7 @@ from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
 from hshap.export.page.first_line import facts
+from hshap.export.page.large import LargePicture
 from hshap.export.page.picture import shown
 from hshap.export.page.tables import tabulate
 from hshap.export.page.tiles import levels_of, thumb, tiles
@@ -55,9 +56,14 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     The names of the parts begin with a digest of their content. A page that was opened before it
     was made again thus finds its own parts or none, and never those of another image.
     """
-    picture = shown(view.image, len(view.grid), view.window)
+    picture = view.image
     table, identities = tabulate(view.name, view.explanations, view.truth)
-    table["image"] = {**picture.table(), "levels": levels_of(picture)}
+    if isinstance(picture, LargePicture):
+        table["image"] = picture.table()
+        table["marks"] = [picture.marks(name) for name in view.explanations]
+    else:
+        picture = shown(picture, len(view.grid), view.window)
+        table["image"] = {**picture.table(), "levels": levels_of(picture)}
     table["size"] = list(view.size)
     table["original"] = view.is_original
     table["pixelSize"] = view.spacing and list(view.spacing)
@@ -81,25 +87,33 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     return entry, _parts(home, text, picture)
 
 
-def _digest(table: str, picture: Shown) -> str:
+def _digest(table: str, picture: Shown | LargePicture) -> str:
     made = hashlib.blake2b(f"{__version__} {table}".encode(), digest_size=10)
-    for line in picture.pixels:  # line by line: the whole as bytes would need its memory again
+    # Line by line: the whole as bytes would need its memory again.
+    lines = picture.samples() if isinstance(picture, LargePicture) else picture.pixels
+    for line in lines:
         made.update(np.ascontiguousarray(line).data)
     return made.hexdigest()
 
 
-def _parts(home: str, table: str, picture: Shown) -> Iterator[Part]:
+def _parts(home: str, table: str, picture: Shown | LargePicture) -> Iterator[Part]:
+    is_large = isinstance(picture, LargePicture)
     yield f"{home}/view", table
-    yield f"{home}/thumb", as_base64(thumb(picture))
-    for name, data in tiles(picture):
+    yield f"{home}/thumb", as_base64(picture.thumb() if is_large else thumb(picture))
+    for name, data in picture.tiles() if is_large else tiles(picture):
         yield f"{home}/{name}", as_base64(data)
 
 
 def as_document(views: Iterable[View], title: str) -> str:
     """Return the page as one text."""
-    made = [drawn(view) for view in views]
-    parts = dict(part for _, some in made for part in some)  # views that are equal share theirs
-    return assemble([entry for entry, _ in made], title, parts.items())
+    entries: list[Json] = []
+    parts: dict[str, str] = {}
+    for view in views:
+        entry, some = drawn(view)
+        entries.append(entry)
+        # At once, since a large image is open until the next view. Equal views share their parts.
+        parts.update(some)
+    return assemble(entries, title, parts.items())
 
 
 def write(path: Path, views: Iterable[View], title: str, form: Form) -> Path:

@@ -92,7 +92,7 @@ def _packed(explanation: Explanation) -> tuple[str, dict[str, Array], Labels]:
     arrays, regions = storage.pack_games(explanation)
     arrays |= storage.pack_blocks(regions, explanation.grid)
     labels = labels_of(arrays, regions, explanation.grid)
-    header = _json(storage.header_of(explanation))
+    header = _json(storage.header_of(explanation, regions))
     with storage.only_sound():
         given = {**arrays, "labels": labels}
         table = check(json.loads(header), given, most=2**62, kind=CellTable)

@@ -180,7 +180,7 @@ def _check_pixels(path: Path, width: int, height: int, max_pixels: int) -> None:
     if height * width > max_pixels:
         message = (
             f"{path} has {width} x {height} = {width * height} pixels, more than "
-            f"{max_pixels}; if you trust it, pass --max-pixels {width * height}"
+            f"{max_pixels}; if you trust it, pass --max-pixels {width * height}, or use hshap tiles"
         )
         raise Refusal(Code.INPUT, message)
 

@@ -36,6 +36,8 @@ export const packed = (red, green, blue, alpha = 255) =>
 
 /* Outlines: in colour inside and dark outside, visible on any background. */
 export const DARK = packed(0, 0, 0, 200);
+/** The area that keeps the promise of a calibration. */
+export const MARKED = packed(0, 158, 115);
 export const TRUTH = packed(86, 180, 233);
 export const PART = packed(240, 228, 66);
 export const VISITED = packed(150, 150, 150, 200);

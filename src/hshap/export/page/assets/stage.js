@@ -1,9 +1,10 @@
 /* The stage: panels of one image, and the findings painted over it. */
 
 import { boxIn, inPlane, paintCells } from "./cells.js";
-import { BOX, DARK, PART, TRUTH, VISITED, colourAt, packed } from "./colours.js";
+import { BOX, DARK, MARKED, PART, TRUTH, VISITED, colourAt, packed } from "./colours.js";
 import { few, inkOf, make } from "./dom.js";
 import { around, cellsOf, partAt } from "./findings.js";
+import { strokeMarks } from "./marks.js";
 import { boxOnImage, rulerOf, sideOf } from "./place.js";
 
 const TINY = 5;
@@ -43,6 +44,7 @@ export function paintOverlay(panel, scene, camera) {
     const parts = focus === null ? null : tree.cells.map((_, cell) => partAt(tree, focus, cell));
     paintCells(target, seen, fillsOf(tree, result, look, parts, focus, largest), outlinesOf(scene, parts));
     context.putImageData(target, 0, 0);
+    if (view.marks && look.layers.leaves) strokeMarks(context, view.marks[panel.klass], look.map, camera, thick);
     if (focus === null) strokeBoxes(context, boxesIn(scene), camera, thick, look.layers.boxes ? Infinity : TINY * thick);
     if (focus === null && (look.layers.leaves || look.layers.boxes)) labelFindings(context, scene, camera, thick, finding);
     if (parts !== null && focus !== null) writeParts(context, scene, focus, camera, thick);
@@ -94,6 +96,7 @@ function outlinesOf({ view, tree, result, look, largest, hover }, parts) {
     });
     outline(result.leafOf, colours, DARK);
   }
+  if (tree.marked) outline(tree.marked.map((one) => one - 1), MARKED, DARK, true);
   if (look.layers.truth && view.truth) outline(view.truth.map((one) => one - 1), TRUTH, DARK, true);
   if (parts !== null) outline(parts, PART, DARK);
   if (hover !== null) {

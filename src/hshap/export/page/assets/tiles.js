@@ -91,6 +91,9 @@ function openTiles(view, changed, failed) {
       @type {Map<string, Tile | null>} */
   const tiles = new Map();
   let isOpen = true;
+  // A large image has fine tiles only around findings; the finest complete level is under them.
+  const complete = image.complete ?? 0;
+  const present = new Set(image.present ?? []);
 
   /** @param {number} level @param {number} row @param {number} column @returns {Promise<void>} */
   async function load(level, row, column) {
@@ -115,6 +118,7 @@ function openTiles(view, changed, failed) {
   function tileAt(level, row, column, window) {
     const name = `${level}-${row}-${column}`;
     const tile = tiles.get(name);
+    if (level < complete && !present.has(name)) return null;
     if (tile === undefined) load(level, row, column).catch(failed);
     if (!tile) return null;
     tiles.delete(name);
@@ -164,6 +168,7 @@ function openTiles(view, changed, failed) {
       const wanted = Math.min(last, Math.max(0, Math.floor(-Math.log2(camera.scale) + 1e-9)));
       // The coarse picture is there at once; finer tiles follow over it.
       if (wanted < last) drawLevel(context, last, camera, window);
+      if (wanted < complete && complete < last) drawLevel(context, complete, camera, window);
       drawLevel(context, wanted, camera, window);
       forget();
     },

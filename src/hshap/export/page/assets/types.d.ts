@@ -36,6 +36,7 @@ interface ClassTable {
   games: Game[];
   leaves: number[];
   unfinished: number[];
+  marked: number[] | null; // 1 for cells of the area that keeps the promise of a calibration
 }
 
 interface ImageTable {
@@ -45,6 +46,14 @@ interface ImageTable {
   step: number;
   window: [number, number];
   levels: number[][];
+  complete?: number; // large images: the finest level that has all its tiles
+  present?: string[]; // large images: tiles of finer levels that are there, as level-row-column
+}
+
+/** A finding inside a tile of a large image. */
+interface Mark {
+  strength: number;
+  rings: number[][]; // x and y in turns, in pixels of the image
 }
 
 interface ViewTable {
@@ -66,6 +75,7 @@ interface ViewTable {
   classes: ClassTable[];
   runs: string;
   image: ImageTable;
+  marks?: Mark[][]; // large images: for each class
   pixelSize: number[] | null;
   unit: string;
 }

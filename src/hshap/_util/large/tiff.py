@@ -1,0 +1,222 @@
+"""TIFF files: only the tiles that a region touches are read and decoded."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util.cache import BoundedCache
+from hshap._util.large.protocol import CACHED, checked_box, planes, refuse_large_piece
+from hshap.errors import FormatError, HshapError, require
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from pathlib import Path
+
+    from hshap._util.types import Array, Grid, Shape, Untyped
+
+NO_UNIT, INCH, CENTIMETRE = 1, 2, 3
+"""Units of resolution in TIFF files."""
+
+MICROMETRES = {INCH: 25_400.0, CENTIMETRE: 10_000.0}
+
+SMALLEST_SIZE, LARGEST_SIZE = 1e-4, 1e3
+"""Micrometres of a pixel that a file may claim: many files hold 72 dots an inch for no reason."""
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One resolution: its pages, one for each channel, or one for all of them."""
+
+    pages: tuple[Untyped, ...]
+    size: Grid
+    tile: Grid
+    separate: bool
+
+    @property
+    def across(self) -> int:
+        return -(-self.size[1] // self.tile[1])
+
+    @property
+    def down(self) -> int:
+        return -(-self.size[0] // self.tile[0])
+
+
+class TiffImage:
+    """A tiled TIFF file as a large image; files in strips too, if the strips are small."""
+
+    def __init__(self, path: Path) -> None:
+        tifffile: Untyped = require("tifffile", extra="large", needed_by="reading TIFF files")
+        require("imagecodecs", extra="large", needed_by="reading TIFF files")
+        self._path, self.name = path, path.name
+        with self._refusing():
+            self._file: Untyped = tifffile.TiffFile(path)
+        try:
+            with self._refusing():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _refusing(self) -> Generator[None]:
+        """Turn every error of the library that reads a damaged file into one line."""
+        try:
+            yield
+        except (HshapError, OSError):
+            raise
+        # Any: the library raises a dozen classes, struct.error and KeyError among them.
+        except Exception as error:
+            message = (
+                f"{self._path} is no TIFF file that can be read ({_brief(error)}); save it again"
+            )
+            raise FormatError(message) from error
+
+    def _open(self) -> None:
+        if not self._file.series:
+            message = f"{self._path} holds no image; pass a TIFF file with one"
+            raise FormatError(message)
+        series = self._file.series[0]
+        letter = planes(str(self._path), series.axes, series.shape)
+        count = series.shape[series.axes.index(letter)] if letter else 1
+        sizes = [
+            tuple(each.shape[each.axes.index(axis)] for axis in "YX") for each in series.levels
+        ]
+        self._levels = tuple(map(self._level, series.levels, sizes))
+        self.levels: tuple[Grid, ...] = tuple(sizes)
+        self.shape: Shape = (count, *sizes[0])
+        self.dtype = np.dtype(series.dtype)
+        self.pixel_size = _pixel_size(series.pages[0])
+        self._decoded = BoundedCache["Array"](CACHED, weight=lambda piece: piece.nbytes)
+        if self.dtype.kind not in "uifb":
+            message = f"{self._path} holds {self.dtype} numbers; save it as integers or floats"
+            raise FormatError(message)
+        for level in self._levels:
+            self._check_complete(level)
+        self._piece(0, 0, 0)  # a compression that cannot be read is told now
+
+    def _level(self, level: Untyped, size: Grid) -> _Level:
+        key = level.keyframe
+        tiled = bool(key.is_tiled)
+        tile = (key.tilelength, key.tilewidth) if tiled else (key.rowsperstrip, size[1])
+        tile = (min(tile[0], size[0]), tile[1]) if not tiled else tile
+        separate = key.planarconfig == 2 and key.samplesperpixel > 1
+        samples = 1 if separate else key.samplesperpixel
+        piece = "one tile" if tiled else f"one strip of {tile[0]} rows"
+        refuse_large_piece(
+            str(self._path), piece, prod(tile) * samples * np.dtype(key.dtype).itemsize
+        )
+        return _Level(tuple(level.pages), size, tile, separate)
+
+    def _check_complete(self, level: _Level) -> None:
+        """Refuse a file that ends before its last tile."""
+        end = self._file.filehandle.size
+        for page in level.pages:
+            offsets = np.asarray(page.dataoffsets, dtype=np.int64)
+            counts = np.asarray(page.databytecounts, dtype=np.int64)
+            wanted = (
+                level.across * level.down * (page.keyframe.samplesperpixel if level.separate else 1)
+            )
+            if len(offsets) < wanted or len(counts) < wanted or (offsets + counts > end).any():
+                message = (
+                    f"{self._path} is truncated: it has {end:,} bytes, and its tiles end later; "
+                    "copy it again"
+                )
+                raise FormatError(message)
+
+    def read(self, start: Sequence[int], stop: Sequence[int], level: int = 0) -> Array:
+        """Return the pixels of a region `(channels, rows, columns)`."""
+        top, left, bottom, right = checked_box(self, start, stop, level)
+        out = np.zeros((self.shape[0], bottom - top, right - left), self.dtype)
+        high, wide = self._levels[level].tile
+        for page, index, channel, row, column in self._touched(level, (top, left), (bottom, right)):
+            piece = self._piece(level, page, index)
+            (a, b), (c, d) = (
+                (max(first, at), min(last, at + length))
+                for first, last, at, length in (
+                    (top, bottom, row * high, piece.shape[1]),
+                    (left, right, column * wide, piece.shape[2]),
+                )
+            )
+            if a < b and c < d:
+                part = piece[
+                    :, a - row * high : b - row * high, c - column * wide : d - column * wide
+                ]
+                out[channel : channel + len(part), a - top : b - top, c - left : d - left] = part
+        return out
+
+    def _touched(
+        self, level: int, start: Grid, stop: Grid
+    ) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield page, number, first channel, row and column of every tile that a region touches."""
+        own = self._levels[level]
+        per_page = own.pages[0].keyframe.samplesperpixel
+        for page in range(len(own.pages)):
+            for plane in range(per_page if own.separate else 1):
+                channel = page if len(own.pages) > 1 else plane
+                for row in range(start[0] // own.tile[0], -(-stop[0] // own.tile[0])):
+                    for column in range(start[1] // own.tile[1], -(-stop[1] // own.tile[1])):
+                        index = (plane * own.down + row) * own.across + column
+                        yield page, index, channel, row, column
+
+    def _piece(self, level: int, page: int, index: int) -> Array:
+        """Return a decoded tile `(channels, rows, columns)`."""
+        found = self._decoded.get((level, page, index))
+        if found is None:
+            found = self._decode(self._levels[level].pages[page], index)
+            self._decoded.put((level, page, index), found)
+        return found
+
+    def _decode(self, page: Untyped, index: int) -> Array:
+        key = page.keyframe
+        offset, count = page.dataoffsets[index], page.databytecounts[index]
+        data = None
+        if offset and count:
+            self._file.filehandle.seek(offset)
+            data = self._file.filehandle.read(count)
+        try:
+            piece, _, shape = key.decode(data, index, jpegtables=key.jpegtables)
+        # Any: each codec raises errors of its own.
+        except Exception as error:
+            message = (
+                f"tile {index} of {self._path}, compressed by {_compression(key)}, cannot be "
+                f"decoded ({_brief(error)}); save the file with another compression, such as "
+                "deflate"
+            )
+            raise FormatError(message) from error
+        if piece is None:  # a tile that was left out shows nothing
+            piece = np.full(shape, key.nodata, self.dtype)
+        return np.ascontiguousarray(np.moveaxis(piece[0], -1, 0))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _pixel_size(page: Untyped) -> tuple[float, ...] | None:
+    """Return the height and width of a pixel in micrometres, if the file tells a plausible one."""
+    unit = MICROMETRES.get(int(page.keyframe.tags.valueof("ResolutionUnit", default=INCH)))
+    try:
+        ratios = [page.keyframe.tags.valueof(f"{axis}Resolution") for axis in "YX"]
+        sizes = tuple((unit or 0) * below / above for above, below in ratios)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    # Screen resolutions, such as 72 or 96 dots an inch, say nothing about the object.
+    usual = any(
+        abs(25_400 / size - dots) < 1 for size in sizes if size for dots in (1, 72, 96, 300)
+    )
+    fits = all(SMALLEST_SIZE < size < LARGEST_SIZE for size in sizes)
+    return sizes if fits and not usual else None
+
+
+def _compression(key: Untyped) -> str:
+    """Return the name of a compression, or its number if it has none."""
+    return str(getattr(key.compression, "name", key.compression))
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

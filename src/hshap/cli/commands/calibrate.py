@@ -1,0 +1,56 @@
+"""`hshap calibrate`: an area around findings with a promise, from annotated images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.inputs.annotated_runs import explained_with, known, on_grid
+from hshap.cli.output import plain, print_json
+from hshap.cli.progress import tell
+from hshap.cli.runs.folders import single
+from hshap.explanation.guarantees.calibration import calibrate as calibrated
+from hshap.explanation.guarantees.losses import as_loss
+
+
+def calibrate(  # noqa: PLR0913, one for each option
+    run: Annotated[str, typer.Argument(help="Run folder, or a folder that explain wrote.")],
+    *,
+    truth: Annotated[Path, typer.Option("--truth", help="Annotated objects, as a COCO file.")],
+    level: Annotated[float, typer.Option(help="Expected loss on a new image, at most.")] = 0.1,
+    loss: Annotated[
+        str, typer.Option(help="missed-area, missed-objects or false-area.")
+    ] = "missed-area",
+    category: Annotated[
+        list[str] | None, typer.Option(help="Category of the objects; all by default; repeatable.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", help="Class, if several are explained.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path(
+        "calibration.json"
+    ),
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Choose how far around findings to look, so that a promise holds on new images."""
+    del debug
+    wanted = as_loss(loss.replace("-", " "))
+    found, categories = explained_with(run, truth, target)
+    known(categories, category or [], "--category")
+    truths = [
+        [on_grid(mask, one.explanation) for mask in one.annotated.masks(category or categories)]
+        for one in found
+    ]
+    made = calibrated([one.explanation for one in found], truths, loss=wanted, level=level)
+    with single(out, force=force, inputs=[truth]) as path:
+        made.save(path)
+    if json:
+        print_json({"file": plain(str(out)), "promise": str(made), **made.document})
+    else:
+        tell(f"{made}; the marked area is {made.mean_area:.1%} of these images on average")
+        tell(f"{out} is written; pass it to hshap explain or view with --calibration")

@@ -1,0 +1,98 @@
+"""`hshap report`: which share of the score objects, background and shortcuts carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.faults import Code
+from hshap.cli.inputs.annotated_runs import explained_with, known
+from hshap.cli.output import plain, print_csv, print_json, say
+from hshap.cli.progress import table, tell
+from hshap.explanation.guarantees.carriers import carriers
+
+if TYPE_CHECKING:
+    from hshap._util.types import Json
+    from hshap.explanation.guarantees.carriers import Carried, Carriers
+
+
+def report(  # noqa: PLR0913, one for each option
+    run: Annotated[str, typer.Argument(help="Run folder, or a folder that explain wrote.")],
+    *,
+    truth: Annotated[Path, typer.Option("--truth", help="Annotated objects, as a COCO file.")],
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", help="Class, if several are explained.")
+    ] = None,
+    mark: Annotated[
+        list[str] | None,
+        typer.Option("--mark", help="Category that should not matter, such as text; repeatable."),
+    ] = None,
+    margin: Annotated[int, typer.Option(min=0, help="Pixels by which objects are grown.")] = 0,
+    worst: Annotated[int, typer.Option(min=0, help="Images to list, the worst first.")] = 10,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 8 if a mark is suspicious.")
+    ] = False,
+    json: opt.Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each image.")] = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Tell whether objects, background or marks such as corners carry the score. No model runs."""
+    del debug
+    found, categories = explained_with(run, truth, target)
+    marks = mark or []
+    known(categories, marks, "--mark")
+    objects = [name for name in categories if name not in marks]
+    made = carriers(
+        {one.image: (one.explanation, one.annotated.masks(objects)) for one in found},
+        marks={name: {one.image: one.annotated.masks([name]) for one in found} for name in marks},
+        margin=margin,
+    )
+    if json:
+        print_json(_document(made))
+    elif as_csv:
+        names = list(made.means)
+        rows = [[plain(r.image), *(r.shares[n] for n in names), r.doubt] for r in made.images]
+        print_csv([["image", *names, "doubt"], *rows])
+    else:
+        _print(made, worst)
+    if made.empty:
+        say(f"{len(made.empty)} images have no findings, and are left out")
+    if strict and made.suspicious:
+        raise typer.Exit(Code.CONCERN)
+
+
+def _print(made: Carriers, worst: int) -> None:
+    names = list(made.means)
+    rows = [
+        (name, f"{mean.value:.1%}", f"{mean.low:.1%} to {mean.high:.1%}", _area(made.images, name))
+        for name, mean in made.means.items()
+    ]
+    table(("carrier", "share of the score", "95 % interval", "share of the area"), rows)
+    if worst and made.images:
+        shown = [
+            (plain(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
+            for row in made.images[:worst]
+        ]
+        table(("worst images", *names, "doubt"), shown)
+    tell(f"{len(made.images)} images: {made.verdict}")
+
+
+def _area(images: tuple[Carried, ...], name: str) -> str:
+    return f"{sum(row.areas[name] for row in images) / len(images):.1%}"
+
+
+def _document(made: Carriers) -> dict[str, Json]:
+    return {
+        "images": len(made.images),
+        "without_findings": [plain(name) for name in made.empty],
+        "means": {name: mean._asdict() for name, mean in made.means.items()},
+        "suspicious": list(made.suspicious),
+        "verdict": made.verdict,
+        "worst_first": [
+            {"image": plain(row.image), "shares": dict(row.shares), "doubt": row.doubt}
+            for row in made.images
+        ],
+    }

@@ -1,0 +1,126 @@
+"""`hshap tiles`: images that do not fit in memory become explanations, tile by tile, and a page."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hshap.cli import options as opt
+from hshap.cli.faults import Code, few
+from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
+from hshap.cli.inputs.images import Reader
+from hshap.cli.inputs.models import config_of
+from hshap.cli.output import print_json, say
+from hshap.cli.progress import table, tell
+from hshap.cli.runs.folders import folder
+from hshap.cli.runs.large import HEADINGS, LargeRun, rows_of
+from hshap.cli.runs.record import PAGE, SUMMARY
+from hshap.cli.runs.run import Method
+from hshap.cli.runs.signals import Stop
+from hshap.evaluators.tiles import Tiles
+from hshap.partitions.grids import AUTO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hshap._util.types import Json
+
+TILES = "How to cut the image"
+
+
+def tiles(  # noqa: PLR0913, one for each option
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="Tiled TIFF files, folders of OME-Zarr, whole slides, .npy arrays."),
+    ],
+    model: opt.Model,
+    *,
+    side: Annotated[
+        int, typer.Option(min=1, help="Side of a tile, in pixels.", rich_help_panel=TILES)
+    ] = 512,
+    overlap: Annotated[
+        int,
+        typer.Option(min=0, help="Pixels that neighbouring tiles share.", rich_help_panel=TILES),
+    ] = 0,
+    level: Annotated[
+        int, typer.Option(min=0, help="Resolution to read; 0 is full.", rich_help_panel=TILES)
+    ] = 0,
+    skip_flat: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Skip tiles in which no channel of the model's input varies by more than this.",
+            rich_help_panel=TILES,
+        ),
+    ] = None,
+    max_tiles: Annotated[
+        int,
+        typer.Option(min=1, help="Most found tiles to look into.", rich_help_panel=TILES),
+    ] = 100,
+    target: opt.Target = None,
+    baseline: opt.Baseline = AUTO,
+    evidence: opt.Evidence = None,
+    partition: opt.Partition = AUTO,
+    min_size: opt.MinSize = None,
+    tolerance: opt.Tolerance = AUTO,
+    percentile: opt.Percentile = None,
+    budget: opt.Budget = BUDGET,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
+        "hshap-output"
+    ),
+    force: opt.Force = False,
+    strict: opt.Strict = False,
+    json: opt.Json = False,
+    trust: opt.Trust = False,
+    config: opt.Config = None,
+    channels: opt.Channels = None,
+    layout: opt.Layout = None,
+    range_: opt.Range = None,
+    mean: opt.Mean = None,
+    std: opt.Std = None,
+    white: opt.White = None,
+    classes: opt.Classes = None,
+    output: opt.Output = None,
+    batch_size: opt.BatchSize = None,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
+) -> None:
+    """Explain large images tile by tile, and then inside the tiles that were found."""
+    del debug
+    regions = partition_of(partition, min_size)
+    search = search_of(tolerance, percentile, budget, partition=regions)
+    method = Method(baseline, regions, search, budget, batch_size, evidence_of(evidence))
+    cut = Tiles(side, overlap, background=skip_flat, max_tiles=max_tiles, level=level)
+    named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
+    inputs = [*images, *(path for path in named if path is not None and path.is_file())]
+    # Output of the user's own code must not mix with a JSON document.
+    with (
+        redirect_stdout(sys.stderr),
+        folder(out, fill=force, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
+    ):
+        given = opt.given_shape(f"{side}x{side}", channels, layout)
+        given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
+        loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
+        large = LargeRun(images, loaded, Reader(wanted), tuple(target or ()), method, cut, place)
+        try:
+            record, concerns = large.run()
+        except Stop as stop:
+            raise stop.told("nothing was written") from None
+    _end(record, out, json=json)
+    for line in few([f"concern: {line}" for line in concerns]):
+        say(line)
+    if strict and concerns:
+        raise typer.Exit(Code.CONCERN)
+
+
+def _end(record: Mapping[str, Json], out: Path, *, json: bool) -> None:
+    """Print the results."""
+    if json:
+        print_json({"out": str(out), **record})
+        return
+    table(HEADINGS, rows_of(record))
+    tell(f"the page is {out / PAGE}; explanations and GeoJSON files are next to it")

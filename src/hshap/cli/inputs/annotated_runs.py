@@ -1,0 +1,106 @@
+"""Annotated runs: the explanations of a run or folder, each with the annotations of its image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.annotations import find, read_annotations
+from hshap.cli.inputs.explanations import as_picture, load, source
+from hshap.cli.output import say
+from hshap.cli.runs.record import stored
+from hshap.runs import open as open_run
+from hshap.runs.storing.rows import from_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hshap._util.types import Mask
+    from hshap.cli.inputs.annotations import Annotated
+    from hshap.explanation.explanation import Explanation
+
+
+class Explained(NamedTuple):
+    """An explanation of a run, with the name of its image and its annotations."""
+
+    image: str
+    explanation: Explanation
+    annotated: Annotated
+
+
+def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Explained], list[str]]:
+    """Return the explanations whose images are annotated, and the categories of the truth."""
+    annotated, categories = read_annotations(truth)
+    found: dict[str, Explained] = {}
+    missing = 0
+    for image, explanation in _explanations(run):
+        if target is not None and target not in _names(explanation):
+            continue
+        own = find(annotated, image)
+        if own is None:
+            missing += 1
+            continue
+        if image in found:
+            message = f"{run} explains several classes of {image}; pass --target with one of them"
+            raise Refusal(Code.USAGE, message)
+        if own.shape != explanation.placement.shape:
+            wanted = " x ".join(map(str, explanation.placement.shape))
+            message = (
+                f"{truth}: {own.name} has {own.shape[0]} x {own.shape[1]} pixels, but the image "
+                f"that was explained has {wanted}; annotate the images that were explained"
+            )
+            raise Refusal(Code.INPUT, message)
+        found[image] = Explained(image, explanation, own)
+    if not found:
+        message = f"{truth} has none of the images of {run}; pass the annotations of these images"
+        raise Refusal(Code.INPUT, message)
+    if missing:
+        say(f"{missing} explanations have no annotated image in {truth}, and are left out")
+    return list(found.values()), categories
+
+
+def known(categories: Sequence[str], names: Sequence[str], option: str) -> None:
+    """Refuse a category that the truth does not have."""
+    for name in names:
+        if name not in categories:
+            message = f"{option} {name} is no category of the truth; it has {', '.join(categories)}"
+            raise Refusal(Code.USAGE, message)
+
+
+def on_grid(mask: Mask, explanation: Explanation) -> Mask:
+    """Return a mask of the original image on the grid of its explanation, at pixel centres.
+
+    An object that falls between the centres keeps the grid pixel nearest to its middle.
+    """
+    place = explanation.placement
+    centres = [np.rint(place.centres(axis)).astype(int) for axis in range(mask.ndim)]
+    inside = [(at >= 0) & (at < side) for at, side in zip(centres, mask.shape, strict=True)]
+    clipped = [np.clip(at, 0, side - 1) for at, side in zip(centres, mask.shape, strict=True)]
+    out = mask[np.ix_(*clipped)] & np.logical_and.outer(*inside)
+    if mask.any() and not out.any():
+        middle = np.argwhere(mask).mean(axis=0)
+        nearest = [int(np.abs(at - m).argmin()) for at, m in zip(centres, middle, strict=True)]
+        out[tuple(nearest)] = True
+    return out
+
+
+def _explanations(run: str) -> Iterator[tuple[str, Explanation]]:
+    """Yield the names of images and their explanations, from a run folder, or .npz files."""
+    local = Path(run)
+    if local.is_file() or next(local.glob("*.npz"), None) is not None:
+        for one in stored(local):
+            explanation = as_picture(load(one.file), one.file)
+            yield source(explanation, "image", one.image or one.file.stem), explanation
+        return
+    opened = open_run(run)
+    for row in opened.rows():
+        yield row["image"], as_picture(from_row(row), local / str(row["image"]))
+
+
+def _names(explanation: Explanation) -> tuple[str, ...]:
+    """Return the names of an explanation's class: its number, its target and its own name."""
+    number = () if explanation.class_index is None else (str(explanation.class_index),)
+    return (*number, str(explanation.target), source(explanation, "class", ""))

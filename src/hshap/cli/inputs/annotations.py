@@ -1,0 +1,158 @@
+"""Annotations: the objects of images, from a COCO file, as masks of the original image."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.files import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hshap._util.types import Grid, Mask, Untyped
+
+FIX = "pass a COCO file with images, annotations and categories"
+MOST_BYTES = 2**29
+MOST_PIXELS = 2**28
+
+
+class Annotation(NamedTuple):
+    """One object: its category, its box `(left, top, width, height)` and its segmentation."""
+
+    category: str
+    box: Sequence[float]
+    segmentation: Untyped
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """The annotations of one image of known size `(height, width)`."""
+
+    name: str
+    shape: Grid
+    objects: tuple[Annotation, ...]
+
+    def masks(self, categories: Sequence[str]) -> list[Mask]:
+        """Return a mask for each object of some categories."""
+        return [mask_of(one, self.shape) for one in self.objects if one.category in categories]
+
+
+def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
+    """Return the annotated images by file name, and the names of all categories."""
+    text = text_of(path, fix=FIX, most=MOST_BYTES)
+    try:
+        document: Untyped = json.loads(text)
+        names = {one["id"]: str(one["name"]) for one in document["categories"]}
+        by_image: dict[Untyped, list[Annotation]] = {one["id"]: [] for one in document["images"]}
+        for one in document["annotations"]:
+            box = [float(side) for side in one["bbox"]]
+            category = names[one["category_id"]]
+            by_image[one["image_id"]].append(Annotation(category, box, one.get("segmentation")))
+        found = {
+            str(one["file_name"]): Annotated(
+                str(one["file_name"]),
+                (int(one["height"]), int(one["width"])),
+                tuple(by_image[one["id"]]),
+            )
+            for one in document["images"]
+        }
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise Refusal(Code.INPUT, f"{path} is not a COCO file ({reason}); {FIX}") from error
+    for one in found.values():
+        if min(one.shape) < 1 or one.shape[0] * one.shape[1] > MOST_PIXELS:
+            message = f"{path}: {one.name} has {one.shape[0]} x {one.shape[1]} pixels; {FIX}"
+            raise Refusal(Code.INPUT, message)
+    return found, list(dict.fromkeys(names.values()))
+
+
+def find(annotated: Mapping[str, Annotated], image: str) -> Annotated | None:
+    """Return the annotations of an image: by its name, or by the last part of it if that is one's.
+
+    >>> made = {"a/cell.png": Annotated("a/cell.png", (2, 2), ())}
+    >>> find(made, "cell.png").name, find(made, "dot.png")
+    ('a/cell.png', None)
+    """
+    if image in annotated:
+        return annotated[image]
+    last = PurePath(image).name
+    same = [one for name, one in annotated.items() if PurePath(name).name == last]
+    return same[0] if len(same) == 1 else None
+
+
+def mask_of(one: Annotation, shape: Grid) -> Mask:
+    """Return the pixels of an object: those of its segmentation, else of its box.
+
+    >>> mask_of(Annotation("cell", [1, 0, 2, 1], None), (2, 4)).astype(int).tolist()
+    [[0, 1, 1, 0], [0, 0, 0, 0]]
+    """
+    try:
+        if isinstance(one.segmentation, dict):
+            return _from_runs(cast("dict[str, Untyped]", one.segmentation), shape)
+        if isinstance(one.segmentation, list) and one.segmentation:
+            polygons = [np.array(line, dtype=np.float64) for line in one.segmentation]
+            return np.logical_or.reduce([_inside(line.reshape(-1, 2), shape) for line in polygons])
+    except (ValueError, TypeError, LookupError) as error:
+        message = f"a segmentation of {one.category} cannot be read ({error}); {FIX}"
+        raise Refusal(Code.INPUT, message) from error
+    left, top, width, height = one.box
+    out = np.zeros(shape, dtype=bool)
+    rows = slice(max(round(top), 0), max(round(top + height), 0))
+    out[rows, max(round(left), 0) : max(round(left + width), 0)] = True
+    return out
+
+
+def _inside(corners: np.ndarray, shape: Grid) -> Mask:
+    """Return the pixels whose centres lie inside a polygon, by the even-odd rule."""
+    out = np.zeros(shape, dtype=bool)
+    low = np.maximum(np.floor(corners.min(axis=0)), 0).astype(int)
+    high = np.minimum(np.ceil(corners.max(axis=0)), (shape[1], shape[0])).astype(int)
+    if (high <= low).any():
+        return out
+    x, y = np.arange(low[0], high[0]) + 0.5, (np.arange(low[1], high[1]) + 0.5)[:, None]
+    inside = np.zeros((high[1] - low[1], high[0] - low[0]), dtype=bool)
+    for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        if y1 != y2:
+            crossing = x1 + (y - y1) * (x2 - x1) / (y2 - y1)
+            inside ^= ((y1 > y) != (y2 > y)) & (x < crossing)
+    out[low[1] : high[1], low[0] : high[0]] = inside
+    return out
+
+
+def _from_runs(runs: Mapping[str, Untyped], shape: Grid) -> Mask:
+    """Return the pixels of COCO's runs, which go down the columns, packed in a text or not."""
+    counts = runs["counts"]
+    lengths = _unpacked(counts) if isinstance(counts, str) else [int(count) for count in counts]
+    if (
+        tuple(runs["size"]) != shape
+        or min(lengths, default=0) < 0
+        or sum(lengths) != np.prod(shape)
+    ):
+        message = f"its runs do not fill {shape[0]} x {shape[1]} pixels"
+        raise ValueError(message)
+    values = np.arange(len(lengths)) % 2 == 1
+    return np.repeat(values, lengths).reshape(shape[::-1]).T
+
+
+def _unpacked(text: str) -> list[int]:
+    """Return the runs of COCO's packed text: 5 bits a letter, differences from the third run on."""
+    counts: list[int] = []
+    value = shift = 0
+    for letter in text:
+        bits = ord(letter) - 48
+        value |= (bits & 31) << shift
+        shift += 5
+        if bits & 32:
+            continue
+        if bits & 16:
+            value -= 1 << shift
+        counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+        value = shift = 0
+    return counts

@@ -1,0 +1,204 @@
+"""A run of `hshap tiles`: images that are read tile by tile, and never as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hshap import export
+from hshap._util.large.opening import opened
+from hshap._util.version import __version__
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import baseline_of, classes_of
+from hshap.cli.output import Names, plain
+from hshap.cli.progress import Shown
+from hshap.cli.runs.record import PAGE, write_summary
+from hshap.evaluators.batched import Batched
+from hshap.evaluators.tiles import Pool, Tiles, to_unit
+from hshap.explainer import Explainer
+from hshap.explainer.tile_scores import score_tiles
+from hshap.explainer.tiling import explain_scored
+from hshap.games.targets import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hshap._util.types import Array, Json
+    from hshap.cli.inputs.formats import Format
+    from hshap.cli.inputs.images import Reader
+    from hshap.cli.inputs.models import Loaded
+    from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.run import Method
+    from hshap.explanation.tiled import TiledExplanation
+    from hshap.export.page.view import View
+    from hshap.games.engine import Progress
+
+GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32).reshape(3, 1, 1)
+"""The weights of red, green and blue in a grey value, as in pillow."""
+
+SIGN = "written by hshap"
+"""The entry of a GeoJSON file by which a later run knows it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Turns the pixels of a file into the input of the model, by the format of the model."""
+
+    format: Format
+
+    def __call__(self, pixels: Array) -> Array:
+        """Return floats `(channels, rows, columns)`."""
+        white = self.format.white
+        unit = to_unit(pixels) if white is None else pixels.astype(np.float32) / np.float32(white)
+        if not (unit.min() >= 0 and unit.max() <= 1):  # also if one is not a number
+            message = (
+                f"the image has values from {unit.min():g} to {unit.max():g} of white; pass "
+                "--white with the value of a white pixel"
+            )
+            raise Refusal(Code.INPUT, message)
+        count = self.format.count
+        if len(unit) == 4:  # without the transparency
+            unit = unit[:3]
+        if len(unit) not in {1, 3} and len(unit) != count:
+            message = f"the image has {len(unit)} channels, but the model takes {count}"
+            raise Refusal(Code.INPUT, f"{message}; save it with {count}, or in colour")
+        if count == 1 and len(unit) == 3:
+            unit = (unit * GREY).sum(axis=0, keepdims=True)
+        elif count > 1 and len(unit) == 1:
+            unit = np.repeat(unit, count, axis=0)
+        return self.format.scale(unit)
+
+
+@dataclass(frozen=True)
+class LargeRun:
+    """A run: which images, the model, how they are cut, and where the results go."""
+
+    images: Sequence[Path]
+    loaded: Loaded
+    reader: Reader
+    targets: Sequence[str]
+    method: Method
+    tiles: Tiles
+    place: Place
+
+    def run(self) -> tuple[dict[str, Json], list[str]]:
+        """Explain all images; return the record of the run, and all concerns."""
+        wanted = self.reader.format
+        explainer = Explainer(
+            Batched(self.loaded.model, batch_size=self.method.batch_size),
+            baseline=baseline_of(self.method.baseline, self.reader),
+            partition=self.method.partition,
+            search=self.method.search,
+            evidence=self.method.evidence,
+        )
+        names = Names(self.place.others)
+        found: list[dict[str, TiledExplanation]] = []
+        entries: list[Json] = []
+        for path in self.images:
+            classes = self._explained(path, explainer, wanted)
+            entries.append(self._written(path, classes, names))
+            found.append(classes)
+        with Shown("writing the page"):
+            title = f"hshap: {plain(self.images[0].name)}"
+            export.page.write_page(
+                self.place.path / PAGE, self._views(found), title=title, form="auto"
+            )
+        record = {"hshap": __version__, "command": "tiles", "images": entries}
+        results = [one for classes in found for one in classes.values()]
+        concerns = [str(concern) for one in results for concern in one.concerns]
+        return write_summary(self.place.path, record, {}), concerns
+
+    def _explained(
+        self, path: Path, explainer: Explainer, wanted: Format
+    ) -> dict[str, TiledExplanation]:
+        """Explain the targets of one image; they share the scores of its tiles."""
+        tiles = replace(self.tiles, prepare=Prepared(wanted))
+        try:
+            with opened(path) as image, Shown(f"explaining {plain(path.name)}") as shown:
+                scored = score_tiles(explainer, image, tiles, _telling(shown, "tiles scored"))
+                pool = Pool.of(tiles.bags, scored.outputs, scored.hidden)
+                numbers = classes_of(self.targets, pool.whole[0], wanted)
+                told = _telling(shown, "tiles looked into")
+                return {
+                    wanted.name(number): explain_scored(
+                        explainer, scored, Output(number, wanted.output), told
+                    )
+                    for number in numbers
+                }
+        except OSError as error:
+            message = f"{path} cannot be read ({error.strerror or error}); pass another file"
+            raise Refusal(Code.INPUT, message) from error
+
+    def _written(
+        self, path: Path, classes: dict[str, TiledExplanation], names: Names
+    ) -> dict[str, Json]:
+        """Save the results of one image, and return its entry in the record."""
+        entries: list[Json] = []
+        for label, found in classes.items():
+            stem = names.new(f"{path.stem}-{label}")
+            found.save(self.place.path / f"{stem}.npz")
+            document = {"generator": SIGN, **export.geojson(found, name=label or "finding")}
+            export.write_json(self.place.path / f"{stem}.geojson", document)
+            entries.append(
+                {
+                    "class": label,
+                    "explanation": f"{stem}.npz",
+                    "geojson": f"{stem}.geojson",
+                    "score": found.score,
+                    "baseline_score": found.baseline_score,
+                    "evaluations": found.evaluations,
+                    "tiles": found.scores.size,
+                    "skipped_tiles": int(found.skipped.sum()),
+                    "found_tiles": len(found.inside) + found.unexplained,
+                    "findings": [
+                        {"start": list(box.start), "stop": list(box.stop), "score": box.score}
+                        for box in found.boxes()
+                    ],
+                    "concerns": [str(concern) for concern in found.concerns],
+                }
+            )
+        return {"image": plain(str(path)), "explanations": entries}
+
+    def _views(self, found: Sequence[dict[str, TiledExplanation]]) -> Iterator[View]:
+        for path, classes in zip(self.images, found, strict=True):
+            yield from export.page.large_views(path, classes)
+
+
+def rows_of(record: Mapping[str, Json]) -> list[list[str]]:
+    """Return the rows of the table that the command prints."""
+    rows: list[list[str]] = []
+    for image in cast("list[dict[str, list[dict[str, float]]]]", record["images"]):
+        for each in image["explanations"]:
+            tiles = f"{each['found_tiles']} of {each['tiles']}"
+            if each["skipped_tiles"]:
+                tiles += f" ({each['skipped_tiles']} skipped)"
+            findings = cast("list[object]", each["findings"])
+            rows.append(
+                [
+                    str(image["image"]),
+                    str(each["class"]),
+                    f"{each['score']:.3g}",
+                    str(len(findings)),
+                    tiles,
+                    str(each["evaluations"]),
+                ]
+            )
+    return rows
+
+
+HEADINGS = ("image", "class", "score", "findings", "tiles found", "evaluations")
+
+
+def _telling(shown: Shown, unit: str) -> Callable[[Progress], None]:
+    """Return a receiver of progress that shows how many tiles are done."""
+
+    def tell(progress: Progress) -> None:
+        left = progress.waiting
+        done = progress.explanations or progress.evaluations
+        share = done / max(1, done + left)
+        shown.update(share, f"{done} {unit}, {left} left", is_bound=bool(progress.explanations))
+
+    return tell

@@ -1,0 +1,78 @@
+"""Conformal risk control: the limit at which the expected loss on a new image is at most a level.
+
+For images in random order, the mean loss over the calibration images, corrected for the one image
+that is not among them, bounds the expected loss on that image. See docs/theory.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hshap._util.types import Heat
+
+ROUNDING = 1e-9
+
+
+def images_needed(level: float) -> int:
+    """Return the fewest images that allow a level: a new one may always have a loss of 1.
+
+    >>> images_needed(0.1), images_needed(0.05), images_needed(0.3)
+    (9, 19, 3)
+    """
+    return max(math.ceil(1 / level - 1 - ROUNDING), 1)
+
+
+def check_enough(images: int, level: float) -> None:
+    """Refuse too few images, and say how many are needed."""
+    needed = images_needed(level)
+    if images < needed:
+        message = (
+            f"level={level:g} takes at least {needed} images, but there are {images}; pass "
+            f"{needed - images} more, or a level of {1 / (images + 1):.2g} or more"
+        )
+        raise ArgumentError(message)
+
+
+def highest_limit(steps: Sequence[tuple[Heat, Heat]], level: float) -> float:
+    """Return the highest limit at which the corrected mean loss is at most the level.
+
+    Each image has the limits above which its loss rises, in ascending order, and its loss above
+    each of them. At or below its first limit, an image has no loss.
+
+    >>> one = (np.array([0.1, 0.5]), np.array([0.5, 1.0]))
+    >>> highest_limit([one] * 9, 0.1), highest_limit([one] * 9, 0.6)
+    (0.1, 0.5)
+    """
+    ends = [float(rises[place]) for rises, _ in steps if len(rises) for place in (0, -1)]
+    if not ends:
+        return math.inf
+    # The loss rises only above the limits of the images, so this ends at one of them, exactly.
+    fine, beyond = min(ends), max(ends)
+    if corrected(steps, beyond) <= level + ROUNDING:
+        return beyond
+    while fine < (middle := fine + (beyond - fine) / 2) < beyond:
+        if corrected(steps, middle) <= level + ROUNDING:
+            fine = middle
+        else:
+            beyond = middle
+    return fine
+
+
+def corrected(steps: Sequence[tuple[Heat, Heat]], limit: float) -> float:
+    """Return the mean loss at a limit as if one more image had a loss of 1."""
+    return (sum(loss_at(step, limit) for step in steps) + 1.0) / (len(steps) + 1)
+
+
+def loss_at(step: tuple[Heat, Heat], limit: float) -> float:
+    """Return the loss of an image at a limit."""
+    rises, losses = step
+    place = int(np.searchsorted(rises, limit, side="left"))
+    return float(losses[place - 1]) if place else 0.0

@@ -1,0 +1,280 @@
+"""Significance: which regions change the model's score beyond the chance of the draws."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from hshap._util import checks
+from hshap.errors import ArgumentError
+from hshap.explanation.archive import expect
+from hshap.explanation.guarantees.error_rates import discoveries, discoveries_by_e, family_wise
+from hshap.explanation.guarantees.evidence_values import running
+from hshap.explanation.guarantees.randomisation import p_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hshap._util.types import Json, JsonObject
+    from hshap.explanation.explanation import Explanation
+    from hshap.games.tree import Part
+    from hshap.partitions.protocol import Region
+
+ErrorRate: TypeAlias = Literal["family", "discovery"]
+RATES = {
+    "family": "the probability of any false one is at most the level",
+    "discovery": "the expected share of false ones is at most the level",
+}
+
+NULL = (
+    "Null hypothesis of a region: on this image, whichever other parts of its game are shown, "
+    "showing the region too leaves the distribution of the model's score unchanged, with hidden "
+    "pixels drawn by {sampler}. It is about the model and this sampler, not about the object, the "
+    "patient or the disease."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Tests:
+    """The draws behind the significance of regions, as `Explainer.test` makes them.
+
+    `differences` has the regions that a test was planned for, larger ones first: the score with
+    the region minus the score without it, for each round. `sampler` describes the baseline that
+    drew the hidden pixels. With `early`, rounds ended as soon as a region was clear, and may be
+    continued. `evaluations` are the model inputs of all rounds.
+
+    >>> import hshap
+    >>> Tests({hshap.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
+    0
+    """
+
+    differences: Mapping[Region, tuple[float, ...]]
+    sampler: JsonObject
+    early: bool = True
+    seed: int = 0
+    evaluations: int = 0
+
+    @property
+    def name(self) -> str:
+        """The sampler in a few words."""
+        inner = self.sampler.get("sampler")
+        kind = self.sampler.get("type", "a sampler")
+        nested = cast("JsonObject", inner).get("type") if isinstance(inner, dict) else None
+        return f"{kind}({nested})" if nested else str(kind)
+
+    def p(self, region: Region) -> float:
+        """Return the p-value of a region; 1 if it was not tested."""
+        differences = self.differences.get(region, ())
+        if not differences:
+            return 1.0
+        if self.early:
+            # Valid however the rounds ended: an e-value reaches 1 / p with probability p at most.
+            return float(min(1.0, 1.0 / running(differences).max()))
+        # Other sign choices for each region, so that p-values do not depend on each other.
+        key = zlib.crc32(np.array(differences).tobytes())
+        return p_value(differences, seed=(self.seed, key))
+
+    def e(self, region: Region) -> float:
+        """Return the e-value of a region after its last round; 1 if it was not tested."""
+        differences = self.differences.get(region, ())
+        return float(running(differences)[-1]) if differences else 1.0
+
+    def rounds(self, region: Region) -> int:
+        """Return the number of rounds that a region was tested in."""
+        return len(self.differences.get(region, ()))
+
+    def document(self, number: Callable[[Region], int | None]) -> dict[str, Json]:
+        """Return the tests as JSON; regions without a number are left out."""
+        kept = [(number(region), found) for region, found in self.differences.items()]
+        known = [(place, found) for place, found in kept if place is not None]
+        return {
+            "sampler": self.sampler,
+            "early": self.early,
+            "seed": self.seed,
+            "evaluations": self.evaluations,
+            "regions": [place for place, _ in known],
+            "differences": [list(found) for _, found in known],
+        }
+
+
+def read_tests(document: object, regions: Sequence[Region]) -> Tests | None:
+    """Return the tests of a file; anything else than tests is damage."""
+    if document is None:
+        return None
+    expect(isinstance(document, dict), "tests is no mapping")
+    given = cast("dict[str, Json]", document)
+    numbers, rounds = (cast("list[int]", given[key]) for key in ("regions", "differences"))
+    values = [np.array(found, dtype=np.float64) for found in cast("list[list[float]]", rounds)]
+    expect(all(type(number) is int for number in numbers), "tests refer to no regions")
+    expect(all(0 <= number < len(regions) for number in numbers), "tests refer to no regions")
+    expect(all(one.ndim == 1 and np.isfinite(one).all() for one in values), "tests hold no numbers")
+    expect(len(values) == len(numbers), "tests lack rounds")
+    expect(isinstance(given["sampler"], dict), "the sampler of the tests is no mapping")
+    found = {
+        regions[number]: tuple(one.tolist()) for number, one in zip(numbers, values, strict=True)
+    }
+    sampler, early = cast("JsonObject", given["sampler"]), given["early"] is True
+    return Tests(
+        found, sampler, early, cast("int", given["seed"]), cast("int", given["evaluations"])
+    )
+
+
+class TestedRegion(NamedTuple):
+    """A region with its p-value, its e-value, and its value adjusted for all tested regions.
+
+    `adjusted` is the smallest level at which the region survives. `parent` is the place of the next
+    larger tested region in `Significance.regions`, -1 if there is none.
+
+    >>> import hshap
+    >>> TestedRegion(hshap.Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
+    -1
+    """
+
+    region: Region
+    p: float
+    e: float
+    adjusted: float
+    rounds: int
+    leaf: bool
+    parent: int = -1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Significance:
+    """The tested regions of an explanation, larger ones first, under one error rate.
+
+    `error` is "family" (no false finding, with probability `1 - level`) or "discovery" (the
+    expected share of false findings is at most the level). `null` is the hypothesis in words.
+
+    >>> import hshap
+    >>> image, references = np.zeros((1, 4, 4)), np.zeros((9, 1, 4, 4))
+    >>> image[0, 1, 2] = 1.0
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.References(references),
+    ...     partition=hshap.Bisection(min_size=1),
+    ... )
+    >>> tested = explainer.test(explainer.explain(image, target=0), image)
+    >>> found = tested.significance()
+    >>> found.regions[0].adjusted < 0.05, found.surviving(0.05)[0].region
+    (True, Box(start=(1, 2), stop=(2, 3)))
+    """
+
+    regions: tuple[TestedRegion, ...]
+    error: ErrorRate
+    null: str
+    evaluations: int
+
+    def surviving(self, alpha: float) -> list[TestedRegion]:
+        """Return the regions that survive at a level and hold no smaller one that does."""
+        limit = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
+        larger = {row.parent for row in self.regions if row.adjusted <= limit}
+        return [
+            row
+            for number, row in enumerate(self.regions)
+            if row.adjusted <= limit and number not in larger
+        ]
+
+    def __repr__(self) -> str:
+        leaves = [row for row in self.regions if row.leaf]
+        first = f"<Significance of {len(leaves)} leaves, {RATES[self.error]}"
+        lines = [f"{first}; {self.evaluations} evaluations", f"  {self.null}"]
+        lines += [
+            f"  {'leaf' if row.leaf else 'part'} {row.region}: p {row.p:.2g}, e {row.e:.3g}, "
+            f"adjusted {row.adjusted:.2g}, {row.rounds} rounds"
+            for row in self.regions
+        ]
+        return "\n".join(lines) + ">"
+
+
+def significance(explanation: Explanation, error: str) -> Significance:
+    """Return the significance of the regions of an explanation that was tested."""
+    tests = explanation.tests
+    if tests is None:
+        message = (
+            "the regions of this explanation were not tested; pass it to "
+            "explainer.test(explanation, image), which draws hidden pixels and calls the model"
+        )
+        raise ArgumentError(message)
+    rate = as_error(error)
+    chosen = family(explanation, tests.differences if rate == "family" else ())
+    p_values = [tests.p(node.region) for node in chosen]
+    e_values = [tests.e(node.region) for node in chosen]
+    if rate == "family":
+        adjusted = family_wise(
+            p_values, [node.share for node in chosen], [node.parent for node in chosen]
+        )
+    else:
+        adjusted = discoveries_by_e(e_values) if tests.early else discoveries(p_values)
+    rows = [
+        TestedRegion(node.region, p, e, each, tests.rounds(node.region), node.leaf, node.parent)
+        for node, p, e, each in zip(chosen, p_values, e_values, adjusted.tolist(), strict=True)
+    ]
+    return Significance(tuple(rows), rate, NULL.format(sampler=tests.name), tests.evaluations)
+
+
+def as_error(value: str) -> ErrorRate:
+    """Return the name of an error rate."""
+    if value not in RATES:
+        message = f"error is {checks.shown(value)}; pass one of {', '.join(map(repr, RATES))}"
+        raise ArgumentError(message)
+    return cast("ErrorRate", value)
+
+
+class Node(NamedTuple):
+    """A region of a family of tests: its share of the leaves, and the next larger one's number."""
+
+    region: Region
+    share: float
+    parent: int
+    leaf: bool
+
+
+def family(
+    explanation: Explanation, junctions: Mapping[Region, object] | Sequence[Region]
+) -> list[Node]:
+    """Return the leaves and those junctions that hold several of them, larger ones first."""
+    every = explanation.parts
+    by_number = {part.number: part for part in every.values()}
+    leaves = set(explanation.leaves)
+    counts: dict[int, int] = {}
+    for leaf in explanation.leaves:
+        for number in _upwards(every[leaf], by_number):
+            counts[number] = counts.get(number, 0) + 1
+    kept = [
+        part
+        for part in sorted(every.values(), key=lambda part: part.number)
+        if part.region in leaves or (part.region in junctions and counts.get(part.number, 0) > 1)
+    ]
+    places = {part.number: place for place, part in enumerate(kept)}
+    nodes: list[Node] = []
+    for part in kept:
+        above = (places[n] for n in _upwards(part, by_number) if n != part.number and n in places)
+        share = counts.get(part.number, 1) / max(len(leaves), 1)
+        nodes.append(Node(part.region, share, next(above, -1), part.region in leaves))
+    return nodes
+
+
+def junctions_of(explanation: Explanation) -> list[Region]:
+    """Return the regions in whose game the way to the leaves parts, larger ones first."""
+    every = explanation.parts
+    by_number = {part.number: part for part in every.values()}
+    ways: dict[int, set[int]] = {}
+    for leaf in explanation.leaves:
+        path = list(_upwards(every[leaf], by_number))
+        for child, whole in pairwise(path):
+            ways.setdefault(whole, set()).add(child)
+    return [by_number[number].region for number in sorted(ways) if len(ways[number]) > 1]
+
+
+def _upwards(part: Part, by_number: Mapping[int, Part]) -> list[int]:
+    """Return the numbers of a region and of all that hold it, up to the whole image."""
+    path = [part.number]
+    while part.parent >= 0:
+        part = by_number[part.parent]
+        path.append(part.number)
+    return path

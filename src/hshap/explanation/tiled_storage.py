@@ -1,0 +1,184 @@
+"""Explanations of large images in one file: an archive whose members are explanations.
+
+The file is a NumPy .npz archive. It holds the files of `storage` one after the other, and the facts
+that they do not have. Every part is checked, and nothing is ever read with pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from io import BytesIO
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.atomic import replace
+from hshap.errors import FormatError
+from hshap.explanation import storage
+from hshap.explanation.archive import (
+    Archive,
+    DamagedError,
+    TooLargeError,
+    expect,
+    file_bytes,
+    limit,
+    only_damage,
+)
+
+if TYPE_CHECKING:
+    from hshap._util.types import Array, Json
+    from hshap.explanation.explanation import Explanation
+    from hshap.explanation.tiled import TiledExplanation
+
+FORMAT = "hshap tiled explanation"
+VERSION = 1
+PLAIN = ("name", "side", "overlap", "level", "evaluations", "seconds")
+ARRAYS = {
+    "files": ("uint8", 1),
+    "sizes": ("int64", 1),
+    "tile_scores": ("float64", 2),
+    "skipped": ("uint8", 2),
+    "thumbnail": ("uint8", 3),
+}
+"""Type and number of axes of each array."""
+
+
+def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
+    """Write an explanation of a large image; see `storage.write`."""
+    files = [_file(one) for one in (found.tiles, *found.inside)]
+    size = found.pixel_size
+    header: dict[str, Json] = {
+        "format": FORMAT,
+        "version": VERSION,
+        **{name: getattr(found, name) for name in PLAIN},
+        "pixel_size": None if size is None else list(size),
+    }
+    thumbnail = found.thumbnail
+    arrays: dict[str, Array] = {
+        "tile_scores": found.scores,
+        "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+        "files": np.frombuffer(b"".join(files), dtype=np.uint8),
+        "sizes": np.array([len(data) for data in files], dtype=np.int64),
+        "skipped": found.skipped.astype(np.uint8),
+        "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
+    }
+    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def _file(one: Explanation) -> bytes:
+    data = BytesIO()
+    storage.write_to(data, one)
+    return data.getvalue()
+
+
+def read(path: str | os.PathLike[str], max_bytes: int) -> dict[str, Any]:
+    """Return the fields of the explanation in a file, all checked."""
+    most = checks.integer("max_bytes", max_bytes, minimum=1)
+    name = os.fspath(path)
+    try:
+        archive = Archive(file_bytes(path, most), most)
+        header = _header(archive, name)
+        expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
+        arrays = {key: archive.read(key, *shape) for key, shape in ARRAYS.items()}
+        return _fields(header, arrays, most)
+    except TooLargeError as error:
+        message = f"{name} is too large: {error}; pass a larger max_bytes if you trust the file"
+        raise FormatError(message) from error
+    except DamagedError as error:
+        message = f"{name} is damaged ({error}); save the explanation again"
+        raise FormatError(message) from error
+
+
+def _header(archive: Archive, name: str) -> dict[str, Any]:
+    try:
+        text = archive.read("header", "uint8", 1, most=storage.MAX_HEADER).tobytes()
+        with only_damage():
+            header: dict[str, Any] = json.loads(text)
+            kind, version = header["format"], header["version"]
+    except DamagedError as error:
+        message = f"{name} is no explanation of a large image; pass a file that save() wrote"
+        raise FormatError(message) from error
+    if (kind, version) != (FORMAT, VERSION):
+        message = (
+            f"{name} is a {checks.shown(kind)} of version {checks.shown(version)}, but this hshap "
+            f"reads version {VERSION} of a {FORMAT}; read it by Explanation.load, or with the "
+            "hshap that wrote it"
+        )
+        raise FormatError(message)
+    return header
+
+
+def _fields(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
+    scores, skipped, sizes = arrays["tile_scores"], arrays["skipped"], arrays["sizes"]
+    thumbnail = arrays["thumbnail"]
+    expect(set(header) == {"format", "version", "pixel_size", *PLAIN}, "its header is another")
+    expect(isinstance(header["name"], str), "its name is no text")
+    for name, least in (("side", 1), ("overlap", 0), ("level", 0), ("evaluations", 0)):
+        expect(type(header[name]) is int and header[name] >= least, f"{name} is no number")
+    expect(header["overlap"] < header["side"], "its tiles overlap completely")
+    expect(_is_number(header["seconds"]), "seconds is no number")
+    size = header["pixel_size"]
+    expect(
+        size is None or (isinstance(size, list) and len(size) == 2 and all(map(_is_number, size))),
+        "pixel_size is no pair of numbers",
+    )
+    expect(scores.size > 0 and skipped.shape == scores.shape, "its tiles do not fit together")
+    expect(np.isfinite(scores).all() and skipped.max() <= 1, "its scores are none")
+    expect(thumbnail.shape[2] in {1, 3} and thumbnail.size, "its small picture is none")
+    expect(len(sizes) > 0 and (sizes > 0).all(), "it lists no explanations")
+    expect(int(sizes.sum()) == len(arrays["files"]), "its parts do not fit together")
+    explanations = _explanations(arrays["files"].tobytes(), sizes.tolist(), most)
+    over_tiles, inside = explanations[0], explanations[1:]
+    _check_places(header, scores.shape, over_tiles, inside)
+    return {
+        **{name: header[name] for name in PLAIN},
+        "pixel_size": None if size is None else tuple(size),
+        "tiles": over_tiles,
+        "inside": inside,
+        "scores": scores,
+        "skipped": skipped.astype(bool),
+        "thumbnail": thumbnail[..., 0] if thumbnail.shape[2] == 1 else thumbnail,
+    }
+
+
+def _explanations(files: bytes, sizes: list[int], most: int) -> tuple[Explanation, ...]:
+    from hshap.explanation.explanation import Explanation  # noqa: PLC0415, it imports storage
+
+    out: list[Explanation] = []
+    start = 0
+    for size in sizes:
+        # Each part has its own limit, and all together too.
+        limit(sum(prod(one.grid) for one in out), most)
+        out.append(Explanation(**storage.read_from(files[start : start + size], most)))
+        start += size
+    return tuple(out)
+
+
+def _check_places(
+    header: dict[str, Any],
+    grid: tuple[int, ...],
+    tiles: Explanation,
+    inside: tuple[Explanation, ...],
+) -> None:
+    expect(tiles.grid == grid, "its game is over other tiles")
+    shape, side = tiles.placement.shape, header["side"]
+    numbers = [one.position for one in inside]
+    expect(len(set(numbers)) == len(numbers), "a tile is there twice")
+    found = {place for leaf in tiles.leaves for place in _numbers(leaf, grid)}
+    for one in inside:
+        expect(one.grid == (side, side), "a tile has another size")
+        expect(one.placement.shape == shape, "a tile is of another image")
+        expect(one.position in found, "a tile was not found by the game over tiles")
+
+
+def _numbers(leaf: Any, grid: tuple[int, ...]) -> list[int]:
+    inside = np.zeros(grid, dtype=bool)
+    inside[leaf.index] = True
+    return np.flatnonzero(inside).tolist()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)

@@ -1,0 +1,323 @@
+"""Carriers of the score, agreement, and the commands `hshap report` and `hshap calibrate`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("typer")
+coco_masks = pytest.importorskip("pycocotools.mask")
+
+from typer.testing import CliRunner
+
+import hshap
+from hshap import ArgumentError, Bisection, Constant, Explainer, agreement, carriers
+from hshap.cli.app import app
+from hshap.cli.faults import Code
+from hshap.cli.inputs.annotated_runs import on_grid
+from hshap.cli.inputs.annotations import Annotation, mask_of
+from hshap.explanation.guarantees.agreement import mean_of_pairs, overlaps, student
+from hshap.explanation.guarantees.carriers import usual_marks
+
+SIDE = 32
+
+
+def reads(*places):
+    """Return a model that sums the brightness of some boxes `(top, left, bottom, right)`."""
+
+    def model(batch):
+        return sum(batch[:, 0, a:c, b:d].sum(axis=(1, 2)) for a, b, c, d in places)
+
+    return model
+
+
+CORNER, CENTRE = (0, 0, 4, 4), (12, 12, 20, 20)
+
+
+def explain(model, image=None, **options):
+    given = {"baseline": Constant(0.0), "partition": Bisection(min_size=4), **options}
+    shown = np.ones((1, SIDE, SIDE)) if image is None else image
+    return Explainer(model, **given).explain(shown, target=0)
+
+
+def truth(box=CENTRE):
+    return [((box[0], box[1]), (box[2], box[3]))]
+
+
+def test_shares_add_up_and_each_pixel_counts_once():
+    found = explain(reads(CORNER, CENTRE))
+    (row,) = carriers({"a": (found, truth())}).images
+    assert sum(row.shares.values()) == pytest.approx(1.0)
+    assert sum(row.areas.values()) == pytest.approx(1.0)
+    # 64 of the 80 pixels that the model sums lie on the object, 16 in the corner.
+    assert row.shares["objects"] == pytest.approx(0.8)
+    assert row.shares["corners"] == pytest.approx(0.2)
+    assert row.shares["border"] == row.shares["background"] == 0.0
+
+
+def test_marks_of_the_user_come_before_corners_and_objects_before_marks():
+    found = explain(reads(CORNER, CENTRE))
+    marks = {"text": {"a": truth(CORNER)}, "logo": {"a": truth(CENTRE)}}
+    shares = carriers({"a": (found, truth())}, marks=marks).images[0].shares
+    assert shares["text"] == pytest.approx(0.2)
+    assert shares["corners"] == shares["logo"] == 0.0
+    assert shares["objects"] == pytest.approx(0.8)
+
+
+def test_a_model_that_reads_the_corner_is_suspicious_and_one_that_reads_the_object_is_not():
+    rng = np.random.default_rng(0)
+    images = {str(i): rng.uniform(0.5, 1.0, (1, SIDE, SIDE)) for i in range(12)}
+    for model, expected in ((reads(CORNER, CENTRE), ("corners",)), (reads(CENTRE), ())):
+        every = {name: (explain(model, image), truth()) for name, image in images.items()}
+        report = carriers(every)
+        assert report.suspicious == expected
+        assert ("suspicious" in report.verdict) == bool(expected)
+        assert list(report.images) == sorted(
+            report.images, key=lambda row: (row.shares["objects"], row.image)
+        )
+
+
+def test_a_mark_that_carries_no_more_than_its_area_is_not_suspicious():
+    every = {str(i): (explain(reads((0, 0, SIDE, SIDE))), truth()) for i in range(10)}
+    report = carriers(every)
+    assert report.means["border"].value == pytest.approx(report.images[0].areas["border"])
+    assert report.suspicious == ()
+
+
+def test_the_margin_grows_objects_and_images_without_findings_are_told_apart():
+    found = explain(reads((10, 10, 12, 12)), partition=Bisection(min_size=1))
+    assert carriers({"a": (found, truth())}).images[0].shares["objects"] == 0.0
+    assert carriers({"a": (found, truth())}, margin=2).images[0].shares["objects"] == 1.0
+    nothing = explain(lambda batch: np.zeros(len(batch)))
+    report = carriers({"a": (found, truth()), "b": (nothing, truth())})
+    assert report.empty == ("b",)
+    assert len(report.images) == 1
+    assert "nothing can be said" in carriers({"b": (nothing, truth())}).verdict
+    with pytest.raises(ArgumentError, match="explanations is empty"):
+        carriers({})
+
+
+def test_shares_are_those_at_the_original_size():
+    found = explain(reads(CENTRE)).placed((2 * SIDE, 2 * SIDE))
+    box = [((24, 24), (40, 40))]
+    assert carriers({"a": (found, box)}).images[0].shares["objects"] == pytest.approx(1.0)
+
+
+def test_corners_and_border_have_their_sizes():
+    made = usual_marks((80, 160))
+    assert made["corners"].sum() == 4 * 10 * 10
+    assert made["border"].sum() == 80 * 160 - 72 * 152
+
+
+# Agreement.
+
+
+def test_overlap_is_the_shared_mass():
+    one, other = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.25, 0.75])
+    assert overlaps([one, other, one])[0].tolist() == [1.0, 0.25, 1.0]
+    empty = np.zeros(3)
+    assert overlaps([empty, empty, one])[0].tolist() == [1.0, 1.0, 0.0]
+
+
+def test_the_error_of_the_mean_over_pairs_is_the_jackknife():
+    rng = np.random.default_rng(0)
+    matrix = rng.uniform(size=(6, 6))
+    matrix = (matrix + matrix.T) / 2
+    pairs = [matrix[i, j] for i in range(6) for j in range(i)]
+    value, error = mean_of_pairs(matrix)
+    assert value == pytest.approx(np.mean(pairs))
+    left = [
+        np.mean([matrix[i, j] for i in range(6) for j in range(i) if k not in (i, j)])
+        for k in range(6)
+    ]
+    assert error == pytest.approx(np.sqrt(5 / 6 * np.sum((left - np.mean(left)) ** 2)))
+
+
+@pytest.mark.parametrize("freedom", [2, 3, 5, 10, 30])
+def test_quantiles_are_those_of_students_distribution(freedom):
+    exact = stats.t.ppf(0.975, freedom)
+    assert student(0.95, freedom) == pytest.approx(exact, rel=0.03 if freedom < 3 else 0.005)
+
+
+def test_the_interval_holds_the_expected_overlap_in_most_repetitions():
+    rng = np.random.default_rng(1)
+
+    def maps(count):
+        heats = rng.gamma(2.0, size=(count, 20)) + np.linspace(0, 8, 20)
+        return list(heats / heats.sum(axis=1, keepdims=True))
+
+    expected, _ = mean_of_pairs(overlaps(maps(200)))
+    held = 0
+    for _ in range(100):
+        value, error = mean_of_pairs(overlaps(maps(8)))
+        held += abs(value - expected) <= student(0.95, 7) * error
+    assert held >= 85
+
+
+def test_equal_explanations_agree_and_noisy_ones_less():
+    image = np.zeros((1, 16, 16))
+    image[0, 3, 4] = image[0, 10, 12] = 9.0
+    steady = Explainer(
+        lambda batch: batch.sum(axis=(1, 2, 3)),
+        baseline=Constant(0.0),
+        partition=Bisection(min_size=2),
+    )
+    same = agreement([steady.explain(image, 0)] * 4)
+    assert (same.value, same.low, same.high) == pytest.approx((1.0, 1.0, 1.0))
+    noisy = Explainer(
+        lambda batch: batch[:, :, :, 2:].sum(axis=(1, 2, 3)),
+        baseline=hshap.References(np.random.default_rng(0).uniform(-1, 1, (20, 1, 16, 16)), 3),
+        partition=Bisection(min_size=2),
+    )
+    found = agreement(noisy.repeat(image, 0, seeds=range(1, 5)))
+    assert 0 <= found.low <= found.value <= found.high < 1
+    assert len(found.members) == 5
+    assert "doubt" in repr(found)
+    shifted = agreement(steady.repeat(image, 0, shifts=[1, (0, 3)], baselines=[hshap.Blur(3.0)]))
+    assert len(shifted.members) == 4
+    assert shifted.value < 1
+
+
+def test_mistakes_with_agreement_get_one_line():
+    found = hshap.demo.example()
+    with pytest.raises(ArgumentError, match="pass at least 3 of one image"):
+        agreement([found] * 2)
+    with pytest.raises(ArgumentError, match=r"explanations\[2\] is of target"):
+        agreement([found, found, explain(reads(CENTRE))])
+    fixed = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
+    with pytest.raises(ArgumentError, match="has a seed; pass baselines or shifts"):
+        fixed.repeat(np.ones((1, SIDE, SIDE)), 0, seeds=[1])
+    free = Explainer(reads(CENTRE), baseline=Constant(0.0))
+    with pytest.raises(ArgumentError, match="give it one, such as Bisection"):
+        free.repeat(np.ones((1, SIDE, SIDE)), 0, shifts=[1])
+
+
+# The command line.
+
+
+def test_masks_of_coco_are_those_of_its_own_library():
+    rng = np.random.default_rng(2)
+    mask = rng.uniform(size=(13, 17)) < 0.4
+    packed = coco_masks.encode(np.asfortranarray(mask.astype(np.uint8)))
+    text = {"size": [13, 17], "counts": packed["counts"].decode()}
+    assert (mask_of(Annotation("a", [0, 0, 1, 1], text), (13, 17)) == mask).all()
+    flat = mask.T.ravel()
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flat, [2]])))
+    counts = np.diff(np.concatenate([[0], edges])).tolist()
+    plain = {"size": [13, 17], "counts": counts}
+    assert (mask_of(Annotation("a", [0, 0, 1, 1], plain), (13, 17)) == mask).all()
+    square = [[2, 3, 8, 3, 8, 9, 2, 9]]
+    drawn = np.zeros((13, 17), bool)
+    drawn[3:9, 2:8] = True
+    assert (mask_of(Annotation("a", [2, 3, 6, 6], square), (13, 17)) == drawn).all()
+
+
+def test_polygons_hold_the_pixels_whose_centres_they_hold():
+    shapely = pytest.importorskip("shapely")
+    corners = [1.2, 0.3, 9.7, 4.1, 6.2, 11.4, 4.9, 5.8, 0.6, 9.9]
+    polygon = shapely.Polygon(np.reshape(corners, (-1, 2)))
+    found = mask_of(Annotation("a", [0, 0, 10, 12], [corners]), (12, 11))
+    for (row, column), inside in np.ndenumerate(found):
+        assert inside == polygon.contains(shapely.Point(column + 0.5, row + 0.5))
+
+
+def test_a_mask_at_original_size_comes_to_the_grid():
+    found = explain(reads(CENTRE)).placed((2 * SIDE, 2 * SIDE))
+    mask = np.zeros((2 * SIDE, 2 * SIDE), bool)
+    mask[24:40, 24:40] = True
+    assert on_grid(mask, found)[12:20, 12:20].all()
+    assert on_grid(mask, found).sum() == 64
+    small = np.zeros((8 * SIDE, 8 * SIDE), bool)
+    small[81, 81] = True
+    there = on_grid(small, explain(reads(CENTRE)).placed(small.shape))
+    assert np.argwhere(there).tolist() == [[10, 10]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run folder of 12 images by a model that reads a corner too, and its annotations."""
+    pytest.importorskip("pyarrow")
+    place = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(0)
+    images = {f"{i}.png": rng.uniform(0.5, 1.0, (1, SIDE, SIDE)) for i in range(12)}
+    explainer = Explainer(
+        reads(CORNER, CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4)
+    )
+    hshap.runs.explain_dataset(explainer, images, place / "run", target=0, model_id="sum")
+    document = {
+        "images": [
+            {"id": n, "file_name": name, "width": SIDE, "height": SIDE}
+            for n, name in enumerate(images)
+        ],
+        "categories": [{"id": 1, "name": "cell"}, {"id": 2, "name": "text"}],
+        "annotations": [
+            {"id": 2 * n + k, "image_id": n, "category_id": k + 1, "bbox": box}
+            for n in range(12)
+            for k, box in enumerate(([12, 12, 8, 8], [0, 0, 4, 4]))
+        ],
+    }
+    (place / "truth.json").write_text(json.dumps(document))
+    return place
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_report_tells_the_carriers_of_a_run(folder):
+    words = ("report", folder / "run", "--truth", folder / "truth.json", "--mark", "text")
+    told = call(*words)
+    assert told.exit_code == 0, told.output
+    assert "suspicious: text" in told.stdout
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["means"]["text"]["value"] == pytest.approx(0.2, abs=0.02)
+    assert found["means"]["objects"]["value"] == pytest.approx(0.8, abs=0.02)
+    assert found["suspicious"] == ["text"]
+    lines = call(*words, "--csv").stdout.splitlines()
+    assert len(lines) == 13
+    assert call(*words, "--strict").exit_code == Code.CONCERN
+
+
+def test_calibrate_writes_a_file_that_view_and_python_apply(folder, tmp_path):
+    out = tmp_path / "calibration.json"
+    words = ("calibrate", folder / "run", "--truth", folder / "truth.json", "--out", out)
+    told = call(*words, "--category", "cell", "--level", "0.1")
+    assert told.exit_code == 0, told.output
+    assert "90 % of object area expected inside, calibrated on 12 images" in told.stdout
+    run = hshap.runs.open(folder / "run")
+    made = hshap.Calibration.load(out)
+    inside = [made.area(found)[12:20, 12:20].mean() for found in run]
+    assert np.mean(inside) >= 0.9
+    run["3.png"].save(tmp_path / "one.npz")
+    page = call("view", tmp_path / "one.npz", "--calibration", out, "--out", tmp_path / "a.html")
+    assert page.exit_code == 0, page.output
+    text = (tmp_path / "a.html").read_text()
+    assert "90 % of object area expected inside, calibrated on 12 images" in text
+
+
+def test_mistakes_of_the_commands_get_one_line(folder, tmp_path):
+    truth_file = folder / "truth.json"
+    few = call("calibrate", folder / "run", "--truth", truth_file, "--level", "0.01", "-o", "x")
+    assert few.exit_code == Code.USAGE
+    assert "takes at least 99 images, but there are 12" in few.stderr
+    unknown = call("report", folder / "run", "--truth", truth_file, "--mark", "logo")
+    assert unknown.exit_code == Code.USAGE
+    assert "--mark logo is no category of the truth; it has cell, text" in unknown.stderr
+    for text in ("", "[]", '{"images": 3}'):
+        (tmp_path / "bad.json").write_text(text)
+        bad = call("report", folder / "run", "--truth", tmp_path / "bad.json")
+        assert bad.exit_code == Code.INPUT
+        assert "is not a COCO file" in bad.stderr
+    document = json.loads(truth_file.read_text())
+    for image in document["images"]:
+        image["width"] = 64
+    (tmp_path / "large.json").write_text(json.dumps(document))
+    large = call("report", folder / "run", "--truth", tmp_path / "large.json")
+    assert large.exit_code == Code.INPUT
+    assert "annotate the images that were explained" in large.stderr
+    (tmp_path / "none.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    none = call("report", folder / "run", "--truth", tmp_path / "none.json")
+    assert "has none of the images" in none.stderr

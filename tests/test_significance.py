@@ -1,0 +1,344 @@
+"""Significance: p-values and e-values are valid, error rates hold, and the cost is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import hshap
+from hshap import ArgumentError, Bisection, Conditional, Explainer, References
+from hshap.explanation.guarantees.error_rates import discoveries, discoveries_by_e, family_wise
+from hshap.explanation.guarantees.evidence_values import running
+from hshap.explanation.guarantees.randomisation import p_value
+
+MANY = 10_000
+
+
+def all_signs(rounds):
+    return np.array(list(product((-1.0, 1.0), repeat=rounds)))
+
+
+@pytest.mark.parametrize("sizes", [np.ones(9), np.array([3.0, 0.1, 0.0, 1.0, 7.0, 2.0, 0.5])])
+def test_the_expected_e_value_is_one_over_all_signs_whenever_the_rounds_end(sizes):
+    paths = np.array([running(signs * sizes) for signs in all_signs(len(sizes))])
+    assert paths.mean(axis=0) == pytest.approx(np.ones(len(sizes)))
+    for limit in (1.2, 2.0, 5.0):
+        stops = np.where((paths >= limit).any(1), (paths >= limit).argmax(1), len(sizes) - 1)
+        assert paths[np.arange(len(paths)), stops].mean() == pytest.approx(1.0)
+
+
+def test_an_e_value_of_equal_wins_is_the_mean_over_all_stakes():
+    # The mean of (1 + stake) ** n over stakes from 0 to 1 is (2 ** (n + 1) - 1) / (n + 1).
+    found = running(np.ones(30))
+    wins = np.arange(1, 31)
+    assert found == pytest.approx((2.0 ** (wins + 1) - 1) / (wins + 1))
+    assert np.isfinite(running(np.ones(5000))[-1])
+
+
+@pytest.mark.parametrize("draw", ["normal", "discrete"])
+def test_p_values_under_the_null_are_never_smaller_than_uniform_ones(draw):
+    rng = np.random.default_rng(1)
+    pairs = rng.normal(size=(MANY, 2, 8)) if draw == "normal" else rng.integers(0, 3, (MANY, 2, 8))
+    differences = (pairs[:, 0] - pairs[:, 1]).astype(float)
+    found = np.array([p_value(d, flips=99, seed=i) for i, d in enumerate(differences)])
+    grid = np.arange(1, 101) / 100
+    below = (found[:, None] <= grid + 1e-12).mean(axis=0)
+    assert (below <= grid + 4 * np.sqrt(grid * (1 - grid) / MANY) + 1e-12).all()
+
+
+@pytest.mark.parametrize("draw", ["normal", "discrete"])
+def test_p_values_with_ties_broken_at_random_are_uniform_on_their_grid(draw):
+    rng = np.random.default_rng(2)
+    pairs = rng.normal(size=(MANY, 2, 6)) if draw == "normal" else rng.integers(0, 3, (MANY, 2, 6))
+    differences = (pairs[:, 0] - pairs[:, 1]).astype(float)
+    found = [p_value(d, flips=19, seed=i, ties="random") for i, d in enumerate(differences)]
+    counts = np.bincount(np.rint(np.array(found) * 20).astype(int), minlength=21)[1:]
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_a_p_value_is_the_share_of_all_signs_with_a_sum_at_least_as_large():
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        differences = rng.normal(0.4, 1.0, 10)
+        exact = (all_signs(10) @ differences >= differences.sum() - 1e-9).mean()
+        spread = 4 * np.sqrt(exact * (1 - exact) / 9999)
+        assert abs(p_value(differences) - exact) <= spread + 2e-4
+
+
+@pytest.mark.parametrize("rounds", [8, 16, 32])
+def test_power_grows_with_the_rounds_as_the_noncentral_t_distribution_predicts(rounds):
+    rng = np.random.default_rng(rounds)
+    shift, images = 0.5, 400
+    differences = rng.normal(shift, 1.0, (images, rounds))
+    found = np.mean([p_value(d, flips=199, seed=i) <= 0.05 for i, d in enumerate(differences)])
+    critical = stats.t.ppf(0.95, rounds - 1)
+    predicted = stats.nct.sf(critical, rounds - 1, shift * np.sqrt(rounds))
+    assert abs(found - predicted) < 4 * np.sqrt(predicted * (1 - predicted) / images) + 0.01
+
+
+def test_adjusted_values_of_discoveries_are_the_smallest_levels_of_the_step_up_rule():
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        found = rng.uniform(size=7) ** 2
+        adjusted = discoveries(found)
+        for level in (0.01, 0.05, 0.2, 0.5):
+            ranked = np.sort(found)
+            passing = np.flatnonzero(ranked <= level * np.arange(1, 8) / 7)
+            limit = ranked[passing[-1]] if len(passing) else -1.0
+            assert ((adjusted <= level) == (found <= limit)).all()
+    assert discoveries(found) == pytest.approx(stats.false_discovery_control(found))
+    assert discoveries_by_e(1 / found) == pytest.approx(discoveries(found))
+
+
+def test_adjusted_values_of_a_tree_never_fall_below_those_of_larger_regions():
+    rng = np.random.default_rng(5)
+    parents, shares = [-1, 0, 0, 1, 1, 2, 2], [1.0, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
+    for _ in range(50):
+        p = rng.uniform(size=7) ** 3
+        adjusted = family_wise(p, shares, parents)
+        for number in range(7):
+            path, node = [], number
+            while node >= 0:
+                path.append(min(1.0, p[node] / shares[node]))
+                node = parents[node]
+            assert adjusted[number] == max(path)
+
+
+# Regions, models and samplers with a known truth.
+
+SIDE = 8
+
+
+def reads(cells, weight=1.0):
+    """Return a model that sums pixels of some of the 16 cells of 2 x 2 pixels, and its mask."""
+    mask = np.zeros((1, SIDE, SIDE))
+    for cell in cells:
+        row, column = divmod(int(cell), 4)
+        mask[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = weight / 4
+    return (lambda batch: (batch * mask).sum(axis=(1, 2, 3))), mask[0] > 0
+
+
+def independent(image, visible, draws, rng):
+    return rng.normal(size=(draws, *image.shape))
+
+
+def correlated(image, visible, draws, rng):
+    """Draw images whose pixels share a common part, whichever pixels are shown."""
+    shared = rng.normal(size=(draws, *(1,) * image.ndim))
+    return np.sqrt(0.7) * shared + np.sqrt(0.3) * rng.normal(size=(draws, *image.shape))
+
+
+def brighter_the_more_is_shown(image, visible, draws, rng):
+    """Draw hidden pixels that depend on the number of shown ones, which no image does."""
+    return rng.normal(size=(draws, *image.shape)) + 40.0 * visible.mean()
+
+
+def with_tests(seed, cells, sampler, strength=0.0, **options):
+    rng = np.random.default_rng(seed)
+    model, truth = reads(cells)
+    image = rng.normal(size=(1, SIDE, SIDE)) + strength * truth
+    explainer = Explainer(
+        model, baseline=Conditional(sampler, draws=2, seed=seed), partition=Bisection(min_size=2)
+    )
+    found = explainer.explain(image, target=0)
+    return explainer.test(found, image, seed=seed, **options), truth
+
+
+def is_false(row, truth):
+    return not truth[row.region.index].any()
+
+
+@pytest.mark.parametrize("sampler", [independent, correlated])
+@pytest.mark.parametrize("error", ["family", "discovery"])
+def test_error_rates_hold_on_simulated_images(sampler, error):
+    shares, alpha, images = [], 0.2, 20
+    for seed in range(images):
+        found, truth = with_tests(
+            seed, (seed % 16, 5), sampler, 3.0, error=error, alpha=alpha, rounds=24
+        )
+        rows = [row for row in found.significance(error=error).regions if row.adjusted <= alpha]
+        false = [is_false(row, truth) for row in rows]
+        shares.append(np.mean(false) if error == "discovery" and rows else float(any(false)))
+    assert np.mean(shares) <= alpha + 2 * np.sqrt(alpha * (1 - alpha) / images)
+    assert rows
+
+
+def test_a_sampler_that_is_wrong_on_purpose_breaks_it():
+    def false_share(sampler):
+        made = [with_tests(seed, (0,), sampler, error="discovery", rounds=24) for seed in range(12)]
+        rows = [
+            (row.adjusted <= 0.05)
+            for found, truth in made
+            for row in found.significance(error="discovery").regions
+            if is_false(row, truth)
+        ]
+        return np.mean(rows)
+
+    assert false_share(independent) <= 0.05
+    assert false_share(brighter_the_more_is_shown) > 0.2
+
+
+def bright_dots(count=3):
+    """Return an explainer with random references, and an image with a few bright pixels."""
+    rng = np.random.default_rng(0)
+    references = rng.uniform(0, 0.3, (30, 1, 16, 16))
+    image = rng.uniform(0, 0.3, (1, 16, 16))
+    for place in ((2, 3), (12, 13), (7, 9))[:count]:
+        image[0, place[0], place[1]] = 2.0
+    explainer = Explainer(
+        lambda batch: np.clip(batch - 1.0, 0, None).sum(axis=(1, 2, 3)),
+        baseline=References(references, draws=8),
+        partition=Bisection(min_size=1),
+    )
+    return explainer, image
+
+
+def test_clear_regions_survive_and_boxes_carry_adjusted_values():
+    explainer, image = bright_dots()
+    explanation = explainer.explain(image, target=0)
+    found = explainer.test(explanation, image)
+    boxes = found.boxes(alpha=0.05)
+    assert [box[:3] for box in boxes] == explanation.boxes()
+    assert all(0 < box.adjusted <= 0.05 for box in boxes)
+    assert found.boxes() == explanation.boxes()
+    assert found.boxes(alpha=1e-6) == []
+
+
+def test_the_default_costs_at_most_four_times_the_explanation_and_early_stops_save_half():
+    explainer, image = bright_dots()
+    explanation = explainer.explain(image, target=0)
+    early = explainer.test(explanation, image)
+    full = explainer.test(explanation, image, early=False)
+    assert full.tests.evaluations <= 4 * explanation.evaluations
+    assert early.tests.evaluations <= full.tests.evaluations / 2
+    clear = [row for row in early.significance().regions if row.adjusted <= 0.05]
+    assert clear
+    assert all(row.rounds <= 32 for row in clear)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_cost_is_bounded_where_nothing_is_clear(early):
+    found, _ = with_tests(3, (0, 5), independent, early=early)
+    assert found.tests.evaluations <= 4 * found.evaluations
+    limited, _ = with_tests(3, (0, 5), independent, early=early, max_evaluations=20)
+    assert limited.tests.evaluations <= 20
+
+
+def test_the_draws_that_chose_the_leaves_are_not_used_again():
+    # Leaves of noise alone: their coefficients are the largest of many, their p-values are not.
+    rows = [
+        row.p
+        for seed in range(25)
+        for row in with_tests(seed, (0,), independent, early=False, error="discovery", rounds=12)[0]
+        .significance(error="discovery")
+        .regions
+        if is_false(row, reads((0,))[1])
+    ]
+    assert len(rows) > 30
+    assert stats.kstest(rows, "uniform", alternative="greater").pvalue > 1e-3
+
+
+def test_continued_tests_equal_one_that_had_all_rounds_at_once():
+    short, _ = with_tests(1, (0,), independent, 1.0, rounds=8, alpha=1e-9, error="discovery")
+    rng = np.random.default_rng(1)
+    model, truth = reads((0,))
+    image = rng.normal(size=(1, SIDE, SIDE)) + 1.0 * truth
+    explainer = Explainer(
+        model, baseline=Conditional(independent, draws=2, seed=1), partition=Bisection(min_size=2)
+    )
+    options = {"seed": 1, "alpha": 1e-9, "error": "discovery", "rounds": 16}
+    continued = explainer.test(short, image, max_evaluations=4000, **options)
+    at_once = explainer.test(replace(short, tests=None), image, max_evaluations=8000, **options)
+    assert continued.tests.differences == at_once.tests.differences
+    assert continued.tests.evaluations > short.tests.evaluations
+
+
+def test_regions_wait_for_larger_ones_and_none_survives_before_them():
+    for seed in range(10):
+        rows = with_tests(seed, (0, 5), independent, 0.8)[0].significance().regions
+        for row in rows:
+            if row.parent >= 0:
+                assert row.adjusted >= rows[row.parent].adjusted
+                assert row.rounds == 0 or rows[row.parent].adjusted < 0.5
+
+
+def test_the_differences_average_to_the_coefficient():
+    explainer, image = bright_dots(count=1)
+    explanation = explainer.explain(image, target=0)
+    found = explainer.test(
+        explanation, image, early=False, rounds=200, max_evaluations=10**6, error="discovery"
+    )
+    (leaf,) = explanation.leaves
+    mean = np.mean(found.tests.differences[leaf])
+    assert mean == pytest.approx(explanation.parts[leaf].coefficient, abs=0.02)
+
+
+def test_the_null_is_spelled_out_and_speaks_of_the_model():
+    explainer, image = bright_dots()
+    found = explainer.test(explainer.explain(image, target=0), image).significance()
+    for text in (repr(found), found.null):
+        assert "about the model" in text
+        assert "not about the object" in text
+        assert "References" in text
+
+
+def test_tests_survive_saving_and_damage_is_refused(tmp_path):
+    explainer, image = bright_dots()
+    found = explainer.test(explainer.explain(image, target=0), image)
+    found.save(tmp_path / "tested.npz")
+    loaded = hshap.Explanation.load(tmp_path / "tested.npz")
+    assert loaded.tests.differences == dict(found.tests.differences)
+    assert repr(loaded.significance()) == repr(found.significance())
+    assert loaded.boxes(alpha=0.05) == found.boxes(alpha=0.05)
+    continued = explainer.test(loaded, image, alpha=0.001)
+    assert continued.tests.evaluations > loaded.tests.evaluations
+    bad = replace(found.tests, differences={found.leaves[0]: ("x",)})
+    replace(found, tests=bad).save(tmp_path / "bad.npz")
+    with pytest.raises(hshap.FormatError, match="damaged"):
+        hshap.Explanation.load(tmp_path / "bad.npz")
+
+
+def test_an_explanation_without_findings_has_nothing_to_test():
+    explainer, image = bright_dots(count=0)
+    found = explainer.test(explainer.explain(image, target=0), image)
+    assert found.significance().regions == ()
+    assert found.boxes(alpha=0.05) == []
+    assert found.tests.evaluations == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"baseline": hshap.Constant(0.0)}, "draws nothing anew; pass baseline=References"),
+        ({"error": "fdr"}, "error is 'fdr'; pass one of 'family', 'discovery'"),
+        ({"alpha": 2.0}, "alpha must be a finite number"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"target": 1}, "target is 1, but the explanation is of 0"),
+        ({"max_evaluations": 1}, "max_evaluations must be at least 2"),
+    ],
+)
+def test_a_mistake_in_a_test_gets_one_line(options, message):
+    explainer, image = bright_dots()
+    with pytest.raises(ArgumentError, match=message):
+        explainer.test(explainer.explain(image, target=0), image, **options)
+
+
+def test_mistakes_with_explanations_get_one_line():
+    explainer, image = bright_dots()
+    explanation = explainer.explain(image, target=0)
+    with pytest.raises(ArgumentError, match=r"explainer\.test"):
+        explanation.significance()
+    with pytest.raises(ArgumentError, match="pass the image that was explained"):
+        explainer.test(explanation, image[:, :8])
+    done = explainer.test(explanation, image)
+    with pytest.raises(ArgumentError, match="another sampler or seed"):
+        explainer.test(done, image, seed=1)
+    with pytest.raises(ArgumentError, match="cannot be continued"):
+        explainer.test(done, image, early=False)
+    by_callable = explainer.explain(image, target=lambda outputs: outputs[:, 0])
+    with pytest.raises(ArgumentError, match="pass target= with the callable"):
+        explainer.test(by_callable, image)
