@@ -144,8 +144,60 @@ def test_another_model_or_folder_is_refused(name):
     assert done.exit_code == 2
     assert "another model" in done.stderr
     done = call("run", "images", "-m", f"{name}:brightest", "-o", "images", "-t", 0)
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "is no run folder" in done.stderr
+
+
+def test_a_setting_that_differs_is_named(name):
+    run(name)
+    done = run(name, "--tolerance", 0.3, "--background", "black", code=2)
+    assert "another decode.reader.background ('white' there, 'black' here)" in done.stderr
+    assert "another search.tolerance" in done.stderr or "another search (" in done.stderr
+
+
+def test_a_larger_limit_of_pixels_goes_on(name):
+    done = run(name, "--max-pixels", 300)
+    assert "and 0 failed" in done.stdout
+    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).resize((20, 20)).save("images/large.png")
+    done = run(name, "--resize", "--max-pixels", 300, code=2)
+    assert "another decode.reader.resize" in done.stderr
+    Path("RUN").rename("SMALL")
+    given = ("--size", "16x16", "--resize")
+    assert "large.png" in run(name, *given, "--max-pixels", 300, code=7).stderr
+    run(name, *given, "--max-pixels", 1000, "--retry-failed")
+    assert (counted(), counted("errors")) == (6, 0)
+
+
+def test_an_image_without_a_usable_class_fails_alone(name):
+    Path("list.csv").write_text(
+        "image,target\nimages/0.png,0\nimages/1.png,\nimages/2.png,9\nimages/3.png,1\n"
+    )
+    done = run(name, images=("list.csv",), target=(), code=7)
+    assert "class 9 is out of range: the model has 2 outputs" in done.stderr
+    assert counted() == 2
+    errors = {row["image"]: row["reason"] for row in hshap.runs.open("RUN").errors}
+    assert "no class for this image" in errors["images/1.png"]
+    assert "9 is out of range" in errors["images/2.png"]
+    Path("list.csv").write_text("image,target\nimages/0.png,9\n")
+    assert "out of range" in run(name, images=("list.csv",), target=(), code=2).stderr
+
+
+def test_rows_that_take_more_than_usual_are_told(name):
+    done = run(name)
+    found = hshap.runs.open("RUN")
+    size = sum(path.stat().st_size for path in Path("RUN/explanations").iterdir())
+    assert found.row_bytes == size / 5
+    assert ("more than the usual 5,000" in done.stdout) == (found.row_bytes > 5000)
+    Path("RUN").rename("ALL")
+    assert "more than the usual 5,000" in run(name, images=("images/0.png",)).stdout  # one row
+
+
+def test_the_end_of_a_run_shows_a_query_that_works(name):
+    import shlex
+
+    line = next(line for line in run(name).stdout.splitlines() if "hshap query" in line)
+    words = shlex.split(line.partition("hshap ")[2])
+    assert call(*words).exit_code == 0
 
 
 def test_a_query_prints_a_table_json_or_csv(name):

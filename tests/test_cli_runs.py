@@ -183,7 +183,9 @@ def test_a_second_run_into_a_folder_is_told_at_once_and_a_killed_one_does_not_bl
             process.kill()
         process.wait()
     assert names() == [".hshap-run"]  # nobody can clean up after SIGKILL
-    fine(f"{name}:brightest")
+    assert "pass --resume to go on" in explain(f"{name}:brightest").stderr
+    assert [name for name in names() if name.endswith(".npz")] == ["a.npz", "b.npz"]
+    fine(f"{name}:brightest", "--force")
     assert names() == of("a", "b", "c")
 
 
@@ -971,3 +973,82 @@ def test_the_demo_does_not_replace_files_of_others(tmp_path):
     assert "demo.png was not written by hshap" in done.stderr
     assert mine.read_text() == "mine"
     assert names(mine.parent) == ["demo.png"]
+
+
+def killed(name, *words):
+    """Explain in a process of its own that the model kills on the third image."""
+    child = os.fork()
+    if not child:
+        os.environ["TEST_SIGNAL"] = "SIGKILL"
+        explain(f"{name}:stopped", "--trust", *words)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def images_in(out):
+    """Return the images that the record of a run lists, and check that all its files are there."""
+    record = json.loads(Path(out, "summary.json").read_text())
+    assert all(Path(out, file).is_file() for file in record["files"])
+    return [Path(image["image"]).name for image in record["images"]]
+
+
+@POSIX
+def test_a_killed_run_keeps_its_finished_images_and_goes_on_with_resume(name):
+    killed(name)
+    assert [path.name for path in Path("found").iterdir()] == [".hshap-run"]
+    done = explain(f"{name}:brightest", "--trust")
+    assert done.exit_code == 5
+    assert "its finished images are kept" in done.stderr
+    assert "pass --resume to go on" in done.stderr
+    assert images_in("found") == ["a.png", "b.png"]
+    before = Path("found/a.npz").stat().st_mtime_ns
+    assert (
+        explain(f"{name}:stopped", "--trust", "--resume", images=("images/a.png",)).exit_code == 2
+    )
+    picture("images/c.png", 200)  # no longer one that kills
+    done = fine(f"{name}:stopped", "--trust", "--resume")
+    assert Path("found/a.npz").stat().st_mtime_ns == before
+    assert images_in("found") == ["a.png", "b.png", "c.png"]
+    assert not Path("found/.hshap-run").exists()
+    found = {path.stem: hshap.Explanation.load(path).score for path in Path("found").glob("*.npz")}
+    assert found == pytest.approx({"a": 100 / 255, "b": 120 / 255, "c": 200 / 255})
+
+
+@POSIX
+def test_a_resumed_run_that_is_killed_keeps_the_images_of_both(name):
+    Path("images/b.png").rename("b.png")
+    Path("images/c.png").rename("c.png")
+    fine(f"{name}:stopped", "--trust")
+    Path("b.png").rename("images/b.png")
+    Path("c.png").rename("images/c.png")
+    killed(name, "--resume")
+    assert images_in("found") == ["a.png"]
+    picture("images/c.png", 200)
+    done = fine(f"{name}:stopped", "--trust", "--resume")
+    assert "its finished images are kept" in done.stderr
+    assert images_in("found") == ["a.png", "b.png", "c.png"]
+
+
+@POSIX
+def test_results_that_were_to_replace_others_are_set_aside_if_the_run_is_killed(name):
+    fine(f"{name}:brightest", "--trust")
+    before = {path.name: path.read_bytes() for path in Path("found").glob("*.npz")}
+    killed(name, "--force")
+    done = fine(f"{name}:brightest", "--trust", "--resume")
+    aside = next(Path("found").glob("results-*"))
+    assert str(aside) in done.stderr
+    assert images_in(aside) == ["a.png", "b.png"]
+    assert {path.name: path.read_bytes() for path in Path("found").glob("*.npz")} == before
+
+
+@POSIX
+def test_a_journal_leads_to_no_other_file(name):
+    killed(name)
+    journal = Path("found/.hshap-run/journal")
+    first, second, *_ = journal.read_text().splitlines()
+    line = json.loads(second)
+    line["sha256"] = {"../../images/a.png": hashlib.sha256(b"").hexdigest()}
+    journal.write_text("\n".join([first, json.dumps(line), second, '{"image": {"ima']))
+    explain(f"{name}:brightest", "--trust")
+    assert images_in("found") == ["a.png"]
+    assert Path("images/a.png").exists()

@@ -114,6 +114,62 @@ def test_a_row_reads_back_as_the_explanation_that_a_file_holds(name, tmp_path):
     assert read.at(tolerance=1.0).boxes() == made.at(tolerance=1.0).boxes()
 
 
+def quarters(change):
+    """Return an explanation whose free regions are halves and quarters; one region is changed."""
+    grid = (4, 4)
+    flat = {
+        "all": range(16),
+        "left": [0, 1, 4, 5, 8, 9, 12, 13],
+        "right": [2, 3, 6, 7, 10, 11, 14, 15],
+        "top": [0, 1, 4, 5],
+        "bottom": [8, 9, 12, 13],
+    } | change
+    regions = {name: hshap.Pixels(np.array(list(pixels)), grid) for name, pixels in flat.items()}
+    parts = {"all": ("left", "right"), "left": ("top", "bottom")}
+    values = np.array([0.0, 1.0, 0.0, 1.0])
+    games = tuple(
+        hshap.Game(
+            regions[whole],
+            tuple(regions[part] for part in two),
+            values,
+            hshap.shapley(values),
+            np.zeros(2),
+        )
+        for whole, two in parts.items()
+    )
+    return hshap.Explanation(grid, 0, (regions["top"],), games, 6, 0.0)
+
+
+def test_regions_of_any_pixels_are_read_back():
+    made = quarters({})
+    read = from_row(as_row(made, ORIGIN))
+    assert [game.children for game in read.games] == [game.children for game in made.games]
+    assert read.leaves == made.leaves
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": [0, 1, 4, 5, 8, 9, 12, 14]},
+        {"left": [0, 1, 4, 5, 8, 9, 12, 12]},
+        {"left": [0, 1, 4, 5, 8, 9, 12]},
+        {"top": [0, 1, 4, 8]},
+        {"top": [0, 1, 4, 4]},
+        {"top": [0, 1, 4, 2]},
+        {"right": [2, 3, 6, 7, 10, 11, 14]},
+        {"right": [2, 3, 6, 7, 10, 11, 14, 13]},
+        {"all": range(15)},
+    ],
+    ids=str,
+)
+def test_regions_that_overlap_or_miss_pixels_do_not_become_a_row(change, tmp_path):
+    made = quarters(change)
+    with pytest.raises(ArgumentError, match="cannot be saved"):
+        made.save(tmp_path / "x.npz")  # the rule of files and of rows is one
+    with pytest.raises(ArgumentError, match="cannot be saved"):
+        as_row(made, ORIGIN)
+
+
 def test_a_random_baseline_keeps_its_errors():
     references = np.random.default_rng(0).random((3, 3, 40, 48)) / 9
     made = Explainer(mean_red, baseline=References(references), partition=Dyadic(8)).explain(
@@ -296,7 +352,7 @@ def test_an_image_whose_bytes_changed_is_explained_again(tmp_path, images):
 
 def test_a_folder_of_another_model_or_setting_is_refused(tmp_path, images):
     runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
-    with pytest.raises(ArgumentError, match="another settings"):
+    with pytest.raises(ArgumentError, match=r"another partition.min_size \(\d there, 4 here\)"):
         runs.explain_dataset(explainer(partition=Dyadic(4)), images, tmp_path / "run", target=0)
     other = explainer(lambda batch: batch.mean(axis=(1, 2, 3)))
     with pytest.raises(ArgumentError, match="another model"):
@@ -966,5 +1022,5 @@ def test_two_drivers_may_begin_at_the_same_moment(tmp_path, images):
     run = runs.explain_dataset(explainer(), images, Late(tmp_path / "second"), target=0)
     assert len(run) == 10
     other = explainer(partition=Dyadic(4))
-    with pytest.raises(ArgumentError, match="another settings"):
+    with pytest.raises(ArgumentError, match=r"another partition\.min_size"):
         runs.explain_dataset(other, images, Late(tmp_path / "third"), target=0)

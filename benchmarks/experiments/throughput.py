@@ -1,27 +1,42 @@
 """Runs at full speed: the share of the time that goes into the model, and memory over time.
 
 Run `benchmarks/run throughput`. Synthetic images of 100 x 120 pixels are explained by a small
-convolutional network, in one process and then in two, one thread each. The network alone, on
-batches of the same size, gives the throughput to compare with. Results go to `results/throughput`.
+convolutional network with one thread. Everything is a ratio within one run, so that other work on
+the machine matters little:
+
+- own cost: the library alone and a whole run take turns on the same images, in one process. Every
+  tenth batch of the network is followed by a full one by itself, which gives the raw throughput of
+  that moment. All times are CPU times.
+- workers: runs in one process and in two take turns; wall-clock and CPU time of each.
+- memory: 10,000 small images with a model that costs nothing, in one process.
+
+`HSHAP_IMAGES` is the number of images of the first two, 10,000 if it is not given. Results go to
+`results/throughput`, with the load of the machine.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import hshap
 from benchmarks.core.folders import RESULTS
 from hshap import runs
+
+if TYPE_CHECKING:
+    from hshap._util.types import Untyped
 
 IMAGES = 10_000
 READ = 1000
@@ -63,30 +78,87 @@ def network():  # noqa: ANN201, torch is imported here alone
     return made
 
 
-def explainer() -> hshap.Explainer:
+def explainer(model: Untyped = None) -> hshap.Explainer:
     """Return the explainer: the paper's quadtree, with at most 100 evaluations."""
     return hshap.Explainer(
-        hshap.Batched(network(), batch_size=BATCH),
+        hshap.Batched(model or network(), batch_size=BATCH),
         baseline=hshap.Constant(0.1),
         partition=hshap.Dyadic(min_size=8),
         search=hshap.Share(0.2, max_evaluations=100),
     )
 
 
-def raw_throughput(seconds: float = 5.0) -> float:
-    """Return the inputs a second of the network alone, in one thread."""
-    import torch
+class Watched:
+    """The network with a watch: the CPU time of its calls, and of full batches by themselves.
 
-    torch.set_num_threads(1)
-    made = network()
-    batch = torch.rand(BATCH, 3, *GRID)
-    with torch.inference_mode():
-        made(batch)
-        begun, done = time.perf_counter(), 0
-        while time.perf_counter() - begun < seconds:
-            made(batch)
-            done += BATCH
-        return done / (time.perf_counter() - begun)
+    A function and no module, so that nothing but its calls is measured.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._network, self._torch = network(), torch
+        self._full = torch.rand(BATCH, 3, *GRID)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget everything that was measured."""
+        self.seconds, self.beside, self.inputs, self.calls = 0.0, 0.0, 0, 0
+        self.raw: list[float] = []
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        begun = time.process_time()
+        scores = self._scores(self._torch.from_numpy(batch))
+        ended = time.process_time()
+        self.seconds += ended - begun
+        self.inputs += len(batch)
+        self.calls += 1
+        if self.calls % 10 == 1:
+            self._scores(self._full)
+            self.raw.append((time.process_time() - ended) / BATCH)
+            self.beside += time.process_time() - ended
+        return scores
+
+    def _scores(self, batch: Untyped) -> np.ndarray:
+        with self._torch.inference_mode():
+            return self._network(batch).numpy()
+
+
+def own_cost(count: int, home: Path, chunk: int = 64) -> dict:
+    """Return the share of raw throughput and the own cost of a run, and of the library alone."""
+    watched = Watched()
+    made = explainer(watched)
+    found = {name: Counter() for name in ("library", "run")}
+    ratios = []
+    for begin in range(0, count, chunk):
+        images = [Crosses(count)[n] for n in range(begin, min(begin + chunk, count))]
+        for name in found:
+            watched.begin()
+            begun = time.process_time()
+            if name == "library":
+                made_now = list(made.explain_many((image, 0) for image in images))
+                del made_now
+            else:
+                folder = home / f"own-{begin}"
+                runs.explain_dataset(made, images, folder, target=0, model_id="synthetic")
+            taken = time.process_time() - begun - watched.beside
+            raw = float(np.median(watched.raw)) * watched.inputs
+            found[name] += Counter(taken=taken, model=watched.seconds, raw=raw)
+            found[name] += Counter(images=len(images), inputs=watched.inputs)
+            if name == "run":
+                ratios.append(raw / taken)
+    return {
+        "chunks": len(ratios),
+        "share_of_raw_throughput": found["run"]["raw"] / found["run"]["taken"],
+        "share_quartiles": np.percentile(ratios, [25, 50, 75]).tolist(),
+        "inputs_per_image": found["run"]["inputs"] / found["run"]["images"],
+        **{
+            f"{name}_ms_beside_the_model": 1000 * (one["taken"] - one["model"]) / one["images"]
+            for name, one in found.items()
+        },
+        "model_ms": 1000 * found["run"]["model"] / found["run"]["images"],
+    }
 
 
 class Memory(threading.Thread):
@@ -127,85 +199,145 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def timed(count: int, workers: int, folder: Path) -> dict:
-    """Explain `count` images; return times, counts and memory."""
-    seen: list[runs.RunProgress] = []
-    memory = Memory()
-    memory.start()
-    begun = time.perf_counter()
-    run = runs.explain_dataset(
-        explainer(),
-        Crosses(count),
-        folder,
-        target=0,
-        executor=runs.Processes(workers, threads=1),
-        progress=seen.append,
-    )
-    seconds = time.perf_counter() - begun
-    samples = memory.close()
-    size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+def workers(count: int, home: Path, rounds: int = 3) -> dict:
+    """Return how much faster two processes are than one: wall-clock, and CPU time, in turns."""
+    import torch
+
+    torch.set_num_threads(1)  # a fork must not inherit threads
+    found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for turn in range(rounds):
+        for number, times in found.items():
+            before, begun = _cpu_of_children(), time.perf_counter()
+            runs.explain_dataset(
+                explainer(),
+                Crosses(max(count // rounds, 8)),
+                home / f"{number}-{turn}",
+                target=0,
+                # Forks are children of this process, so that their CPU time can be told.
+                executor=runs.Processes(number, threads=1, start="fork"),
+            )
+            times.append((time.perf_counter() - begun, _cpu_of_children() - before))
+    wall, cpu = ([[t[i] for t in found[n]] for n in (1, 2)] for i in range(2))
     return {
-        "workers": workers,
-        "images": len(run),
-        "seconds": seconds,
-        "evaluations": seen[-1].evaluations,
-        "images_per_second": count / seconds,
-        "bytes_per_row": size / max(len(run), 1),
-        "memory_mib": samples[:: max(1, len(samples) // 200)],
+        "images": max(count // rounds, 8),
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "speed_up": float(np.median(np.array(wall[0]) / np.array(wall[1]))),
+        "cpu_of_two_over_one": float(np.median(np.array(cpu[1]) / np.array(cpu[0]))),
     }
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@dataclass(frozen=True)
+class Small:
+    """Images of 32 x 32 pixels with one bright square."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        image = np.zeros((1, 32, 32), np.float32)
+        y, x = number % 28, number // 28 % 28
+        image[0, y : y + 4, x : x + 4] = 1.0
+        return image
+
+
+def brightest(batch: np.ndarray) -> np.ndarray:
+    """Score the brightest pixel."""
+    return batch.max(axis=(1, 2, 3))
+
+
+def memory(count: int, home: Path) -> dict:
+    """Explain many small images in this process; return its memory over time, and sizes."""
+    watch, seen = Memory(), []
+    watch.start()
+    made = hshap.Explainer(
+        brightest, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=4)
+    )
+    begun = time.process_time()
+    run = runs.explain_dataset(
+        made, Small(count), home / "small", target=0, progress=lambda p: seen.append(p.finished)
+    )
+    taken, samples = time.process_time() - begun, watch.close()
+    size = sum(file.stat().st_size for file in (home / "small").rglob("*.parquet"))
+    first, last = np.array_split(np.array(samples), 3)[::2] if len(samples) > 2 else ([0], [0])
+    return {
+        "images": len(run),
+        "cpu_ms_per_image": 1000 * taken / count,
+        "bytes_per_row": size / count,
+        "mib_first_third": float(np.median(first)),
+        "mib_last_third": float(np.median(last)),
+        "mib": [round(value, 1) for value in samples[:: max(1, len(samples) // 200)]],
+    }
+
+
+def draw(found: dict, path: Path) -> None:
+    """Draw memory over the course of a run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(np.linspace(0, 100, len(found["mib"])), found["mib"], color="0.2")
+    axes.set(xlabel="share of the run (%)", ylabel="memory (MiB)", ylim=(0, None))
+    axes.set_title(f"{found['images']} images in one process", fontsize="medium")
+    figure.savefig(path, dpi=120)
 
 
 def reading(folder: Path, count: int) -> dict:
-    """Return the seconds to read up to `count` rows again in several ways."""
-    begun = time.perf_counter()
+    """Return the CPU seconds to read up to `count` rows again in several ways."""
+    begun = time.process_time()
     run = runs.open(folder)
     found = run.boxes()
-    boxes = time.perf_counter() - begun
-    begun = time.perf_counter()
+    boxes = time.process_time() - begun
+    begun = time.process_time()
     read = [explanation for explanation, _ in zip(run, range(count), strict=False)]
-    explanations = time.perf_counter() - begun
-    begun = time.perf_counter()
+    explanations = time.process_time() - begun
+    begun = time.process_time()
     for explanation in read:
-        explanation.at(min_size=25).boxes()
+        explanation.at(min_size=8).boxes()
+    coarser = time.process_time() - begun
+    begun = time.process_time()
+    for explanation in read:
+        explanation.attribution()
     return {
         "rows": len(found),
         "boxes_of_all_rows": boxes,
-        "explanations": explanations,
-        "coarser_boxes": time.perf_counter() - begun,
         "of": len(read),
+        "explanations": explanations,
+        "coarser_boxes": coarser,
+        "maps": time.process_time() - begun,
     }
 
 
-def run(count: int | None = None) -> None:
+def run(count: int | None = None, *, write: bool = True) -> None:
     """Measure, print, and write the results."""
     count = count or int(os.environ.get("HSHAP_IMAGES", IMAGES))
     home = Path(tempfile.mkdtemp(prefix="throughput-"))
+    loads = [os.getloadavg()[0]]
     try:
-        raw = raw_throughput()
-        made = [timed(count, workers, home / str(workers)) for workers in (1, 2)]
-        read = reading(home / "1", READ)
+        document: dict = {"images": count, "memory": memory(IMAGES, home)}
+        document["reading"] = reading(home / "small", READ)
+        document["own_cost"] = own_cost(count, home)
+        loads.append(os.getloadavg()[0])
+        document["workers"] = workers(count, home)
+        loads.append(os.getloadavg()[0])
     finally:
         shutil.rmtree(home)
-    for one in made:
-        ideal = one["evaluations"] / raw / one["workers"]
-        one["share_of_raw_throughput"] = ideal / one["seconds"]
-        one["own_ms_per_image"] = 1000 * (one["seconds"] - ideal) * one["workers"] / count
-    document = {
-        "raw_inputs_per_second": raw,
-        "load_average": os.getloadavg()[0],
-        "speed_up": made[0]["seconds"] / made[1]["seconds"],
-        "runs": made,
-        "reading": read,
-    }
-    folder = RESULTS / "throughput"
-    if count >= IMAGES:
+    document["load_averages"], document["cores"] = loads, os.cpu_count()
+    if write:
+        folder = RESULTS / "throughput"
         folder.mkdir(parents=True, exist_ok=True)
+        draw(document["memory"], folder / "memory.png")
         (folder / "throughput.json").write_text(json.dumps(document, indent=1) + "\n")
-    for one in made:
-        memory = one.pop("memory_mib")
-        print(one, f"memory {min(memory, default=0):.0f} to {max(memory, default=0):.0f} MiB")
-    print({key: value for key, value in document.items() if key != "runs"})
+    document["memory"].pop("mib")
+    print(json.dumps(document, indent=1))
 
 
-if __name__ == "__main__":
-    run(int(sys.argv[1]))
+if __name__ == "__main__":  # a short form by hand: python -m ... 100
+    run(int(sys.argv[1]), write=False)

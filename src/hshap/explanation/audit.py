@@ -17,10 +17,10 @@ from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Array, Grid, Heat, Mask
+    from hshap._util.types import Array, Grid, Heat
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -156,16 +156,15 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     An inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
     """
     split = set(leaves).difference(unfinished)
-    # The largest change, not the total: parts that raise and lower the score cancel in the total.
-    weights = np.array([np.abs(game.values - game.values[0]).max() for game in games])
+    together, lowered, weights = _all_gaps(games)
     unit = float(weights.max()) or 1.0
     alone = _scores_alone(games, set(leaves))
     inferred = 0.0 if certificate is None else certificate.gap
     gaps = [
-        max(or_gap(game) / unit, inferred) if game.inferred else or_gap(game) / unit
-        for game in games
+        max(gap, inferred) if game.inferred else gap
+        for gap, game in zip((together / unit).tolist(), games, strict=True)
     ]
-    falls = np.array([monotone_gap(game) for game in games]) / unit
+    falls = lowered / unit
     return Audit(
         gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
         gaps=tuple(gaps),
@@ -176,7 +175,7 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
         alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,
         provenance=provenance,
-        alike=_alike(_scores_alone(games, split)),
+        alike=_alike(_scores_alone(games, split) if unfinished else alone),
         cancelled=min(max(1.0 - games[0].total / unit, 0.0), 1.0) if weights.any() else 0.0,
         filled=1.0 if filled is None else filled,
     )
@@ -221,9 +220,9 @@ def _scores_alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> Heat:
     if total <= NOISE * float(np.abs(games[0].values).max()):
         return np.zeros(0)
     alone = [
-        score
+        game.values[1 << number] - game.values[0]
         for game in games
-        for part, score in zip(game.children, game.alone.tolist(), strict=True)
+        for number, part in enumerate(game.children)
         if part in leaves
     ]
     return np.maximum(alone, 0.0) / total
@@ -269,29 +268,42 @@ def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
     return out
 
 
-def or_gap(game: Game) -> float:
-    """Return the largest difference between parts together and the best of them alone."""
-    values, players = game.values, len(game.children)
-    best = np.full(len(values), -np.inf)
-    for player in range(players):
-        has = _members(player, players)
-        best[has] = np.maximum(best[has], values[1 << player])
-    return float(np.abs(values[1:] - best[1:]).max())
+def _all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:
+    """Return the OR gap, the monotone gap and the largest change of score of each game."""
+    out = np.zeros((3, len(games)))
+    players = np.array([len(game.children) for game in games])
+    for count in set(players.tolist()):
+        chosen = np.flatnonzero(players == count)
+        values = np.stack([games[i].values for i in chosen.tolist()])
+        out[0, chosen], out[1, chosen] = or_gaps(values), monotone_gaps(values)
+        # The largest change, not the total: parts that raise and lower the score cancel in it.
+        out[2, chosen] = np.abs(values - values[:, :1]).max(1)
+    return out[0], out[1], out[2]
 
 
-def monotone_gap(game: Game) -> float:
+def or_gaps(values: Heat) -> Heat:
+    """Return the largest difference between parts together and the best of them alone.
+
+    `values[i]` are the scores of all coalitions of game `i`, as for `monotone_gaps`.
+    """
+    best = np.full(values.shape, -np.inf)
+    for player, halves in _halves(best):
+        np.maximum(halves[1], values[:, 1 << player, None, None], out=halves[1])
+    return np.abs(values[:, 1:] - best[:, 1:]).max(1)
+
+
+def monotone_gaps(values: Heat) -> Heat:
     """Return the most that the score falls when one more part is shown; 0 if it never does."""
-    players = len(game.children)
-    falls = [
-        game.values[~_members(player, players)] - game.values[_members(player, players)]
-        for player in range(players)
-    ]
-    return max(float(np.max(falls)), 0.0)
+    falls = [(without - has).max((1, 2)) for _, (without, has) in _halves(values)]
+    return np.maximum(np.max(falls, axis=0), 0.0)
 
 
-def _members(player: int, players: int) -> Mask:
-    """Tell for each coalition whether it holds the player."""
-    return (np.arange(2**players) >> player & 1).astype(bool)
+def _halves(values: Heat) -> Iterator[tuple[int, tuple[Heat, Heat]]]:
+    """Yield views of the coalitions without each player, and of those with it, in one order."""
+    count = values.shape[1].bit_length() - 1
+    for player in range(count):
+        split = values.reshape(len(values), -1, 2, 2**player)
+        yield player, (split[:, :, 0], split[:, :, 1])
 
 
 def _rule(gap: float) -> str:

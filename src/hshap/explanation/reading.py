@@ -6,6 +6,7 @@ The search that made it is run once more, with the recorded games in place of a 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -140,7 +141,7 @@ class _Tree:
     def is_small(self, region: Region) -> bool:
         if region.area <= self.area:
             return True
-        if self.limits is None:
+        if self.limits is None or region.area > prod(self.limits):
             return False
         sides = extent(region, self.grid)
         return all(side <= limit for side, limit in zip(sides, self.limits, strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
@@ -29,20 +30,22 @@ from hshap.explanation.archive import (
 )
 from hshap.explanation.guarantees.calibration import stored_calibration
 from hshap.explanation.guarantees.significance import read_tests
+from hshap.explanation.headers import PLACEMENT
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
-from hshap.explanation.validity import BOX, PIXELS, PLACEMENT, ROLLED, check
+from hshap.explanation.validity import BOX, PIXELS, ROLLED, check
 from hshap.games.game import Game
 from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Ints, Json
+    from hshap._util.types import Array, Json
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.validity import Table
     from hshap.partitions.protocol import Adaptive, Region
 
 FORMAT = "hshap explanation"
@@ -92,6 +95,29 @@ def _archived(explanation: Explanation) -> dict[str, Array]:
 
 def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     """Return the header and the arrays of an explanation, those of `ARRAYS`, all checked."""
+    arrays, regions = pack_games(explanation)
+    arrays |= pack_blocks(regions, explanation.grid) | _pack_free(regions, explanation.grid)
+    header = header_of(explanation, regions)
+    with only_sound():
+        check(json.loads(json.dumps(header)), arrays, most=2**62)
+    return header, arrays
+
+
+@contextmanager
+def only_sound() -> Generator[None, None, None]:
+    """Tell the caller which rule an explanation breaks: better now than when it is read again."""
+    try:
+        yield
+    except DamagedError as error:
+        message = (
+            f"the explanation cannot be saved ({error}); try its partition and its search with "
+            "hshap.testing, which names the rule that they break"
+        )
+        raise ArgumentError(message) from error
+
+
+def pack_games(explanation: Explanation) -> tuple[dict[str, Array], list[Region]]:
+    """Return the arrays of an explanation but those of its regions, and the regions by number."""
     games = explanation.games
     regions: dict[Region, int] = {}
 
@@ -110,32 +136,26 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
         "unfinished": numbers(explanation.unfinished),
         "evidence": _levels(explanation.evidence),
     }
-    arrays |= _pack(list(regions), explanation.grid)
-    header = _header(explanation)
-    if explanation.tests is not None:
-        header["tests"] = explanation.tests.document(regions.get)
-    if explanation.calibration is not None:
-        header["calibration"] = explanation.calibration.document
-    try:
-        check(json.loads(json.dumps(header)), arrays, most=2**62)
-    except DamagedError as error:
-        # Better now than when the file is read, and the run is gone.
-        message = (
-            f"the explanation cannot be saved ({error}); try its partition and its search with "
-            "hshap.testing, which names the rule that they break"
-        )
-        raise ArgumentError(message) from error
-    return header, arrays
+    return arrays, list(regions)
 
 
-def unpack(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
-    """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none."""
-    check(header, arrays, most=most)
+def unpack(
+    header: dict[str, Any],
+    arrays: dict[str, Array],
+    most: int,
+    kind: type[Table] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none.
+
+    `kind` reads regions that are stored in another way.
+    """
+    table = check(header, arrays, most=most, kind=kind)
     with only_damage():
-        return _fields(header, arrays)
+        return _fields(header, arrays, _unpack(table, adaptive=header["adaptive"]))
 
 
-def _header(explanation: Explanation) -> dict[str, Json]:
+def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, Json]:
+    """Return all facts of an explanation that are no arrays; `regions` are those by number."""
     header: dict[str, Json] = {
         "format": FORMAT,
         "version": VERSION,
@@ -152,6 +172,11 @@ def _header(explanation: Explanation) -> dict[str, Json]:
     if explanation.certificate is not None:
         header["certificate"] = asdict(explanation.certificate)
         header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
+    if explanation.tests is not None:
+        number = {region: place for place, region in enumerate(regions)}
+        header["tests"] = explanation.tests.document(number.get)
+    if explanation.calibration is not None:
+        header["calibration"] = explanation.calibration.document
     return header
 
 
@@ -207,9 +232,10 @@ def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
     return unpack(header, arrays, most)
 
 
-def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
+def _fields(
+    header: dict[str, Any], arrays: dict[str, Array], regions: list[Region]
+) -> dict[str, Any]:
     grid = tuple(header["grid"])
-    regions = _unpack(arrays, grid, adaptive=header["adaptive"])
     by_number = regions.__getitem__
     players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
     inferred = set(header.get("inferred", ()))
@@ -259,8 +285,9 @@ def _class_index(target: int | str) -> int | None:
     return target if isinstance(target, int) else None
 
 
-def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
-    kinds, corners, free = [], [], []
+def pack_blocks(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
+    """Return the kind of each region, and the corners of those that are blocks."""
+    kinds, corners = [], []
     for region in regions:
         if isinstance(region, Box):
             kinds.append(BOX)
@@ -271,6 +298,17 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
         else:
             kinds.append(PIXELS)
             corners.append((grid, grid))
+    return {
+        "region_kind": np.array(kinds, dtype=np.uint8),
+        "region_corners": np.array(corners, dtype=np.int64),
+    }
+
+
+def _pack_free(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
+    """Return the runs of pixels of all regions that are no blocks."""
+    free: list[NDArray[np.int64]] = []
+    for region in regions:
+        if not isinstance(region, (Box, Rolled)):
             if isinstance(region, Pixels) and not region.is_dense:
                 flat = np.sort(region.flat)
             else:
@@ -278,35 +316,23 @@ def _pack(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
             # Regions of one tree hold each other: pixel by pixel, they would fill the file.
             free.append(runs(flat))
     return {
-        "region_kind": np.array(kinds, dtype=np.uint8),
-        "region_corners": np.array(corners, dtype=np.int64),
         "region_sizes": np.array([len(flat) for flat in free], dtype=np.int64),
         "region_runs": np.concatenate([np.zeros(0, dtype=np.int64), *free]),
     }
 
 
-def _unpack(arrays: dict[str, Array], grid: tuple[int, ...], *, adaptive: Adaptive) -> list[Region]:
-    free = iter(_cut(arrays["region_runs"], arrays["region_sizes"]))
+def _unpack(table: Table, *, adaptive: Adaptive) -> list[Region]:
     regions: list[Region] = []
-    for kind, (first, second) in zip(
-        arrays["region_kind"], arrays["region_corners"].tolist(), strict=True
+    for number, (kind, (first, second)) in enumerate(
+        zip(table.kind.tolist(), table.corners.tolist(), strict=True)
     ):
         if kind == BOX:
             regions.append(Box(tuple(first), tuple(second), adaptive=adaptive))
         elif kind == ROLLED:
-            regions.append(Rolled(tuple(first), tuple(second), grid, adaptive=adaptive))
+            regions.append(Rolled(tuple(first), tuple(second), table.grid, adaptive=adaptive))
         else:
-            regions.append(Pixels(_pixels(next(free)), grid, adaptive=adaptive))
+            regions.append(Pixels(table.pixels(number), table.grid, adaptive=adaptive))
     return regions
-
-
-def _pixels(runs: NDArray[np.int64]) -> Ints:
-    starts, lengths = runs[::2], np.diff(runs)[::2]
-    ends = np.cumsum(lengths)
-    # Pixels of a run are consecutive: add to each position the offset of its run.
-    flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
-    flat.flags.writeable = False  # a region need not copy it
-    return flat
 
 
 def _joined(parts: list[Array]) -> NDArray[np.float64]:

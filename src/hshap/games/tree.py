@@ -41,13 +41,13 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
     for game in games:
-        whole = seen[game.region]
+        whole, values = seen[game.region], game.values.tolist()
         known = zip(
             game.children,
             game.coefficients.tolist(),
             game.errors.tolist(),
             _shares(whole, game),
-            game.alone.tolist(),
+            (values[1 << i] - values[0] for i in range(len(game.children))),
             strict=True,
         )
         for child, phi, error, share, alone in known:

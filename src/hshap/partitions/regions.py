@@ -166,10 +166,28 @@ class Pixels(_Splitting):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pixels):
             return NotImplemented
-        return (self.grid, self.area, self._digest) == (other.grid, other.area, other._digest)
+        if self is other:
+            return True
+        if self.area != other.area or self._quick_hash != other._quick_hash:
+            return False
+        return (self.grid, self._digest) == (other.grid, other._digest)
 
     def __hash__(self) -> int:
-        return hash((self._digest, self.grid))
+        return self._quick_hash
+
+    @cached_property
+    def _quick_hash(self) -> int:
+        # A table of regions then needs no digest, unless two regions have the same sum.
+        return hash((self.grid, self.area, int(self.flat.sum())))
+
+    @cached_property
+    def corners(self) -> Corners:
+        """First pixel, and the one past the last, of the box around all pixels."""
+        if self.is_dense:
+            whole, axes = mask((self,), self.grid), range(len(self.grid))
+            found = [np.flatnonzero(whole.any(tuple(set(axes) - {axis}))) for axis in axes]
+            return tuple(int(a[0]) for a in found), tuple(int(a[-1]) + 1 for a in found)
+        return tuple(int(a.min()) for a in self.index), tuple(int(a.max()) + 1 for a in self.index)
 
     def __repr__(self) -> str:
         return f"Pixels({self.area} of {self.grid}, {self._digest[:16]})"
@@ -267,7 +285,9 @@ def blocks(region: Region, grid: tuple[int, ...]) -> list[Corners]:
         spans = zip(region.start, region.shape, grid, strict=True)
         corners = product(*(_wrapped_spans(a, a + n, side) for a, n, side in spans))
         return [(tuple(a for a, _ in c), tuple(b for _, b in c)) for c in corners]
-    axes = region.index if isinstance(region, Pixels) else _coordinates(region, grid)
+    if isinstance(region, Pixels):
+        return [region.corners]
+    axes = _coordinates(region, grid)
     return [(tuple(int(a.min()) for a in axes), tuple(int(a.max()) + 1 for a in axes))]
 
 
@@ -280,6 +300,28 @@ def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[Ints, ...]:
     return np.nonzero(mask((region,), grid))
 
 
+def _owners(
+    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> NDArray[np.int32]:
+    """Return the number of the piece at each pixel around all pieces; -1 between them."""
+    owner = np.full(grid, -1, dtype=np.int32)
+    number = 0
+    for region in regions:
+        if isinstance(region, Pixels):
+            owner.reshape(-1)[region.flat] = number
+            number += 1
+            continue
+        parts = blocks(region, grid)
+        owner[region.index] = number
+        if len(parts) > 1:
+            for offset, (start, stop) in enumerate(parts):
+                owner[tuple(map(slice, start, stop))] = number + offset
+        number += len(parts)
+    starts, stops = zip(*pieces, strict=True)
+    first, last = map(min, zip(*starts, strict=True)), map(max, zip(*stops, strict=True))
+    return owner[tuple(map(slice, first, last))]
+
+
 def touching(
     pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
 ) -> list[list[int]]:
@@ -287,15 +329,9 @@ def touching(
 
     `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
     """
-    owner = np.full(grid, -1)
-    number = 0
-    for region in regions:
-        parts = blocks(region, grid)
-        owner[region.index] = number
-        if len(parts) > 1:
-            for offset, (start, stop) in enumerate(parts):
-                owner[tuple(map(slice, start, stop))] = number + offset
-        number += len(parts)
+    if len(pieces) < 2:
+        return [[i] for i in range(len(pieces))]
+    owner = _owners(pieces, regions, grid)
     parent = list(range(len(pieces)))
 
     def root(i: int) -> int:
@@ -304,10 +340,12 @@ def touching(
         return i
 
     for axis in range(len(grid)):
-        before = np.moveaxis(owner, axis, 0)[:-1]
-        after = np.moveaxis(owner, axis, 0)[1:]
+        every = [slice(None)] * axis
+        before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
         meet = (before != after) & (before >= 0) & (after >= 0)
-        for a, b in np.unique(np.stack([before[meet], after[meet]], axis=1), axis=0):
+        # One number for each pair: far quicker to sort than rows of two.
+        pairs = np.unique(before[meet] * np.int64(len(pieces)) + after[meet])
+        for a, b in zip(*np.divmod(pairs, len(pieces)), strict=True):
             parent[root(int(a))] = root(int(b))
     groups: dict[int, list[int]] = {}
     for i in range(len(pieces)):

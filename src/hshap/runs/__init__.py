@@ -33,7 +33,7 @@ from hshap.runs.reading import Run
 from hshap.runs.sources import as_source
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.files import Files, files_at
-from hshap.runs.storing.folder import Folder
+from hshap.runs.storing.folder import Folder, OccupiedError
 from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
 from hshap.runs.storing.rows import KEPT, KeptEvidence
 from hshap.runs.verification import Verification, different_from, recompute, verify_folder
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from hshap._util.types import Untyped
     from hshap.games.targets import Target
     from hshap.runs.executors.protocol import Executor
-    from hshap.runs.sources.protocol import Decode, Source
+    from hshap.runs.sources.protocol import Decode
 
 __all__ = [
     "Chosen",
     "Decoded",
     "InProcess",
+    "OccupiedError",
     "Processes",
     "RayActors",
     "Run",
@@ -122,7 +123,8 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     targets = _as_targets(target)
     source = as_source(dataset, decode=decode, root=root)
     first, files = _made(explainer, model_id), files_at(out)
-    own = _fingerprint(first, decode or _decode_of(source), layout, model_id)
+    decoding = _decoding(decode or getattr(source, "decode", None))
+    own = _fingerprint(first, decoding, layout, model_id)
     Folder(files).describe(
         {
             "hshap": __version__,
@@ -131,6 +133,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
                 "sha256": own.settings,
                 "parts": describe(parts_of(first)),
                 "layout": layout,
+                "decode": describe(decoding),
             },
             "evidence": evidence,
         }
@@ -204,7 +207,8 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     if explainer is None:
         return found
     source = as_source(dataset, decode=decode, root=root)
-    own = _fingerprint(explainer, decode or _decode_of(source), layout, model_id)
+    decoding = _decoding(decode or getattr(source, "decode", None))
+    own = _fingerprint(explainer, decoding, layout, model_id)
     problems = [*found.problems, *different_from(run, own)]
     values, largest, more = recompute(
         run,
@@ -219,9 +223,12 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     return replace(found, problems=(*problems, *more), values=values, largest=largest)
 
 
-def _decode_of(source: Source) -> object:
-    """Return the function that makes images of files, for the settings of a run."""
-    return getattr(source, "decode", None)
+def _decoding(decode: object) -> object:
+    """Return how images are made of files, for the settings of a run.
+
+    A decoder may say it by an attribute `settings`, which leaves out its limits.
+    """
+    return getattr(decode, "settings", decode)
 
 
 def _as_targets(target: Untyped) -> tuple[AnyTarget, ...] | None:

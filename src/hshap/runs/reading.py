@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +80,15 @@ class Run:
         depend on batch sizes and executors, on one kind of machine.
         """
         return read_agreement(self.folder.files)
+
+    @property
+    def row_bytes(self) -> float | None:
+        """Bytes on the disk for each row, on average; None for no rows and for remote folders."""
+        place = self.folder.files.place()
+        if place is None or place[1] is not None or not self._indexed[1]:
+            return None
+        sizes = [Path(place[0], shard.name).stat().st_size for shard in self.shards["explanations"]]
+        return sum(sizes) / self._indexed[1]
 
     @property
     def keys(self) -> tuple[Key, ...]:

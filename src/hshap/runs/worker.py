@@ -189,8 +189,10 @@ class Worker:
         given = self.job.targets
         if given is None:
             if label is None:
-                message = "target is missing: the data set gives no class with its images; pass one"
+                message = "target is missing: the data set gives no class for this image; pass one"
                 raise ArgumentError(message)
+            if isinstance(label, Exception):
+                raise label
             given = as_targets(label)
         return {target_text(target): target for target in given}
 

@@ -7,6 +7,7 @@ import time
 from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,11 +22,23 @@ from hshap.cli.progress import status, tell
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
-from hshap.runs import InProcess, Processes, RayActors, RunStoppedError, Slurm, explain_dataset
+from hshap.runs import (
+    InProcess,
+    OccupiedError,
+    Processes,
+    RayActors,
+    RunStoppedError,
+    Slurm,
+    explain_dataset,
+)
 
 if TYPE_CHECKING:
     from hshap.runs import Run, RunProgress
     from hshap.runs.executors.protocol import Executor
+
+SQL = "select image, score, doubt from explanations order by score desc limit 20"
+USUAL_BYTES = 5000
+"""Bytes of a row at typical depth; larger ones are told."""
 
 EVERY = 10.0
 """Seconds between lines of progress in a log."""
@@ -131,7 +144,7 @@ def run(  # noqa: PLR0913, one for each option
             )
         except Stop as stop:
             raise stop.told(f"committed rows are in {out}; run the same command to go on") from None
-        except RunStoppedError as error:
+        except (RunStoppedError, OccupiedError) as error:
             raise Refusal(Code.OUTPUT, str(error)) from error
         except OSError as error:
             reason = error.strerror or error
@@ -187,6 +200,13 @@ def _end(made: Run, out: str, *, json: bool) -> None:
         tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
         if made.batch_difference:
             tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
-        tell(f"read it again with hshap query {out}, hshap verify {out}, or hshap.runs.open")
+        if (made.row_bytes or 0) > USUAL_BYTES:
+            tell(
+                f"rows take {made.row_bytes:,.0f} bytes each, more than the usual {USUAL_BYTES:,}: "
+                "fine regions (--min-size), evidence (--evidence even has none) and shards of few "
+                "images make them large"
+            )
+        tell(f'read it again: hshap query {quote(out)} "{SQL}"')
+        tell(f"check it: hshap verify {quote(out)}; in Python: hshap.runs.open({out!r})")
     if errors:
         raise typer.Exit(Code.SKIPPED)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hshap.cli.faults import Code, Refusal
+from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
 from hshap.cli.inputs.image_files.decoders import SUFFIXES
-from hshap.cli.inputs.images import Reader, read
+from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, fitted, load, probe
+from hshap.cli.output import say
+from hshap.errors import ArgumentError
 from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
 from hshap.games.targets import Output
@@ -47,6 +49,11 @@ class Pictures:
     """Makes the model's input of the bytes of an image file."""
 
     reader: Reader
+
+    @property
+    def settings(self) -> Pictures:
+        """How images are made, without the limit on their size, which changes no image."""
+        return Pictures(replace(self.reader, max_pixels=MAX_PIXELS))
 
     def __call__(self, data: bytes, name: str) -> Decoded:
         """Return the image, and how it was changed."""
@@ -142,12 +149,36 @@ def _labels(source: Source) -> Sequence[object]:
 
 
 def _numbered(source: Source, outputs: Array, wanted: Format) -> Source:
-    """Return a source whose classes are numbers; names are those of --classes."""
+    """Return a source whose classes are numbers; names are those of --classes.
+
+    An image without a class, or with one that the model lacks, fails alone. A list in which no
+    class is known is refused.
+    """
     if not isinstance(source, FileSource):
         return source
-    names = sorted({str(label) for label in source.labels})
-    number = {name: classes_of([name], outputs, wanted)[0] for name in names}
-    return replace(source, labels=tuple(number[str(label)] for label in source.labels))
+    number: dict[str, object] = {}
+    refused: list[Refusal] = []
+    for name in sorted({_class_name(label) for label in source.labels} - {""}):
+        try:
+            number[name] = classes_of([name], outputs, wanted)[0]
+        except Refusal as error:
+            refused.append(error)
+            number[name] = ArgumentError(f"class {str(error).removeprefix('--target ')}")
+    if refused and len(refused) == len(number):
+        raise refused[0]
+    unknown = [str(one) for one in number.values() if isinstance(one, ArgumentError)]
+    for line in few([f"{one}; images with it go to the table of errors" for one in unknown]):
+        say(line)
+    return replace(source, labels=tuple(number.get(_class_name(label)) for label in source.labels))
+
+
+def _class_name(label: object) -> str:
+    """Return the name of a class in a list; empty if there is none."""
+    is_none = label is None or (isinstance(label, float) and not np.isfinite(label))
+    if is_none:
+        return ""
+    is_whole = isinstance(label, float) and label.is_integer()
+    return str(int(label) if is_whole else label).strip()  # pyright: ignore[reportArgumentType]
 
 
 def _first_outputs(source: Source, explainer: Explainer) -> Array:

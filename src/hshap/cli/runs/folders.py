@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from hshap._util.atomic import grant_usual_permissions
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.output import say
+from hshap.cli.runs.journal import close, complete, has_results
 from hshap.cli.runs.locks import PREFIX, TRIES, locked
 from hshap.cli.runs.record import PAGE, SUMMARY, files_in, read_summary, unchanged
 from hshap.cli.runs.signals import on_hold
@@ -64,6 +67,7 @@ def folder(
         _refuse(real, out, inputs, fill=fill)
         with ExitStack() as stack:
             results = _entered(stack, real, out)
+            _rescue(results, real, out)
             _refuse(real, out, inputs, fill=fill)  # again: another run may just have ended
             ours = unchanged(real)
             place = Place(results, real, ours, frozenset(_names(real) - set(ours)))
@@ -78,6 +82,24 @@ def folder(
                 _publish(place, out)
     except OSError as error:
         raise unwritable(out, error) from error
+
+
+def _rescue(results: Path, real: Path, out: Path) -> None:
+    """Publish the finished images of a run that was killed, as if it had been stopped."""
+    if not has_results(results.parent):
+        return
+    with on_hold():
+        belongs = complete(results, real)
+        place = Place(results, real, unchanged(real), frozenset())
+        if belongs:
+            _publish(place, out)
+            say(f"{out}: the run before this one was killed; its finished images are kept")
+        else:
+            where = out / place.set_aside().name
+            say(f"{out}: the run before this one was killed; its finished images are in {where}")
+        close(results)
+        shutil.rmtree(results, ignore_errors=True)
+        results.mkdir(mode=0o700)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hshap._util.processes import Owner, this_process
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.runs.journal import JOURNAL, has_results
 from hshap.cli.runs.signals import on_hold
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ PAUSE = 0.02
 def locked(lock: Path, out: Path) -> Generator[Path, None, None]:
     """Hold a lock, and give a private folder in it; both are removed at the end.
 
-    Another run that holds it is a `Refusal`. `lock.parent` must exist; a `FileNotFoundError` says
+    Finished results of a run that was killed are in the folder, as its journal tells. Another run
+    that holds the lock is a `Refusal`. `lock.parent` must exist; a `FileNotFoundError` says
     that it does not. `out` is the path to name in messages.
     """
     with ExitStack() as stack:
@@ -39,8 +41,10 @@ def locked(lock: Path, out: Path) -> Generator[Path, None, None]:
             _take(lock, out)
             stack.callback(_remove, lock)
             results = lock / RESULTS
-            shutil.rmtree(results, ignore_errors=True)  # of a run that was killed
-            results.mkdir(mode=0o700)
+            if not has_results(lock):
+                shutil.rmtree(results, ignore_errors=True)  # of a run that was killed
+                (lock / JOURNAL).unlink(missing_ok=True)
+                results.mkdir(mode=0o700)
         yield results
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ from hshap._util.visible import visible
 from hshap.cli.inputs.choices import with_source
 from hshap.cli.output import Names, plain, say, say_notes
 from hshap.cli.progress import each
+from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
+from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from hshap.cli.runs.originals import Scale
     from hshap.cli.runs.plan import Asked, Plan
     from hshap.cli.runs.resume import Earlier, Removed
-    from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.export.page import View
 
@@ -34,6 +35,31 @@ SUFFIXES = (".npz", ".png")
 MARGIN = 0.05
 """Inches around a picture."""
 HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "concerns")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A result that is on the disk: the name of its files, and the facts that tables need.
+
+    The explanation itself is read again for the page, else memory would grow with the run.
+    """
+
+    name: str
+    file: Path
+    facts: dict[str, Json]
+    row: tuple[str, ...]
+    concerns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, file: Path, explanation: Explanation) -> Done:
+        """Return the facts of an explanation that was saved to a file."""
+        concerns = tuple(str(concern) for concern in explanation.concerns)
+        return cls(name, file, _document(name, explanation), _row(explanation), concerns)
+
+    @property
+    def explanation(self) -> Explanation:
+        """The explanation, from its file."""
+        return Explanation.load(self.file)
 
 
 class Results:
@@ -48,7 +74,8 @@ class Results:
         self._plan, self._place = plan, place
         self._originals = Originals(plan.reader, scale)
         self._names = Names(Path(name).stem for name in place.others if name.endswith(SUFFIXES))
-        self._done: dict[tuple[Path, int], tuple[str, Explanation]] = {}
+        self._done: dict[tuple[Path, int], Done] = {}
+        self._journal = Journal(place.path)
         self._bases: dict[Path, str] = {}
         self._removed: list[Json] = []
         self._earlier = 0
@@ -60,6 +87,12 @@ class Results:
         """The number of images that the command names, bad ones included."""
         files = self._plan.files
         return len(files) + sum(bad.path not in files for bad in self._plan.bad)
+
+    def begin(self, run: Mapping[str, Json], *, resumed: bool) -> None:
+        """Note the settings of the run, so that a sudden end loses no finished image."""
+        facts: dict[str, Json] = {"hshap": __version__, "command": "explain", **run}
+        facts |= {"evaluations": 0, "total": self.total, "removed": self._removed}
+        self._journal.begin(facts, resumed=resumed)
 
     def take_over(self, images: Sequence[Earlier], removed: Sequence[Removed]) -> None:
         """Add results of an earlier run, before any new one; their files stay as they are.
@@ -73,12 +106,14 @@ class Results:
                 self._names.new(stem)
         for image in images:
             self._plan.asked.append(image.asked)
-            for number, (name, explanation) in image.found.items():
-                self._done[image.asked.path, number] = (self._names.new(name), explanation)
+            for number, file in image.found.items():
+                name, explanation = self._names.new(file.stem), Explanation.load(file)
+                self._done[image.asked.path, number] = Done.of(name, file, explanation)
                 self.kept |= {
-                    file: self._place.ours[file] for file in (f"{name}.npz", f"{name}.png")
+                    f"{file.stem}{suffix}": self._place.ours[f"{file.stem}{suffix}"]
+                    for suffix in SUFFIXES
                 }
-        self._earlier = len(images)
+            self._earlier += 1
 
     def add(self, explanation: Explanation) -> None:
         """Write an explanation and its picture."""
@@ -111,16 +146,22 @@ class Results:
             f"{_area(kept):.1%} of the area"
         )
         # matplotlib would read text between dollars as a formula.
-        kept.plot(shown, title=title.replace("$", r"\$")).savefig(
+        figure = kept.plot(shown, title=title.replace("$", r"\$"))
+        figure.set_layout_engine("none")  # the usual one takes as long as all the rest
+        figure.savefig(
             self._place.path / f"{name}.png",
-            dpi=120,
+            dpi=140,
             bbox_inches="tight",  # without the blank margins around a narrow picture
             pad_inches=MARGIN,
             metadata={"Software": f"hshap {__version__}"},
         )
-        self._done[asked.path, number] = (name, kept)
+        file = self._place.path / f"{name}.npz"
+        self._done[asked.path, number] = Done.of(name, file, kept)
         if self._is_finished(asked):
             del self._plan.shown[asked.path]  # else the memory would grow with the run
+            stems = [self._done[asked.path, one].name for one in asked.classes]
+            files = [f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
+            self._journal.note(self._document(asked), files)
 
     def give_up(self, path: Path) -> None:
         """Forget the pixels of an image that cannot be explained."""
@@ -177,7 +218,7 @@ class Results:
         self.summary = write_summary(place.path, summary, self.kept)
 
     def _drop_unfinished(self, images: Sequence[Asked]) -> None:
-        names = {self._done[asked.path, n][0] for asked in images for n in asked.classes}
+        names = {self._done[asked.path, n].name for asked in images for n in asked.classes}
         for file in list(self._place.path.iterdir()):
             if file.stem not in names:
                 file.unlink()
@@ -198,7 +239,7 @@ class Results:
         with each("writing the page", images) as some:
             for asked in some:
                 found = {
-                    self._plan.format.name(number): self._done[asked.path, number][1]
+                    self._plan.format.name(number): self._done[asked.path, number].explanation
                     for number in asked.classes
                 }
                 yield self._originals.view(asked, found)
@@ -215,7 +256,7 @@ class Results:
                 {
                     "class": self._plan.format.name(number),
                     "target": number,
-                    **_document(*self._done[asked.path, number]),
+                    **self._done[asked.path, number].facts,
                 }
                 for number in asked.classes
             ],
@@ -228,24 +269,15 @@ class Results:
             for asked in self.finished()
             for number in asked.classes
             for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
-            for concern in self._done[asked.path, number][1].concerns
+            for concern in self._done[asked.path, number].concerns
         ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the rows of the table that ends a run, under `HEADINGS`."""
         for asked in self.finished():
             for number in asked.classes:
-                _, one = self._done[asked.path, number]
-                yield (
-                    asked.path.name,
-                    self._plan.format.name(number),
-                    f"{one.score:.4g}",
-                    f"{one.baseline_score:.4g}",
-                    str(len(one.boxes())),
-                    f"{_area(one):.1%}",
-                    str(one.evaluations),
-                    ", ".join(concern.kind for concern in one.concerns),
-                )
+                name = self._plan.format.name(number)
+                yield (asked.path.name, name, *self._done[asked.path, number].row)
 
 
 def _area(explanation: Explanation) -> float:
@@ -260,6 +292,18 @@ def _promise(explanation: Explanation) -> dict[str, Json]:
         return {}
     marked = float(explanation.marked_area().mean())
     return {"promise": str(explanation.calibration), "marked_area": marked}
+
+
+def _row(one: Explanation) -> tuple[str, ...]:
+    """Return the columns of the table that ends a run, after image and class."""
+    return (
+        f"{one.score:.4g}",
+        f"{one.baseline_score:.4g}",
+        str(len(one.boxes())),
+        f"{_area(one):.1%}",
+        str(one.evaluations),
+        ", ".join(concern.kind for concern in one.concerns),
+    )
 
 
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:

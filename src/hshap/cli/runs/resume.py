@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Earlier:
-    """An image that an earlier run explained: by class, the name of its files and the result."""
+    """An image that an earlier run explained: by class, the file of the result."""
 
     asked: Asked
-    found: Mapping[int, tuple[str, Explanation]]
+    found: Mapping[int, Path]
 
 
 class Removed(NamedTuple):
@@ -143,7 +143,9 @@ def _earlier(
     try:
         image = plan.ask(read(same[0], plan.reader), tuple(found))
         paths = {number: place.out / f"{stem}.npz" for number, stem in found.items()}
-        return Earlier(image, {n: (path.stem, Explanation.load(path)) for n, path in paths.items()})
+        for path in paths.values():
+            Explanation.load(path)  # a file that cannot be read is explained again
+        return Earlier(image, paths)
     except (HshapError, OSError):
         return None
 

@@ -123,12 +123,13 @@ class Run:
             keep = self.way.keep_removed
             found = take_over(plan, usable, self.place, settings, keep_removed=keep)
             results.take_over(*found)
+        run = {**settings, "device": plan.loaded.device}
+        results.begin(run, resumed=self.way.resume)
         done = {asked.path for asked in results.finished()}
         left = [file for file in usable if file not in done]
         evaluations, reason = self._explain(left, plan.pairs(left, outputs), results, explainer)
         if not results.finished():
             raise reason or refusals(plan.bad, results.total, "")
-        run = {**settings, "device": plan.loaded.device}
         try:
             results.close(run, evaluations=evaluations, stopped=reason is not None)
         except OSError as error:

@@ -45,7 +45,8 @@ class Item:
 class Read:
     """The bytes of an item: their SHA-256, and a function that makes the image of them.
 
-    `label` is the class that the source gives for the image, or None.
+    `label` is the class that the source gives for the image, None, or the error that tells why it
+    has none.
     """
 
     sha256: str

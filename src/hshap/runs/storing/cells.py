@@ -1,7 +1,8 @@
 """Cells: the regions of a tree as one label for each pixel, a fraction of their runs of pixels.
 
 The parts of a region cover it, so every region is a union of the finest regions of its tree. One
-number for each pixel, that of the finest region around it, tells all of them.
+number for each pixel, that of the finest region around it, tells all of them. If the finest regions
+are sorted as they come in the tree, every region is a range of them.
 """
 
 from __future__ import annotations
@@ -12,113 +13,153 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.archive import expect
-from hshap.explanation.validity import BOX, PIXELS, ROLLED
+from hshap.explanation.validity import BOX, PIXELS, Games, Table
+from hshap.partitions.regions import Pixels, mask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid
+    from hshap.partitions.protocol import Region
 
 TYPES = (np.uint8, np.uint16, np.uint32)
 
 
-def pack_cells(arrays: Mapping[str, Array], grid: Grid) -> bytes:
+def labels_of(
+    arrays: Mapping[str, Array], regions: Sequence[Region], grid: Grid
+) -> NDArray[np.unsignedinteger]:
     """Return the number of the finest region around each pixel; nothing if all are blocks."""
     kinds = arrays["region_kind"]
     if not (kinds == PIXELS).any():
-        return b""
-    finest = np.setdiff1d(arrays["game_children"], _split(arrays))
-    free = np.flatnonzero(kinds == PIXELS)
-    spans = arrays["region_runs"].reshape(-1, 2)
-    owner = np.repeat(free, arrays["region_sizes"] // 2)
-    mine = np.isin(owner, finest)
-    starts, lengths = spans[mine, 0], np.diff(spans[mine], axis=1).ravel()
-    # Runs are consecutive pixels: add to each position the offset of its run.
-    places = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    labels = np.zeros(prod(grid), dtype=_type(len(kinds)))
-    labels[places] = np.repeat(owner[mine], lengths)
-    for number in finest[kinds[finest] != PIXELS].tolist():
-        block = _block(int(kinds[number]), arrays["region_corners"][number], grid)
-        labels.reshape(grid)[block] = number
-    # A pixel is mostly in the cell of the one above it: zeros pack well.
-    image = labels.reshape(-1, grid[-1])
-    image[1:] ^= image[:-1].copy()
-    return labels.tobytes()
+        return np.zeros(0, np.uint8)
+    labels = np.zeros(grid, dtype=_type(len(kinds)))
+    is_finest = np.ones(len(regions), dtype=bool)
+    is_finest[arrays["game_region"][arrays["game_players"] > 1]] = False
+    for number in np.flatnonzero(is_finest).tolist():
+        region = regions[number]
+        if isinstance(region, Pixels):
+            labels.reshape(-1)[region.flat] = number
+        else:
+            labels[region.index] = number
+    return labels.ravel()
 
 
-def unpack_cells(data: bytes, arrays: Mapping[str, Array], grid: Grid) -> dict[str, Array]:
-    """Return `region_sizes` and `region_runs` of the free regions that `pack_cells` packed."""
-    kinds = arrays["region_kind"]
-    free = np.flatnonzero(kinds == PIXELS).tolist()
-    if not free:
-        expect(not data, "it has cells, but no region of that kind")
-        return {"region_sizes": np.zeros(0, np.int64), "region_runs": np.zeros(0, np.int64)}
-    kind = np.dtype(_type(len(kinds)))
-    expect(len(data) == prod(grid) * kind.itemsize, "its cells miss pixels")
-    labels = np.bitwise_xor.accumulate(np.frombuffer(data, kind).reshape(-1, grid[-1]), axis=0)
-    expect(labels.max() < len(kinds), "a cell is of no region")
-    found = _runs_of(labels.ravel(), free, _finest(arrays, len(kinds)))
-    return {
-        "region_sizes": np.array([len(part) for part in found], dtype=np.int64),
-        "region_runs": np.concatenate(found).astype(np.int64),
-    }
+def pack_labels(labels: NDArray[np.unsignedinteger], grid: Grid) -> bytes:
+    """Return the bytes of labels: a pixel is mostly as the one above it, and zeros pack well."""
+    image = labels.reshape(-1, grid[-1]).copy()
+    image[1:] ^= labels.reshape(-1, grid[-1])[:-1]
+    return image.tobytes()
 
 
-def _runs_of(
-    labels: NDArray[np.unsignedinteger], free: list[int], finest: list[list[int]]
-) -> list[NDArray[np.int64]]:
-    """Return the runs of pixels of each free region, from the runs of the cells."""
-    starts = np.flatnonzero(np.diff(labels, prepend=labels[:1] ^ 1))
-    stops = np.append(starts[1:], len(labels))
-    names = labels[starts]
-    order = np.argsort(names, kind="stable")
-    ends = np.searchsorted(names[order], np.arange(len(finest) + 1))
-    out: list[NDArray[np.int64]] = []
-    for number in free:
-        mine = np.sort(
-            np.concatenate([order[ends[cell] : ends[cell + 1]] for cell in finest[number]])
+def unpack_labels(data: bytes, regions: int, grid: Grid) -> NDArray[np.unsignedinteger]:
+    """Return the labels that `pack_labels` packed; nothing of nothing."""
+    kind = np.dtype(_type(regions))
+    expect(not data or len(data) == prod(grid) * kind.itemsize, "its cells miss pixels")
+    if not data:
+        return np.zeros(0, kind)
+    image = np.frombuffer(data, kind).reshape(-1, grid[-1])
+    return np.bitwise_xor.accumulate(image, axis=0).ravel()
+
+
+class CellTable(Table):
+    """The regions of a tree by the label of each pixel, in the array `labels`.
+
+    Regions that are made of cells cover their parts and nothing else, since they are ranges of
+    cells; only blocks must be compared with the cells in them.
+    """
+
+    def _read_free(self, arrays: Mapping[str, Array]) -> None:
+        self._labels = arrays["labels"]
+        self._has_cells = not self.is_block.all()
+        if not self._has_cells:
+            expect(not len(self._labels), "it has cells, but no region of that kind")
+            return
+        expect(len(self._labels) == prod(self.grid), "its cells miss pixels")
+        expect(self._labels.max() < self.count, "a cell is of no region")
+
+    def positions(self, games: Games) -> int:
+        """Count the pixels that are listed one by one: all regions share one list."""
+        return prod(self.grid) if self._has_cells else super().positions(games)
+
+    def take_tree(self, games: Games) -> None:
+        """Sort the cells as the tree has them; a region then is a range of cells."""
+        if not self._has_cells:
+            return
+        self._first, self._last = _ranges(games, self.count)
+        finest = np.flatnonzero(self._last - self._first == 1)
+        sizes = np.bincount(self._labels, minlength=self.count)
+        expect(sizes[finest].sum() == prod(self.grid), "a cell is of a region with parts")
+        expect((sizes[finest] > 0).all(), "a region has no pixels")
+        rank = np.zeros(self.count, dtype=self._labels.dtype)
+        rank[finest] = self._first[finest]
+        self.ranks = rank[self._labels]
+        by_rank = np.zeros(len(finest) + 1, dtype=np.int64)
+        by_rank[self._first[finest] + 1] = sizes[finest]
+        self._ends = np.cumsum(by_rank)
+        areas = self._ends[self._last] - self._ends[self._first]
+        same = areas[self.is_block] == self.areas[self.is_block]
+        expect(same.all(), "parts do not cover their region")
+        self.areas = areas
+        for number in np.flatnonzero(self.is_block).tolist():
+            inside = self.ranks.reshape(self.grid)[self._block(number)]
+            first, last = self._first[number], self._last[number]
+            expect(inside.min() >= first and inside.max() < last, "two parts overlap")
+        self._order: NDArray[np.int64] | None = None
+
+    def check_parts(self, games: Games) -> None:
+        """Check the parts of every region; cells cannot overlap, and miss no pixel."""
+        if not self._has_cells:
+            super().check_parts(games)
+
+    def pixels(self, number: int) -> NDArray[np.int64]:
+        """Return the positions of a free region: a view of one list of all pixels."""
+        if self._order is None:
+            self._order = np.argsort(self.ranks, kind="stable")
+            self._order.flags.writeable = False
+        return self._order[self._ends[self._first[number]] : self._ends[self._last[number]]]
+
+    def check_regions(self, regions: Sequence[Region]) -> None:
+        """Check that regions have the pixels that the cells give them."""
+        for number in np.flatnonzero(~self.is_block).tolist():
+            region = regions[number]
+            expect(region.area == self.areas[number], "parts do not cover their region")
+            # Plain numbers: with one of NumPy, all ranks would become as large as it is.
+            first, last = int(self._first[number]), int(self._last[number])
+            if last - first > 1:
+                cells = (self.ranks >= first) & (self.ranks <= last - 1)
+                same = np.array_equal(mask((region,), self.grid).ravel(), cells)
+                expect(same, "a part lies outside of its region")
+
+    def _block(self, number: int) -> tuple[Array, ...] | tuple[slice, ...]:
+        start, length = self.start[number].tolist(), self.length[number].tolist()
+        if self.kind[number] == BOX:
+            return tuple(slice(a, a + n) for a, n in zip(start, length, strict=True))
+        spans = zip(start, length, self.grid, strict=True)
+        return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+
+
+def _ranges(games: Games, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first cell of each region, and the one past its last, in the order of the tree."""
+    parts_of = [
+        (region, games.children[begin : begin + players].tolist())
+        for region, begin, players in zip(
+            games.region.tolist(), games.first_part.tolist(), games.players.tolist(), strict=True
         )
-        expect(len(mine), "a region has no pixels")
-        # Runs that touch are one.
-        first = np.append(True, starts[mine[1:]] != stops[mine[:-1]])
-        last = np.append(first[1:], True)
-        out.append(np.stack([starts[mine[first]], stops[mine[last]]], axis=1).ravel())
-    return out
-
-
-def _finest(arrays: Mapping[str, Array], count: int) -> list[list[int]]:
-    """Return the finest regions in each region, by number."""
-    players = arrays["game_players"]
-    ends = np.cumsum(players)
-    inside: list[list[int]] = [[number] for number in range(count)]
-    games = zip(
-        arrays["game_region"].tolist(), (ends - players).tolist(), ends.tolist(), strict=True
-    )
-    # Parts first: their games come after that of their region.
-    for region, begin, end in reversed(list(games)):
-        parts = arrays["game_children"][begin:end].tolist()
-        expect(all(0 <= part < count for part in (region, *parts)), "a game is of no region")
-        if parts != [region]:
-            inside[region] = [cell for part in parts for cell in inside[part]]
-            expect(len(inside[region]) <= count, "a region is part of itself")
-    return inside
-
-
-def _split(arrays: Mapping[str, Array]) -> NDArray[np.int64]:
-    """Return the regions that have parts besides themselves."""
-    players, children = arrays["game_players"], arrays["game_children"]
-    first = children[np.cumsum(players) - players]
-    return arrays["game_region"][(players > 1) | (first != arrays["game_region"])]
-
-
-def _block(kind: int, corners: NDArray[np.int64], grid: Grid) -> tuple[Array, ...]:
-    start, second = corners.tolist()
-    lengths = [b - a for a, b in zip(start, second, strict=True)] if kind == BOX else second
-    expect(kind in (BOX, ROLLED), "a region is of no known kind")
-    spans = zip(start, lengths, grid, strict=True)
-    return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+        if players > 1
+    ]
+    cells, first = [1] * count, [0] * count
+    for region, parts in reversed(
+        parts_of
+    ):  # parts first: their games come after that of the region
+        cells[region] = sum(cells[part] for part in parts)
+    for region, parts in parts_of:
+        place = first[region]
+        for part in parts:
+            first[part], place = place, place + cells[part]
+    begin = np.array(first, dtype=np.int64)
+    return begin, begin + np.array(cells)
 
 
 def _type(count: int) -> type[np.unsignedinteger]:

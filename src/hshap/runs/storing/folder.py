@@ -27,7 +27,7 @@ from hshap.runs.storing.files import left_over, publish
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.runs.storing.files import Files
@@ -39,6 +39,55 @@ SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
 SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
 LEVEL = 9
 """Effort of the compression; more gains little."""
+
+
+class OccupiedError(ArgumentError):
+    """The folder for a run has files of others.
+
+    >>> raise OccupiedError("out='photos' holds 'a.png' and is no run folder; pass another folder")
+    Traceback (most recent call last):
+    hshap.runs.storing.folder.OccupiedError: out='photos' holds 'a.png' and is no run folder; pass
+    another folder
+    """
+
+
+def differences(stored: Mapping[str, Untyped], wanted: Mapping[str, Untyped]) -> Iterator[str]:
+    """Yield the entries in which two descriptions of runs differ, with both values.
+
+    >>> made = {"model": {"sha256": "a"}, "settings": {"parts": {"search": {"tolerance": 0.1}}}}
+    >>> other = {**made, "settings": {"parts": {"search": {"tolerance": 0.2}}}}
+    >>> list(differences(made, other))
+    ['search.tolerance (0.1 there, 0.2 here)']
+    """
+    for name in sorted({*stored, *wanted}):
+        before, now = stored.get(name), wanted.get(name)
+        if before == now:
+            continue
+        if name == "model":
+            yield name
+        elif name == "settings" and isinstance(before, dict) and isinstance(now, dict):
+            told = {
+                line
+                for key in now.keys() - {"sha256"}
+                for line in _entries(before.get(key), now[key], "" if key == "parts" else key)
+            }
+            yield from sorted(told) or ["settings: the code of a function in them has changed"]
+        else:
+            yield from _entries(before, now, name)
+
+
+def _entries(before: Untyped, now: Untyped, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict) and before.get("type") == now.get("type"):
+        for name in sorted({*before, *now}):
+            yield from _entries(before.get(name), now.get(name), f"{path}.{name}".lstrip("."))
+    elif before != now:
+        yield f"{path} ({_short(before)} there, {_short(now)} here)"
+
+
+def _short(value: Untyped) -> str:
+    """Return a value of a description in few letters: a part by its name."""
+    text = str(value["type"]) if isinstance(value, dict) and "type" in value else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 @dataclass(frozen=True, order=True)
@@ -106,20 +155,17 @@ class Folder:
                     f"out={self.files.location!r} holds {stray[0]!r} and is no run folder; pass "
                     "another folder"
                 )
-                raise ArgumentError(message)
+                raise OccupiedError(message)
             text = json.dumps(wanted, indent=1, sort_keys=True) + "\n"
             # Another driver may be faster: its description stays, and is compared with ours.
             self.files.create(RUN, text.encode())
             found = self.description()
-        different = sorted(
-            name
-            for name in {*wanted, *(found or {})}
-            if wanted.get(name) != (found or {}).get(name)
-        )
+        different = list(differences(found or {}, wanted))
         if different:
             message = (
-                f"out={self.files.location!r} is a run with another {' and '.join(different)}; "
-                "pass another folder"
+                f"out={self.files.location!r} is a run with another "
+                f"{' and another '.join(different)}; "
+                "pass the same, or another folder"
             )
             raise ArgumentError(message)
 

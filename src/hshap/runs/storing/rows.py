@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from hshap.errors import FormatError
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.validity import MOST_AXES, PIXELS
+from hshap.explanation.headers import MOST_AXES
+from hshap.explanation.validity import PIXELS, check
 from hshap.games.shapley import shapley
-from hshap.runs.storing.cells import pack_cells, unpack_cells
+from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Json, Mask, Untyped
 
     Row = dict[str, Untyped]
+    Labels = NDArray[np.unsignedinteger]
 
 KeptEvidence: TypeAlias = Literal["none", "leaves", "all"]
 KEPT: tuple[KeptEvidence, ...] = ("none", "leaves", "all")
@@ -59,7 +61,7 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     and of stricter ones; coarser readings then have no evidence outside of them.
     """
     audit = vars(explanation.audit)
-    header, arrays = storage.pack(explanation)
+    header, arrays, labels = _packed(explanation)
     row: Row = {
         **asdict(origin),
         "class_index": explanation.class_index,
@@ -72,17 +74,30 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
         "audit": _json({k: v for k, v in audit.items() if isinstance(v, (int, float, str))}),
         "concerns": [concern.text for concern in explanation.concerns],
         "boxes": [found._asdict() for found in explanation.boxes()],
-        "header": _json(header),
+        "header": header,
         **{name: arrays[name].tolist() for name in LISTS},
         "game_values": arrays["game_values"].tolist(),
         **_derived(arrays),
         "region_corners": arrays["region_corners"][arrays["region_kind"] != PIXELS]
         .ravel()
         .tolist(),
-        "cells": pack_cells(arrays, explanation.grid),
+        "cells": pack_labels(labels, explanation.grid) if len(labels) else b"",
         **_evidence(explanation, keep),
     }
     return {**row, "digest": digest_of(row)}
+
+
+def _packed(explanation: Explanation) -> tuple[str, dict[str, Array], Labels]:
+    """Return header, arrays and cells; an `ArgumentError` if they could not be read again."""
+    arrays, regions = storage.pack_games(explanation)
+    arrays |= storage.pack_blocks(regions, explanation.grid)
+    labels = labels_of(arrays, regions, explanation.grid)
+    header = _json(storage.header_of(explanation, regions))
+    with storage.only_sound():
+        given = {**arrays, "labels": labels}
+        table = check(json.loads(header), given, most=2**62, kind=CellTable)
+        cast("CellTable", table).check_regions(regions)
+    return header, arrays, labels
 
 
 def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Explanation:
@@ -94,7 +109,7 @@ def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Expla
             expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
             limit(8 * prod(grid), most)
             arrays = _arrays(row, grid)
-        found = Explanation(**storage.unpack(header, arrays, most))
+        found = Explanation(**storage.unpack(header, arrays, most, CellTable))
         if row["evidence_kept"] != "leaves":
             return found
         with only_damage():
@@ -181,7 +196,7 @@ def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
     blocks = np.asarray(row["region_corners"], dtype=np.int64)
     corners[kinds != PIXELS] = blocks.reshape(-1, 2, len(grid))
     arrays["region_corners"] = corners
-    arrays |= unpack_cells(row["cells"], arrays, grid)
+    arrays["labels"] = unpack_labels(row["cells"], len(kinds), grid)
     arrays["evidence"] = _whole_evidence(row)
     return arrays
 
