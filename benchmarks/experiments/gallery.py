@@ -68,7 +68,7 @@ def page(content: dict[str, Any]) -> str:
             row["image"],
             row["class"],
             f"{row['probability']:.2f}",
-            f"{row['evaluations']} in {row['seconds']:.1f} s",
+            row["evaluations"],
             f"{row['doubt']:.2f}",
             row["baseline"],
             f"**{row['verdict']}**",
@@ -79,10 +79,7 @@ def page(content: dict[str, Any]) -> str:
     head = ("photograph", "class", "probability", "evaluations", "doubt", "hidden pixels", "map")
     verdicts = [row["verdict"] for row in shown]
     told = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(sorted(verdicts)))
-    source = (
-        f"{len(shown)} maps: {told}. Times are those of one thread, while other work may run. "
-        f"Commit {content['commit']}, {content['date']}."
-    )
+    source = f"{len(shown)} maps: {told}. Commit {content['commit']}, {content['date']}."
     return f"{table([*head, 'reason'], lines)}\n\n{source}\n"
 
 
@@ -173,7 +170,6 @@ def _told(found: Explanation) -> dict[str, Any]:
         "chosen": found.settings.get("chosen"),
         "evidence": found.settings.get("evidence"),
         "evaluations": found.evaluations,
-        "seconds": found.seconds,
         "findings": len(found.boxes()),
         "leaves": len(found.leaves),
         "area": float((found.saliency() > 0).mean()),
