@@ -105,6 +105,16 @@ def explain(model, *words, images=("images",), out="found"):
     return run("explain", *images, "-m", model, *common, *words)
 
 
+def without_concerns(text):
+    """Return the lines but those on findings of 8 x 8 pixels around a smaller object."""
+    about = "they may be much larger than the object"
+    return [
+        line
+        for line in text.splitlines()
+        if not (line.startswith("hshap: concern: ") and about in line)
+    ]
+
+
 def fine(*words, **options):
     done = explain(*words, **options)
     assert done.exit_code == 0, done.stderr
@@ -831,7 +841,7 @@ def test_a_disk_without_room_for_the_page_keeps_the_rest(name):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert done.exit_code == Code.OUTPUT
-    (line,) = done.stderr.splitlines()
+    (line,) = without_concerns(done.stderr)
     assert "index.html cannot be written (File too large); all other results are kept" in line
     assert names() == [n for n in of("a", "b", "c") if n != "index.html"]
     assert summary()["page"] is None
@@ -902,7 +912,7 @@ def test_skip_bad_explains_the_others_and_lists_the_rest(name):
     written("images/bad.png", "text")
     done = explain(f"{name}:brightest", "--skip-bad", "--json")
     assert done.exit_code == Code.SKIPPED == 7
-    first, last = done.stderr.splitlines()
+    first, last = without_concerns(done.stderr)
     assert first.startswith("hshap: skipped: images/bad.png is not an image")
     assert last == "hshap: 1 of 4 images were skipped; found/summary.json lists them"
     (skipped,) = json.loads(done.stdout)["skipped"]

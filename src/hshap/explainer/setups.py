@@ -274,13 +274,17 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         provenance=provenance,
         evidence=guide.levels,
         certificate=found.certificate,
-        filled=_filled(found, canvas),
+        filled=_filled(found, canvas, setup.partition),
     )
 
 
-def _filled(found: SearchResult, canvas: Canvas) -> float | None:
-    """Return how filled the leaves are; None if stand-ins depend on the shown pixels."""
-    if not canvas.is_still:
+def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float | None:
+    """Return how filled the leaves are; None where that tells nothing.
+
+    That is where stand-ins depend on the shown pixels, and for cells around the differences from a
+    template: by their making, most of their pixels are those of the template.
+    """
+    if not canvas.is_still or isinstance(partition, Spots):
         return None
     unsplit = set(found.unfinished)
     stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
