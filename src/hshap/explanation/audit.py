@@ -63,7 +63,8 @@ class Audit:
       leaf differ alike from the baseline, 0.1 if a leaf is a thin line and nine times as many
       pixels that look as the baseline does. It is the mean over leaves, by area, of the squared sum
       of the differences, divided by the sum of their squares and by the area. 1 where it is not
-      known: if stand-ins depend on the shown pixels, and in files of earlier versions.
+      known: if stand-ins depend on the shown pixels, for `Spots`, whose cells hold pixels of the
+      template, and in files of earlier versions.
     - `provenance` tells how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
