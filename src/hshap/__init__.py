@@ -28,6 +28,7 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators import models
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
@@ -156,6 +157,7 @@ __all__ = [
     "export",
     "keep_memory",
     "metrics",
+    "models",
     "open_image",
     "plot",
     "runs",
@@ -166,6 +168,7 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
+_modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer
 

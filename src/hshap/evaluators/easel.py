@@ -35,9 +35,9 @@ class Easel:
         self._baseline, self._put, self._layout = baseline, put, layout
         self._backdrop = Backdrop(baseline, put)
 
-    def pixels(self, image: object) -> Image:
+    def pixels(self, image: object, layout: str | None = None) -> Image:
         """Return a read-only view of the image, for partitions, baselines and samplers."""
-        pixels = read_image("image", image, self._layout).view()
+        pixels = read_image("image", image, layout or self._layout).view()
         pixels.flags.writeable = False
         return pixels
 

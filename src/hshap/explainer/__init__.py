@@ -12,6 +12,7 @@ from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
+from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
 from hshap.explainer.drawing import Plan, test_regions
@@ -20,7 +21,7 @@ from hshap.explainer.setups import EVEN, Setups, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked
-from hshap.games.targets import Target, as_targets, is_several
+from hshap.games.targets import Target, Wanted, as_targets, is_several
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -116,11 +117,16 @@ class Explainer:
             return self.model
         return Batched(self.model)
 
+    @cached_property
+    def facts(self) -> Facts:
+        """The names of the model's classes and the images that it takes, as far as it tells."""
+        return facts_of(self.model)
+
     @overload
     def explain(
         self,
         image: ArrayLike,
-        target: Target,
+        target: Wanted,
         *,
         layout: str | None = None,
         progress: OnProgress | None = None,
@@ -130,7 +136,7 @@ class Explainer:
     def explain(
         self,
         image: ArrayLike,
-        target: Sequence[Target],
+        target: Sequence[Wanted],
         *,
         layout: str | None = None,
         progress: OnProgress | None = None,
@@ -139,7 +145,7 @@ class Explainer:
     def explain(
         self,
         image: ArrayLike,
-        target: Target | Sequence[Target],
+        target: Wanted | Sequence[Wanted],
         *,
         layout: str | None = None,
         progress: OnProgress | None = None,
@@ -147,14 +153,16 @@ class Explainer:
         """Explain one image.
 
         `target` is the class to explain, or a callable from the model's outputs `(n, classes)` to
-        one number each. A list of them gives a list of explanations, which share evaluations.
+        one number each. A model that knows the names of its classes takes a name, too: see
+        `hshap.models`. A list of them gives a list of explanations, which share evaluations.
 
         `layout` names the axes of the image, such as "HWC", "TCHW" or "CZYX": C are the channels, a
         letter of T, Z, D, Y, H, X and W is any other axis. The channels are moved to the front, for
         the model, the baseline, the partition and all maps. Without `layout`, the channels come
         first, and an image that looks otherwise is refused with an `ArgumentError`.
         """
-        jobs = self._run([(image, as_targets(target))], layout, progress, None)
+        wanted = as_targets(target, self.facts.index)
+        jobs = self._run([(image, wanted)], layout, progress, None)
         found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
         return found if is_several(target) else found[0]
 
@@ -230,6 +238,8 @@ class Explainer:
         """
         given = self.baseline if baseline is None else baseline
         plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
+        if self.facts.intake is not None:
+            image, layout, _ = self.facts.intake.read(image, layout)
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
@@ -285,7 +295,8 @@ class Explainer:
         for position, pair in enumerate(read(pairs, on_error)):
             try:
                 # A copy, because a caller may yield one array filled with one image after another.
-                made = _jobs(setups, position, unpacked(pair, position, copy=bool(on_error)))
+                order = unpacked(pair, position, copy=bool(on_error))
+                made = _jobs(setups, position, order, self.facts.index)
             except Exception as error:
                 if on_error is None:
                     raise
@@ -294,8 +305,8 @@ class Explainer:
                 yield made
 
 
-def _jobs(setups: Setups, position: int, order: Order) -> list[Job]:
-    pixels, targets = setups.pixels(order.image), as_targets(order.target)
+def _jobs(setups: Setups, position: int, order: Order, index: Callable[[str], int]) -> list[Job]:
+    pixels, targets = setups.pixels(order.image), as_targets(order.target, index)
     setup = setups.make(position, pixels, targets, order.baseline)
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
     table = ScoreTable(canvas, targets)

@@ -18,6 +18,7 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import ArgumentError, installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import GRADIENTS, MOST_COPIES, Guide, evidence_of, levels
+from hshap.evaluators.models.facts import Facts
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.nearby import has_nearby
@@ -64,6 +65,7 @@ USUAL_PARTS = 2
 class Chosen:
     """The choices that were made for the caller, in words; empty where the caller chose."""
 
+    reading: str = ""
     baseline: str = ""
     regions: str = ""
     search: str = ""
@@ -82,6 +84,7 @@ class Setup:
     evaluations: int = 0
     evidence: Evidence | Literal["auto", "even"] = EVEN
     chosen: Chosen = Chosen()
+    class_names: tuple[str, ...] = ()
 
 
 class Setups:
@@ -91,13 +94,18 @@ class Setups:
         self._explainer, self._session, self._layout = explainer, session, layout
         # Without a baseline, this easel only reads images.
         self._easel = Easel(_given(explainer.baseline) or OwnColour(), session.put, layout)
-        self._settings = _settings(explainer, layout)
+        self._settings, self._told = _settings(explainer, layout), ""
         self._made = WeakKeyDictionary[ScoreTable, Setup]()
         self._spent = 0
 
     def pixels(self, image: object) -> Image:
-        """Return the pixels of an image."""
-        return self._easel.pixels(image)
+        """Return the pixels of an image, read as the model takes images."""
+        intake = self._explainer.facts.intake
+        if intake is None:
+            return self._easel.pixels(image)
+        taken = intake.read(image, self._layout)
+        self._told = taken.told
+        return self._easel.pixels(taken.array, taken.layout)
 
     def of(self, table: ScoreTable) -> Setup:
         """Return the setup of an image by the table of its scores."""
@@ -133,7 +141,7 @@ class Setups:
         started = time.perf_counter()
         given, settings = self._explainer, self._settings
         search = given.search or usual_search(partition_is_given=given.partition is not None)
-        easel, spent, chosen = self._easel, 0, Chosen()
+        easel, spent, chosen = self._easel, 0, Chosen(self._told)
         if baseline is not None:
             easel = Easel(baseline, self._session.put, self._layout)
             settings = settings.updated(baseline=baseline)
@@ -164,7 +172,16 @@ class Setups:
             chosen = replace(chosen, search=told)
         search = _within(search, spent + max(guide.evaluations for guide in guides), started)
         return Setup(
-            easel, partition, search, settings, guides, started, spent, self._wanted, chosen
+            easel=easel,
+            partition=partition,
+            search=search,
+            settings=settings,
+            guides=guides,
+            started=started,
+            evaluations=spent,
+            evidence=self._wanted,
+            chosen=chosen,
+            class_names=given.facts.classes,
         )
 
     @property
@@ -254,9 +271,14 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     nearby = setup.evidence == AUTO and guide.levels is None and has_nearby(canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
+    name = Facts(setup.class_names).name(class_index(target))
+    if name:
+        settings = settings.updated(source={"class": name})
     chosen = setup.chosen
     inside = _inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
-    told = "; ".join(filter(None, (chosen.baseline, chosen.regions, inside, chosen.search)))
+    told = "; ".join(
+        filter(None, (chosen.reading, chosen.baseline, chosen.regions, inside, chosen.search))
+    )
     if told:
         settings = settings.updated(chosen=told)
     return Explanation(
@@ -360,4 +382,6 @@ def _settings(explainer: Explainer, layout: str | None) -> Settings:
         partition=explainer.partition,
         search=explainer.search,
     )
+    prepared = explainer.facts.preparation
+    made = made.updated(preparation=prepared) if prepared else made
     return made if layout is None else made.updated(layout=layout)

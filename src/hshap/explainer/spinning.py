@@ -61,7 +61,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
     setups = Setups(explainer, session, layout)
-    pixels, targets = setups.pixels(image), as_targets(target)
+    pixels, targets = setups.pixels(image), as_targets(target, explainer.facts.index)
     setup = setups.make(0, pixels, targets, notice_template=False)
     if partitions is not None:
         setup = replace(setup, chosen=replace(setup.chosen, regions=""))

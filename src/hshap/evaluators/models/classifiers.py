@@ -24,7 +24,10 @@ TRIED = ((67, 93), (120, 41))
 
 
 def prepared(
-    model: Model, preparation: Preparation, *, names: Sequence[str] | Mapping[int, str] | None = None
+    model: Model,
+    preparation: Preparation,
+    *,
+    names: Sequence[str] | Mapping[int, str] | None = None,
 ) -> Prepared:
     """Return a torch module that takes plain images, which it resizes and normalises by itself.
 
@@ -126,14 +129,15 @@ def timm(
 def torchvision(model: Model, weights: Untyped, *, resize: bool = True) -> Prepared:
     """Return a model of torchvision that takes plain images; torchvision is not imported.
 
-    `weights` are those of the model, such as `ResNet50_Weights.DEFAULT`, or what their
-    `transforms()` returns. Names of classes are those of `weights.meta["categories"]`.
+    `weights` are those of the model, such as `ResNet50_Weights.DEFAULT`, or the result of their
+    `transforms()`. Names of classes are those of `weights.meta["categories"]`.
     `resize=False` leaves resizing and cropping out.
 
     >>> import torch
     >>> from types import SimpleNamespace
     >>> preset = SimpleNamespace(
-    ...     resize_size=[40], crop_size=[32], mean=[0.5] * 3, std=[0.5] * 3, interpolation="bilinear"
+    ...     resize_size=[40], crop_size=[32], mean=[0.5] * 3, std=[0.5] * 3,
+    ...     interpolation="bilinear"
     ... )
     >>> net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
     >>> torchvision(net, preset)(torch.ones(1, 3, 50, 60)).shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -79,7 +79,9 @@ def check_processor(processor: Untyped, prepared: Array, image: Array, *, resize
     own = np.asarray(made["pixel_values"])[0]
     config = _config("processor", inner)
     spread = np.min(cast("Sequence[float]", config.get("image_std") or [1.0]))
-    step = float(cast("float", config.get("rescale_factor") or 1 / BYTES)) / float(spread)
+    scaled = config.get("rescale_factor") or 1 / BYTES if config.get("do_rescale", True) else 1.0
+    spread = spread if config.get("do_normalize", False) else 1.0
+    step = float(cast("float", scaled)) / float(spread)
     apart = math.inf if own.shape != prepared.shape else float(np.abs(own - prepared).max())
     if apart > ALLOWED * step:
         told = f"by up to {apart:.3g}" if apart < math.inf else f"{own.shape}, not {prepared.shape}"
@@ -146,13 +148,13 @@ def of_preset(preset: Untyped) -> Preparation:
 
 def _one_or_two(sides: object) -> int | tuple[int, ...]:
     several = tuple(cast("Sequence[int]", sides)) if isinstance(sides, Sequence) else (sides,)
-    return cast("int", several[0]) if len(several) == 1 else cast("tuple[int, ...]", several)
+    return cast("int", several[0]) if len(several) == 1 else several
 
 
 def _size_of_processor(
     kind: str, config: Mapping[str, object]
 ) -> tuple[int | tuple[int, ...], tuple[int, ...] | None, int | None]:
-    """Return the size that a processor resizes to, its own crop after that, and the longest side."""
+    """Return the size that a processor resizes to, its crop after that, and the longest side."""
     size = config.get("size")
     held = cast("Mapping[str, int]", size) if isinstance(size, Mapping) else {}
     shorter = held.get("shortest_edge")
@@ -202,4 +204,4 @@ def _interpolation(name: str, given: object) -> Interpolation:
             "here; resize images before, and pass resize=False"
         )
         raise ArgumentError(message)
-    return cast("Literal['nearest', 'bilinear', 'bicubic']", found)
+    return found

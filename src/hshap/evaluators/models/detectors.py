@@ -102,8 +102,8 @@ def candidates_in(raw: Untyped, model: object, grid: Grid) -> list[Candidates]:
 
 def _of_dict(one: object, frame: Frame) -> Candidates:
     if not isinstance(one, Mapping) or any(key not in one for key in KEYS):
-        held = list(cast("Mapping[str, object]", one)) if isinstance(one, Mapping) else type(one).__name__
-        raise ModelError(f"the detector returned {held} for an input; {_fix()}")
+        message = f"the detector returned {checks.shown(one)} for an input; {_fix()}"
+        raise ModelError(message)
     found = cast("Mapping[str, Untyped]", one)
     boxes, scores, labels = (
         found[key] if is_tensor(found[key]) else np.asarray(found[key]) for key in KEYS
@@ -238,9 +238,10 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     >>> import hshap
     >>> def found(batch):  # a detector of one bright box
     ...     every = [np.argwhere(one[0] > 0.5)[:, ::-1] for one in batch]
+    ...     boxes = [[[*p.min(0), *p.max(0) + 1]] if p.size else [] for p in every]
     ...     return [
-    ...         {"boxes": [[*p.min(0), *p.max(0) + 1]] if len(p) else np.zeros((0, 4)),
-    ...          "scores": np.ones(len(p) > 0), "labels": np.ones(len(p) > 0)} for p in every
+    ...         {"boxes": one, "scores": [1.0] * len(one), "labels": [1] * len(one)}
+    ...         for one in boxes
     ...     ]
     >>> image = np.zeros((1, 16, 16))
     >>> image[0, 4:8, 8:12] = 1.0

@@ -16,6 +16,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import read_image, to_numpy
 from hshap.errors import ArgumentError
+from hshap.evaluators.protocol import Evaluator
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Image, Untyped
@@ -180,16 +181,10 @@ def facts_of(model: object) -> Facts:
     >>> facts_of(len)
     Facts(classes=(), intake=None, preparation='')
     """
-    if isinstance(model, HasFacts) and isinstance(model.facts, Facts):
-        return model.facts
-    held = getattr(model, "model", None)  # of an evaluator
-    if isinstance(held, HasFacts) and isinstance(held.facts, Facts):
+    held = getattr(model, "model", None) if isinstance(model, Evaluator) else model
+    if isinstance(held, HasFacts) and isinstance(cast("object", held.facts), Facts):
         return held.facts
-    for one in (model, held):
-        names = names_in_config(getattr(one, "config", None))
-        if names:
-            return Facts(names)
-    return Facts()
+    return Facts(names_in_config(getattr(held, "config", None)))
 
 
 def plain_image(model: object, image: object, layout: str | None) -> Image:

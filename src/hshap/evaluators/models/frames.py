@@ -1,4 +1,4 @@
-"""Frames: the part of an image that a network sees, and places in it. Works on arrays and tensors."""
+"""Frames: the part of an image that a network sees, and places in it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class HasPreparation(Protocol):
 
 
 class Frame(NamedTuple):
-    """Height and width of a network's input, the corner of its crop, and pixels of the image to one.
+    """The size of a network's input, the corner of its crop, and pixels of the image for one of it.
 
     >>> Frame((32, 32), (0.0, 4.0), (2.0, 2.0)).in_image(8, 10)
-    (28.0, 20.0)
+    (24.0, 20.0)
     """
 
     size: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Models of other libraries as callables: scikit-learn, Keras, JAX and ONNX. They give no gradients.
+"""Models of scikit-learn, Keras, JAX and ONNX as callables, which give no gradients.
 
 None of these libraries is imported for its own sake: a model of theirs is enough.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from hshap._util import checks
-from hshap.errors import ArgumentError, ModelError
+from hshap._util.arrays import to_numpy
+from hshap.errors import ArgumentError, ModelError, require
 from hshap.evaluators.models.facts import Facts, Intake, class_names
 from hshap.evaluators.models.preparation import Preparation
 from hshap.evaluators.runners import OnnxRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hshap._util.types import Array, Heat, Model, ScoreFunction, Untyped
 
 Layout = Literal["HWC", "CHW"]
@@ -113,7 +117,9 @@ def scikit_learn(
         if method == "decision_function" and given is not None and len(given) == 2:
             given = given[1:]  # one score, that of the second class
     intake = Intake(None, layout, unit=False)
-    return Function(_Flattened(estimator, method, layout), Facts(class_names("names", given), intake))
+    return Function(
+        _Flattened(estimator, method, layout), Facts(class_names("names", given), intake)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,13 +189,17 @@ class _Keras:
     model: Model
 
     def __call__(self, batch: Array) -> Array:
-        from keras import ops  # noqa: PLC0415, a model of Keras means that it is imported
+        library = require("keras", needed_by="hshap.models.keras")
+        on_torch = library.config.backend() == "torch"
+        mode = sys.modules["torch"].no_grad() if on_torch else nullcontext()
+        with mode:
+            raw = self.model(library.ops.convert_to_tensor(batch), training=False)
+        return to_numpy("the model's output", raw)
 
-        raw = self.model(ops.convert_to_tensor(batch), training=False)
-        return ops.convert_to_numpy(ops.stop_gradient(raw))
 
-
-def keras(model: Model, *, layout: Layout | None = None, names: Sequence[str] | None = None) -> Function:
+def keras(
+    model: Model, *, layout: Layout | None = None, names: Sequence[str] | None = None
+) -> Function:
     """Return a model of Keras 3 as a model of hshap, on the backend that Keras runs on.
 
     The order of axes is that of `keras.config.image_data_format()`, unless `layout` says "HWC" or
@@ -197,14 +207,20 @@ def keras(model: Model, *, layout: Layout | None = None, names: Sequence[str] | 
     `keras.applications` take numbers from 0 to 255, and normalise them by themselves. On the
     backends JAX and TensorFlow, batches are filled up to sizes of 1, 2, 4 and so on.
 
-    Works on the backends torch and JAX; TensorFlow is not tested.
+    Tested on the backends torch and JAX.
+
+    >>> import os
+    >>> _ = os.environ.setdefault("KERAS_BACKEND", "torch")
+    >>> import keras as library
+    >>> net = library.Sequential([library.Input((8, 8, 3)), library.layers.GlobalMaxPooling2D()])
+    >>> keras(net)(np.ones((1, 3, 8, 8), np.float32)).tolist()
+    [[1.0, 1.0, 1.0]]
     """
     kind = type(model)
     if not any(base.__module__.split(".")[0] == "keras" for base in kind.__mro__):
         message = f"model is {checks.shown(model)}, which is no model of Keras 3; pass one"
         raise ArgumentError(message)
-    from keras import config  # noqa: PLC0415, a model of Keras means that it is imported
-
+    config = require("keras", needed_by="hshap.models.keras").config
     found = layout or ("CHW" if config.image_data_format() == "channels_first" else "HWC")
     _check_layout(found)
     shape = getattr(model, "input_shape", None)
@@ -253,6 +269,24 @@ def onnx(
     numbers above 1 are of pixels up to 255. `rescale_factor` and the ONNX standard's own
     `Image.NominalPixelRange` count, too. Without any of them the file does not say how pixels are
     scaled: then pass a `Preparation`. The size is not changed. Arguments win over the file.
+
+    >>> import onnxruntime
+    >>> from onnx import TensorProto, helper
+    >>> ends = [
+    ...     helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    ...     for name, shape in (("image", ["n", 3, 8, 8]), ("scores", ["n", 3, 1, 1]))
+    ... ]
+    >>> node = helper.make_node("GlobalMaxPool", ["image"], ["scores"])
+    >>> graph = helper.make_graph([node], "colours", ends[:1], ends[1:])
+    >>> file = helper.make_model(
+    ...     graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ... )
+    >>> facts = {"mean": "[0.5, 0.5, 0.5]", "std": "[0.5, 0.5, 0.5]", "names": "red,green,blue"}
+    >>> helper.set_model_props(file, facts)
+    >>> session = onnxruntime.InferenceSession(file.SerializeToString())
+    >>> model = onnx(session)
+    >>> model(np.ones((1, 3, 8, 8), np.float32)).tolist(), model.facts.classes
+    ([[1.0, 1.0, 1.0]], ('red', 'green', 'blue'))
     """
     run = OnnxRunner(session)  # refuses sessions that cannot be used
     entries: Mapping[str, str] = session.get_modelmeta().custom_metadata_map
@@ -286,7 +320,11 @@ def _from_entries(entries: Mapping[str, str], channels: int) -> Preparation:
         next((_literal(key, entries[key]) for key in keys if key in entries), None)
         for keys in (("mean", "image_mean"), ("std", "image_std"))
     )
-    factor = _literal("rescale_factor", entries["rescale_factor"]) if "rescale_factor" in entries else None
+    factor = (
+        _literal("rescale_factor", entries["rescale_factor"])
+        if "rescale_factor" in entries
+        else None
+    )
     named = RANGES.get(entries.get(PIXEL_RANGE, ""))
     if (mean is None) != (std is None):
         missing = "std" if std is None else "mean"
@@ -319,7 +357,9 @@ def _literal(name: str, text: str) -> object:
         found = [part.strip() for part in text.split(",")]
     bad = isinstance(found, float) and not math.isfinite(found)
     if bad or found == [""]:
-        message = f"session has the metadata {name}={text[:80]!r}, which cannot be read; pass names="
+        message = (
+            f"session has the metadata {name}={text[:80]!r}, which cannot be read; pass names="
+        )
         raise ArgumentError(message)
     return found
 

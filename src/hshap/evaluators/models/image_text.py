@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -12,6 +11,8 @@ from hshap.errors import ArgumentError, require
 from hshap.evaluators.models.classifiers import transformers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap._util.types import Model, Tensor, Untyped
     from hshap.evaluators.models.torch_outputs import SentenceScores
 

@@ -23,7 +23,7 @@ INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 
 
 class Steps(NamedTuple):
-    """The size of an image after resizing, and the first row and column and the size of the crop."""
+    """The size of an image after resizing, and the corner and the size of the crop."""
 
     resized: tuple[int, int]
     start: tuple[int, int]
@@ -35,10 +35,10 @@ class Preparation:
     """The steps from a plain image, of numbers from 0 to 1, to the input of a network.
 
     First the image is resized: to `(height, width)`, or so that its shorter side has `resize`
-    pixels, and the longer one at most `longest`. Then `crop`, a height and a width, is cut from its middle. Last, each channel becomes
-    `(value * scale - mean) / std`. Steps that are None are left out. `rounding` says where the
-    middle is if the crop leaves an odd number of pixels: "down" as in transformers, "nearest" as in
-    torchvision and timm.
+    pixels, and the longer one at most `longest`. Then `crop`, a height and a width, is cut from its
+    middle. Last, each channel becomes `(value * scale - mean) / std`. Steps that are None are left
+    out. `rounding` says where the middle is if the crop leaves an odd number of pixels: "down" as
+    in transformers, "nearest" as in torchvision and timm.
 
     >>> Preparation(resize=256, crop=224).steps((480, 640))
     Steps(resized=(256, 341), start=(16, 58), cropped=(224, 224))

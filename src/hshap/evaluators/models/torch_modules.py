@@ -38,9 +38,12 @@ def moved(images: Tensor, preparation: Preparation) -> Tensor:
         mode = preparation.interpolation
         if mode == "nearest":
             images = functional.interpolate(images, resized, mode="nearest-exact")
-        else:
+        elif mode == "bilinear":
             images = functional.interpolate(images, resized, mode=mode, antialias=True)
-        images = images.clamp(0, 1) if mode == "bicubic" else images
+        else:  # Overshoots, which pillow cuts off after each direction; their order is its own.
+            for size in ((grid[0], resized[1]), resized):
+                images = functional.interpolate(images, size, mode=mode, antialias=True)
+                images = images.clamp(0, 1)
     return images[..., top : top + height, left : left + width]
 
 
@@ -74,7 +77,9 @@ class Prepared(Wrapper):
         super().__init__(model, facts)
         self.preparation = preparation
         self._moves, self._normalises = preparation.moves_pixels, preparation.normalises
-        scaled = [np.asarray(part) / preparation.scale for part in (preparation.mean, preparation.std)]
+        scaled = [
+            np.asarray(part) / preparation.scale for part in (preparation.mean, preparation.std)
+        ]
         self.register_buffer("mean", self.like(scaled[0], 1, -1, 1, 1))
         self.register_buffer("std", self.like(scaled[1], 1, -1, 1, 1))
 

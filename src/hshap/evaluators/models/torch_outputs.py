@@ -1,4 +1,4 @@
-"""Heads over torch modules: boxes, regions and sentences become outputs. Gradients pass. Needs torch."""
+"""Heads over torch modules: boxes, regions and sentences become outputs. Needs torch."""
 
 from __future__ import annotations
 
@@ -47,11 +47,9 @@ class RegionScores(Wrapper):
     def forward(self, images: Tensor) -> Tensor:
         """Return the mean score of each class `(n, classes)`."""
         weights = self.region
-        if tuple(images.shape[2:]) != tuple(weights.shape[2:]):
-            message = (
-                f"region has shape {tuple(weights.shape[2:])}, but the image {tuple(images.shape[2:])}; "
-                "pass a region of the image's grid"
-            )
+        grid, own = tuple(images.shape[2:]), tuple(weights.shape[2:])
+        if grid != own:
+            message = f"region has shape {own}, but the image {grid}; pass one of the image's grid"
             raise ModelError(message)
         if isinstance(self.model, Prepared) and self.model.preparation.moves_pixels:
             weights = moved(weights, self.model.preparation)
