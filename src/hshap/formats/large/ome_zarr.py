@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hshap._util.large.protocol import checked_box, planes, refuse_large_piece
 from hshap.errors import FormatError, require
+from hshap.formats.large.protocol import checked_box, planes, refuse_large_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

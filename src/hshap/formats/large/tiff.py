@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.cache import BoundedCache
-from hshap._util.large.protocol import CACHED, checked_box, planes, refuse_large_piece
 from hshap.errors import FormatError, HshapError, require
+from hshap.formats.large.protocol import CACHED, checked_box, planes, refuse_large_piece
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
