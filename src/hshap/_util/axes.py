@@ -46,10 +46,10 @@ Spacing: TypeAlias = tuple[float, ...]
 
 @runtime_checkable
 class NamedImage(Protocol):
-    """An image that names its axes and knows the size of its pixels, as `read_image` returns it."""
+    """An image that names its axes and knows the size of its pixels, such as a `Scan`."""
 
     @property
-    def pixels(self) -> Image:
+    def array(self) -> Image:
         """The values, with one axis for each letter of `axes`."""
         ...
 
@@ -60,7 +60,7 @@ class NamedImage(Protocol):
 
     @property
     def spacing(self) -> Spacing | None:
-        """The side of a pixel on each axis but the channels; None if it is not known."""
+        """The side of a pixel on each of the axes Z, Y and X; None if it is not known."""
         ...
 
 
@@ -81,7 +81,9 @@ def by_name(name: str, value: object, layout: str | None = None) -> Named:
     if isinstance(value, Named):
         return value
     if isinstance(value, NamedImage):
-        return Named(value.pixels, layout or value.axes, value.spacing)
+        # Time has no side in millimetres.
+        known = value.spacing is not None and len(value.spacing) == value.array.ndim - 1
+        return Named(value.array, layout or value.axes, value.spacing if known else None)
     if not _is_data_array(value):
         return Named(value, layout)
     array = cast("Untyped", value)
