@@ -177,7 +177,7 @@ def test_compressed_files_have_the_values_of_plain_ones(syntax, tmp_path):
 
 @pytest.mark.parametrize("syntax", ["ImplicitVRLittleEndian", "ExplicitVRBigEndian"])
 def test_every_plain_transfer_syntax_gives_the_same_values(syntax, series, tmp_path):
-    file = sorted(series.iterdir())[0]
+    file = min(series.iterdir())
     head = pydicom.dcmread(file)
     if syntax.endswith("BigEndian"):
         head.PixelData = np.frombuffer(head.PixelData, "<u2").astype(">u2").tobytes()
@@ -293,7 +293,7 @@ def swapped(path, source):
     return path
 
 
-def bad_files(kind, tmp_path):
+def bad_files(kind, tmp_path):  # noqa: C901, PLR0911, PLR0912, PLR0915, a list of cases
     """Make a bad file of a kind, and return its path."""
     folder, file = tmp_path / "bad", tmp_path / "bad.dcm"
     if kind == "missing geometry":
