@@ -35,7 +35,7 @@ def read_numpy(path: Path) -> Scan:
         raise FormatError(message)
     whole = array[None] if array.ndim == 2 else array
     return Scan(
-        np.array(whole),
+        np.array(whole, dtype=whole.dtype.newbyteorder("=")),
         axes="CYX" if whole.ndim == 3 else "CZYX",
         name=path.name,
         format="numpy",
