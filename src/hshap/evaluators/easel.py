@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.arrays import check_layout, read_image, to_numpy
+from hshap._util.arrays import read_image, to_numpy
+from hshap._util.axes import check_layout
 from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.evaluators.canvas import Backdrop, Canvas
 from hshap.partitions.protocol import ComparesWithBaseline, as_region
@@ -35,9 +36,9 @@ class Easel:
         self._baseline, self._put, self._layout = baseline, put, layout
         self._backdrop = Backdrop(baseline, put)
 
-    def pixels(self, image: object, layout: str | None = None) -> Image:
+    def pixels(self, image: object) -> Image:
         """Return a read-only view of the image, for partitions, baselines and samplers."""
-        pixels = read_image("image", image, layout or self._layout).view()
+        pixels = read_image("image", image, self._layout).view()
         pixels.flags.writeable = False
         return pixels
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from hshap._util import checks
+from hshap._util.axes import by_name
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
@@ -129,6 +130,7 @@ class Explainer:
         target: Wanted,
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation: ...
 
@@ -139,6 +141,7 @@ class Explainer:
         target: Sequence[Wanted],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> list[Explanation]: ...
 
@@ -148,6 +151,7 @@ class Explainer:
         target: Wanted | Sequence[Wanted],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation | list[Explanation]:
         """Explain one image.
@@ -159,10 +163,17 @@ class Explainer:
         `layout` names the axes of the image, such as "HWC", "TCHW" or "CZYX": C are the channels, a
         letter of T, Z, D, Y, H, X and W is any other axis. The channels are moved to the front, for
         the model, the baseline, the partition and all maps. Without `layout`, the channels come
-        first, and an image that looks otherwise is refused with an `ArgumentError`.
+        first, and an image that looks otherwise is refused with an `ArgumentError`. Other axes keep
+        their order, unless an arrow says which one the model takes: "XYZ->CZYX". An xarray
+        DataArray with dimensions such as `("z", "y", "x")` needs no layout.
+
+        `spacing` is the side of a pixel on each spatial axis of the image, in any one unit, such as
+        (5.0, 1.0, 1.0) for slices that are 5 mm apart. Regions are then about as long on each axis
+        in this unit, and `min_size` counts pixels of the finest axis. A DataArray with evenly
+        spaced coordinates in one unit needs none.
         """
         wanted = as_targets(target, self.facts.index)
-        jobs = self._run([(image, wanted)], layout, progress, None)
+        jobs = self._run([(image, wanted)], (layout, spacing), progress, None)
         found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
         return found if is_several(target) else found[0]
 
@@ -171,6 +182,7 @@ class Explainer:
         pairs: Iterable[Pair],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         on_error: OnError | None = None,
         progress: OnProgress | None = None,
     ) -> Iterator[Explanation]:
@@ -179,14 +191,16 @@ class Explainer:
         A third entry, `(image, target, baseline)`, is a baseline for this image alone, such as its
         template. `explanation.position` is the number of its pair. Pairs are read as they are
         needed. Times and `max_seconds` are wall-clock: they include other images and the caller's
-        own work. `layout` is as in `explain`.
+        own work. `layout` and `spacing` are as in `explain`.
 
         A pair that fails does not stop the others. After the last result, a `PairsFailedError`
         names every position that failed. With `on_error`, nothing is raised: it is called with the
         position and the exception as soon as a pair fails, and stops the run if it raises.
         """
         errors: dict[int, Exception] = {}
-        for _, found in self._run(pairs, layout, progress, on_error or errors.__setitem__):
+        for _, found in self._run(
+            pairs, (layout, spacing), progress, on_error or errors.__setitem__
+        ):
             yield found
         if errors:
             failed = PairsFailedError(errors)
@@ -239,7 +253,8 @@ class Explainer:
         given = self.baseline if baseline is None else baseline
         plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
         if self.facts.intake is not None:
-            image, layout, _ = self.facts.intake.read(image, layout)
+            named = by_name("image", image, layout)
+            image, layout, _ = self.facts.intake.read(named.array, named.layout)
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
@@ -253,6 +268,7 @@ class Explainer:
         baselines: Iterable[Baseline] = (),
         shifts: Iterable[int | Sequence[int]] = (),
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
     ) -> list[Explanation]:
         """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
 
@@ -271,17 +287,17 @@ class Explainer:
         (3, True)
         """
         every = variants(self, seeds, baselines, shifts)
-        return [one.explain(image, target, layout=layout) for one in every]
+        return [one.explain(image, target, layout=layout, spacing=spacing) for one in every]
 
     def _run(
         self,
         pairs: Iterable[Pair],
-        layout: str | None,
+        axes: tuple[str | None, Sequence[float] | None],
         progress: OnProgress | None,
         on_error: OnError | None,
     ) -> Iterator[tuple[Job, Explanation]]:
         session = self.evaluator.open_session()
-        setups = Setups(self, session, layout)
+        setups = Setups(self, session, *axes)
         groups = self._groups(iterated("pairs", pairs), setups, on_error)
         for job in run(groups, session, setups.counted(progress), on_error):
             made = provenance_of(session, job.canvas.position)
@@ -306,8 +322,8 @@ class Explainer:
 
 
 def _jobs(setups: Setups, position: int, order: Order, index: Callable[[str], int]) -> list[Job]:
-    pixels, targets = setups.pixels(order.image), as_targets(order.target, index)
-    setup = setups.make(position, pixels, targets, order.baseline)
+    reading, targets = setups.read(order.image), as_targets(order.target, index)
+    setup, pixels = setups.make(position, reading, targets, order.baseline), reading.pixels
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
     table = ScoreTable(canvas, targets)
     setups.keep(table, setup)
