@@ -772,7 +772,13 @@ def test_a_transformers_segmenter_takes_the_photo_as_it_is(support):
 def clip():
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = {**sizes, "intermediate_size": 16, "vocab_size": 40, "eos_token_id": 1}
+    text = {
+        **sizes,
+        "intermediate_size": 16,
+        "vocab_size": 40,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
     vision = {**sizes, "intermediate_size": 16, "image_size": 32, "patch_size": 8}
     config = library.CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)
     return library.CLIPModel(config).eval()

@@ -31,6 +31,25 @@ def image_text(
 
     A sentence is about the whole scene: parts of it may need each other, which the paper's
     assumption does not allow. `explanation.audit` tells how far the model is from it.
+
+    >>> import transformers as library
+    >>> small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+    ...          "intermediate_size": 8}
+    >>> config = library.CLIPConfig(
+    ...     text_config={**small, "vocab_size": 4, "bos_token_id": 0, "eos_token_id": 1},
+    ...     vision_config={**small, "image_size": 16, "patch_size": 8},
+    ...     projection_dim=4,
+    ... )
+    >>> words = {"<|startoftext|>": 0, "<|endoftext|>": 1, "a</w>": 2, "b</w>": 3}
+    >>> processor = library.CLIPProcessor(
+    ...     library.CLIPImageProcessorPil(
+    ...         size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
+    ...     ),
+    ...     library.CLIPTokenizer(vocab=words, merges=[]),
+    ... )
+    >>> model = image_text(library.CLIPModel(config).eval(), processor, ["a b", "b"])
+    >>> model.facts.classes
+    ('a b', 'b')
     """
     torch = require("torch", extra="torch", needed_by="hshap.models.image_text")
     several = (sentences,) if isinstance(sentences, str) else tuple(sentences)
