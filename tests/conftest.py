@@ -48,6 +48,6 @@ def support():
             version = importlib.metadata.version(library)
             row = {"table": table, "library": f"{library} {version}", **fields}
             with Path(out).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(row, default=float) + "\n")
 
     return note
