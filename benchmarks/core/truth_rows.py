@@ -32,14 +32,21 @@ KEPT = ("method", "image", "evaluations", "average_precision", "iou_best", "fail
 
 
 def rows_of(
-    experiment: str, name: str, methods: Sequence[Method], most: int | None = None
+    experiment: str,
+    name: str,
+    methods: Sequence[Method],
+    most: int | None = None,
+    validation: int | None = None,
 ) -> list[Row]:
     """Return a row for each of these methods and each test image of a set, or of the first `most`.
 
-    Validation images choose the threshold of F1 for each method.
+    Validation images, or the first so many, choose the threshold of F1 for each method.
     """
     torch.set_num_threads(1)
-    every = {split: _explained(experiment, name, split, methods, most) for split in SPLITS}
+    limits = dict(zip(SPLITS, (validation, most), strict=True))
+    every = {
+        split: explained(experiment, name, split, methods, limit) for split, limit in limits.items()
+    }
     thresholds = {
         method.name: _best([r for r in every["validation"] if r["method"] == method.name])
         for method in methods
@@ -52,7 +59,7 @@ def rows_of(
     ]
 
 
-def _explained(
+def explained(
     experiment: str, name: str, split: str, methods: Sequence[Method], most: int | None
 ) -> list[Row]:
     """Explain the images of a split, and keep each row in the cache as it is made."""

@@ -1,8 +1,9 @@
 """Methods that see outputs only, at equal evaluations, on photographs: the rows that tables lack.
 
 Run `benchmarks/run equal`. The main runs measure every map by the model as well, which takes most
-of their time; here maps are compared with the truth alone. Test images of each set; validation
-images choose the threshold of F1. `ASKED` has the budgets of each set, `MOST` limits its images.
+of their time; here maps are compared with the truth alone. Test images of each set; a few
+validation images choose the threshold of F1. `ASKED` has the budgets of each set, `MOST` limits its
+images.
 
 Rows of a method on a set that are in the results already are not made again; delete the results to
 make all of them anew. A run that was stopped continues where it was.
@@ -36,6 +37,7 @@ ASKED: dict[str, tuple[int, ...]] = {
     "malaria-made": (10, 20, 50, 100),
 }
 MOST = {"boards": 40, "malaria-made": 10}  # test images; all, where a set is not named
+VALIDATION = 4  # images of each set that choose thresholds
 BESIDE = ("difference smoothed", smoothed(ALONE).name)
 """Methods without a budget, for sets whose other tables have fewer images."""
 
@@ -48,7 +50,7 @@ def run(sets: Sequence[str] = tuple(ASKED)) -> None:
         done = {row["method"] for row in rows}
         lacking = [method for method in methods_of(name) if method.name not in done]
         if lacking:
-            rows += rows_of("equal", name, lacking, MOST.get(name))
+            rows += rows_of("equal", name, lacking, MOST.get(name), VALIDATION)
             results.write_experiment(content | {"versions": versions()}, page(content))
 
 

@@ -18,7 +18,7 @@ from benchmarks.core import markdown, results
 from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
 from benchmarks.core.provenance import versions
 from benchmarks.core.truth_rows import rows_of
-from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, METHODS, RIVALS
+from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, METHODS, RANKED, RIVALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def run(sets: Sequence[str] = SETS) -> None:
         done = {row["method"] for row in rows}
         lacking = tuple(method for method in METHODS if method.name not in done)
         if lacking:
-            rows += rows_of("guided", name, lacking, MOST.get(name))
+            rows += rows_of("guided", name, lacking, MOST.get(name), MOST.get(name))
             results.write_experiment(content | {"versions": versions()}, page(content))
 
 
@@ -71,7 +71,12 @@ def _tables(name: str, rows: list[Row]) -> tuple[str, ...]:
     images = f"{len(by[EVIDENCE.name])} {'made images' if name in MADE else 'images'}"
     every = markdown.table([f"{name}, {images}", *MEASURES.values(), "evaluations"], lines)
     ours = {EVIDENCE.name: evaluations(by[EVIDENCE.name])}
-    ours |= {method.name: budget for method, budget in zip(AT, BUDGETS, strict=True)}
+    ours |= {
+        method.name: budget
+        for methods in (AT, RANKED)
+        for method, budget in zip(methods, BUDGETS, strict=True)
+        if method.name in by
+    }
     against = [
         (method, title, *compared(by, method, within(by, RIVALS, budget), measure))
         for method, budget in ours.items()
