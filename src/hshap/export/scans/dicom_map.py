@@ -44,6 +44,15 @@ def write_dicom_map(
     Values are 32-bit floats without a unit, named `name`. The file is a new series of the same
     study, in the same frame of reference, with a frame at the position of each slice. The patient's
     name and id, dates and descriptions are left empty unless `patient` is True.
+
+    >>> import tempfile
+    >>> import hshap
+    >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
+    >>> scan = hshap.read_image(get_testdata_file("CT_small.dcm"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_dicom_map(f"{folder}/map.dcm", scan.shown()[0], scan)
+    ...     hshap.read_image(file)
+    Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
     """
     hd, found = highdicom("write_dicom_map"), as_scan(scan)
     whole = np.nan_to_num(fitting("values", values, found).astype(np.float32))

@@ -49,6 +49,15 @@ def write_dicom_seg(
     were drawn on, and only slices with a finding have one. Without any finding there is nothing to
     write, which is an `ArgumentError`. The patient's name and id, dates and descriptions are left
     empty unless `patient` is True; then they are those of the source.
+
+    >>> import tempfile
+    >>> import hshap
+    >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
+    >>> scan = hshap.read_image(get_testdata_file("CT_small.dcm"))
+    >>> bright = (scan.array[0] > 500).astype(np.uint8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_dicom_seg(f"{folder}/found.dcm", bright, scan, name="bright").name
+    'found.dcm'
     """
     hd, found = highdicom("write_dicom_seg"), as_scan(scan)
     whole = as_labels(labels, found)
