@@ -16,7 +16,7 @@ from hshap.evaluators.models.preparation import Preparation
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hshap._util.types import Model, Untyped
+    from hshap._util.types import Model
     from hshap.evaluators.models.torch_modules import Prepared
 
 TRIED = ((67, 93), (120, 41))
@@ -56,7 +56,7 @@ def prepared(
     return Prepared(model, preparation, class_names("names", names))
 
 
-def transformers(model: Model, processor: Untyped, *, resize: bool = True) -> Prepared:
+def transformers(model: Model, processor: object, *, resize: bool = True) -> Prepared:
     """Return an image model of transformers that takes plain images.
 
     Mean, std, size, crop and interpolation come from the config of `processor`, the names of
@@ -126,7 +126,7 @@ def timm(
     return prepared(model, made, names=names or cast("Sequence[str] | None", listed))
 
 
-def torchvision(model: Model, weights: Untyped, *, resize: bool = True) -> Prepared:
+def torchvision(model: Model, weights: object, *, resize: bool = True) -> Prepared:
     """Return a model of torchvision that takes plain images; torchvision is not imported.
 
     `weights` are those of the model, such as `ResNet50_Weights.DEFAULT`, or the result of their
@@ -147,11 +147,11 @@ def torchvision(model: Model, weights: Untyped, *, resize: bool = True) -> Prepa
     transforms = getattr(weights, "transforms", None)
     made = of_preset(transforms() if callable(transforms) else weights)
     made = made if resize else replace(made, resize=None, crop=None)
-    meta = getattr(weights, "meta", None) or {}
+    meta = cast("Mapping[str, list[str]]", getattr(weights, "meta", None) or {})
     return prepared(model, made, names=meta.get("categories"))
 
 
-def _try_out(processor: Untyped, ready: Prepared, size: tuple[int, int], *, resize: bool) -> None:
+def _try_out(processor: object, ready: Prepared, size: tuple[int, int], *, resize: bool) -> None:
     """Compare the preparation with the processor's own, on an image of a size."""
     from hshap.evaluators.models.torch_modules import inputs_of  # noqa: PLC0415, torch is optional
 

@@ -13,7 +13,9 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.models.preparation import INTERPOLATIONS, Interpolation, Preparation
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Untyped
+    from collections.abc import Callable
+
+    from hshap._util.types import Array
 
 PILLOW = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """The numbers of pillow for interpolations, which transformers use."""
@@ -24,7 +26,7 @@ ALLOWED = 2.5
 """By how many steps of a byte a processor's own result may differ: it rounds to bytes, twice."""
 
 
-def of_processor(processor: Untyped, *, resize: bool) -> Preparation:
+def of_processor(processor: object, *, resize: bool) -> Preparation:
     """Return the preparation that an image processor of transformers describes."""
     inner = getattr(processor, "image_processor", processor)  # of a processor of text and images
     config = _config("processor", inner)
@@ -61,7 +63,7 @@ def of_processor(processor: Untyped, *, resize: bool) -> Preparation:
     )
 
 
-def check_processor(processor: Untyped, prepared: Array, image: Array, *, resize: bool) -> None:
+def check_processor(processor: object, prepared: Array, image: Array, *, resize: bool) -> None:
     """Refuse a processor whose own result differs from the preparation that was read from it.
 
     `prepared` is the result for `image`, bytes `(height, width, channels)`.
@@ -69,7 +71,8 @@ def check_processor(processor: Untyped, prepared: Array, image: Array, *, resize
     inner = getattr(processor, "image_processor", processor)
     left_out = {} if resize else {"do_resize": False, "do_center_crop": False}
     try:
-        made = inner(images=image, return_tensors="np", **left_out)
+        process = cast("Callable[..., Mapping[str, object]]", inner)
+        made = process(images=image, return_tensors="np", **left_out)
     except Exception as error:
         message = (
             f"processor {type(inner).__name__} failed on an image ({type(error).__name__}: "
@@ -122,7 +125,7 @@ def of_timm(config: object) -> Preparation:
     )
 
 
-def of_preset(preset: Untyped) -> Preparation:
+def of_preset(preset: object) -> Preparation:
     """Return the preparation of a preset of torchvision, as `weights.transforms()` returns it."""
     mean, std = getattr(preset, "mean", None), getattr(preset, "std", None)
     if mean is None or std is None:
@@ -184,9 +187,10 @@ def _sides(name: str, given: object, kind: str) -> tuple[int, int]:
     return height, width
 
 
-def _config(name: str, given: Untyped) -> Mapping[str, object]:
+def _config(name: str, given: object) -> Mapping[str, object]:
     """Return the fields of a config, given as a mapping or as an object."""
-    found = given.to_dict() if hasattr(given, "to_dict") else given
+    told = getattr(given, "to_dict", None)
+    found = told() if callable(told) else given
     if isinstance(found, Mapping):
         return cast("Mapping[str, object]", found)
     try:

@@ -20,7 +20,7 @@ from hshap.evaluators.models.frames import Frame
 from hshap.evaluators.models.functions import Function
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Grid, Heat, Model, ScoreFunction, Tensor, Untyped
+    from hshap._util.types import Array, Grid, Heat, Model, ScoreFunction, Tensor
 
 KEYS = ("boxes", "scores", "labels")
 
@@ -82,7 +82,7 @@ def similarity(candidates: Candidates, wanted: Detection) -> Tensor:
     return (shared / both.clip(min=1e-9) * candidates.of_class(wanted.label)).max()
 
 
-def candidates_in(raw: Untyped, model: object, grid: Grid) -> list[Candidates]:
+def candidates_in(raw: object, model: object, grid: Grid) -> list[Candidates]:
     """Return the boxes of each input in the outputs of a detector, or refuse the outputs."""
     frame = Frame.of(model, grid)
     logits, places = _entry(raw, "logits"), _entry(raw, "pred_boxes")
@@ -104,7 +104,7 @@ def _of_dict(one: object, frame: Frame) -> Candidates:
     if not isinstance(one, Mapping) or any(key not in one for key in KEYS):
         message = f"the detector returned {checks.shown(one)} for an input; {_fix()}"
         raise ModelError(message)
-    found = cast("Mapping[str, Untyped]", one)
+    found = cast("Mapping[str, Tensor]", one)
     boxes, scores, labels = (
         found[key] if is_tensor(found[key]) else np.asarray(found[key]) for key in KEYS
     )
@@ -129,8 +129,10 @@ def _placed(frame: Frame, columns: Sequence[Tensor], rows: Sequence[Tensor]) -> 
     return sys.modules["torch"].stack(sides, -1) if is_tensor(left) else np.stack(sides, -1)
 
 
-def _entry(raw: Untyped, name: str) -> Untyped:
-    return raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None)
+def _entry(raw: object, name: str) -> Tensor:
+    if isinstance(raw, Mapping):
+        return cast("Mapping[str, object]", raw).get(name)
+    return getattr(raw, name, None)
 
 
 def _probabilities(logits: Tensor, model: object) -> Tensor:
@@ -196,7 +198,7 @@ def _is_box(box: Array) -> bool:
     return bool(box[2] > box[0] and box[3] > box[1])
 
 
-def outputs_of(model: Model, pixels: Array) -> Untyped:
+def outputs_of(model: Model, pixels: Array) -> object:
     """Return the outputs of a detector or a segmenter for one image."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):

@@ -19,7 +19,7 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.protocol import Evaluator
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Image, Untyped
+    from hshap._util.types import Array, Image
 
 MARGIN = 0.05
 """How far numbers may leave the range from 0 to 1, as interpolation makes them."""
@@ -214,7 +214,7 @@ def class_names(name: str, given: object) -> tuple[str, ...]:
     if given is None:
         return ()
     if isinstance(given, Mapping):
-        held = cast("Mapping[Untyped, object]", given)
+        held = cast("Mapping[str, object]", given)
         try:
             by_number = {int(key): str(value) for key, value in held.items()}
         except (TypeError, ValueError):

@@ -24,7 +24,7 @@ from hshap.evaluators.runners import OnnxRunner
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hshap._util.types import Array, Heat, Model, ScoreFunction, Untyped
+    from hshap._util.types import Array, Heat, Model, ScoreFunction
 
 Layout = Literal["HWC", "CHW"]
 Method = Literal["predict_proba", "decision_function", "predict"]
@@ -111,7 +111,7 @@ def scikit_learn(
         fix = f"pass method={others[0]!r}" if others else "pass a fitted estimator or pipeline"
         message = f"estimator is {checks.shown(estimator)}, which has no {method}; {fix}"
         raise ArgumentError(message)
-    given: Untyped = names
+    given: Sequence[object] | None = names
     if given is None and method != "predict":
         given = getattr(estimator, "classes_", None)
         if method == "decision_function" and given is not None and len(given) == 2:
@@ -140,7 +140,7 @@ class _Arranged:
         return _kept(self.function(np.ascontiguousarray(images)), count, len(batch))
 
 
-def _kept(raw: Untyped, count: int, room: int) -> object:
+def _kept(raw: object, count: int, room: int) -> object:
     """Return the scores of the first inputs of a batch that was filled up."""
     scores = np.asarray(raw)
     if scores.ndim == 0 or len(scores) != room:

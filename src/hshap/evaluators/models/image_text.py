@@ -21,7 +21,7 @@ CLOSE = 1e-3
 
 
 def image_text(
-    model: Model, processor: Untyped, sentences: str | Sequence[str], *, resize: bool = True
+    model: Model, processor: object, sentences: str | Sequence[str], *, resize: bool = True
 ) -> SentenceScores:
     """Return a model such as CLIP of transformers with one output for each sentence.
 
@@ -80,7 +80,7 @@ def image_text(
     return made
 
 
-def _tokens(model: Model, processor: Untyped, sentences: Sequence[str]) -> dict[str, Tensor]:
+def _tokens(model: Model, processor: object, sentences: Sequence[str]) -> dict[str, Tensor]:
     encode = getattr(processor, "tokenizer", None)
     if encode is None:
         message = (

@@ -20,17 +20,17 @@ from hshap.evaluators.models.functions import Function
 from hshap.evaluators.outputs import scores_in
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Heat, Ints, Mask, Model, ScoreFunction, Tensor, Untyped
+    from hshap._util.types import Array, Heat, Ints, Mask, Model, ScoreFunction, Tensor
 
 Scores = Literal["softmax", "sigmoid", "raw"]
 SCORES: tuple[Scores, ...] = ("softmax", "sigmoid", "raw")
 OUTSIDE = -1
 
 
-def logits_in(raw: Untyped) -> Tensor:
+def logits_in(raw: object) -> Tensor:
     """Return the logits `(n, classes, rows, columns)` in the outputs of a segmenter."""
     held = cast("Mapping[str, object]", raw).get("out") if isinstance(raw, Mapping) else None
-    found: Untyped = scores_in(raw) if held is None else held
+    found: object = scores_in(raw) if held is None else held
     logits = found if is_tensor(found) else np.asarray(found)
     if logits.ndim != 4:
         message = (

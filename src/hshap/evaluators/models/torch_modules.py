@@ -20,13 +20,13 @@ from hshap.evaluators.models.facts import Facts, Intake
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap._util.types import Array, Grid, Heat, Tensor, Untyped
+    from hshap._util.types import Array, Grid, Heat
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.evidence import Slope
     from hshap.evaluators.models.preparation import Preparation
 
 
-def moved(images: Tensor, preparation: Preparation) -> Tensor:
+def moved(images: torch.Tensor, preparation: Preparation) -> torch.Tensor:
     """Return images `(n, channels, height, width)` resized and cropped.
 
     The result of a resize is that of pillow, up to its rounding to bytes: pixels are averaged
@@ -59,7 +59,7 @@ class Wrapper(nn.Module):
         self.model, self.facts = model, facts
         self.training = False  # this one alone: the mode of the user's module is its own
 
-    def like(self, values: Sequence[float] | Heat, *shape: int) -> Tensor:
+    def like(self, values: Sequence[float] | Heat, *shape: int) -> torch.Tensor:
         """Return numbers as a tensor of the type and on the device of the model."""
         tensors = chain(self.model.parameters(), self.model.buffers())
         first = next((one for one in tensors if one.is_floating_point()), torch.empty(0))
@@ -69,8 +69,8 @@ class Wrapper(nn.Module):
 class Prepared(Wrapper):
     """A module that takes plain images, numbers from 0 to 1, and prepares them by itself."""
 
-    mean: Tensor
-    std: Tensor
+    mean: torch.Tensor
+    std: torch.Tensor
 
     def __init__(self, model: nn.Module, preparation: Preparation, names: tuple[str, ...]) -> None:
         facts = Facts(names, Intake(preparation.channels), preparation.sentence)
@@ -83,13 +83,13 @@ class Prepared(Wrapper):
         self.register_buffer("mean", self.like(scaled[0], 1, -1, 1, 1))
         self.register_buffer("std", self.like(scaled[1], 1, -1, 1, 1))
 
-    def forward(self, images: Tensor) -> Untyped:
+    def forward(self, images: torch.Tensor) -> object:
         """Return the outputs of the module, as they are, for plain images."""
         if self._moves:
             images = moved(images, self.preparation)
         return self.behind(images)
 
-    def behind(self, images: Tensor) -> Untyped:
+    def behind(self, images: torch.Tensor) -> object:
         """Return the outputs for images that are resized and cropped already."""
         if self._normalises:
             images = (images - self.mean) / self.std
@@ -113,7 +113,7 @@ class Seen:
         self.image = self._moved(canvas.image)
         self.grid: Grid = tuple(self.image.shape[1:])
 
-    def stand_ins(self, kept: tuple[()], draw: int) -> Tensor:
+    def stand_ins(self, kept: tuple[()], draw: int) -> torch.Tensor:
         """Return a stand-in as the network sees it."""
         return self._moved(self._canvas.stand_ins(kept, draw))
 
@@ -132,7 +132,7 @@ class Seen:
         out[inside] = enlarged(heat, out[inside].shape)
         return out
 
-    def _moved(self, image: Tensor) -> Tensor:
+    def _moved(self, image: torch.Tensor) -> torch.Tensor:
         tensor = torch.as_tensor(np.array(image) if isinstance(image, np.ndarray) else image)
         return moved(tensor[None], self._preparation)[0]
 

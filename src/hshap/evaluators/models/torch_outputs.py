@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.nn import functional
@@ -13,9 +13,11 @@ from hshap.evaluators.models.segmenters import logits_in
 from hshap.evaluators.models.torch_modules import Prepared, Wrapper, moved
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
-    from hshap._util.types import Mask, Tensor, Untyped
+    from hshap._util.types import Mask
     from hshap.evaluators.models.facts import Facts
     from hshap.evaluators.models.segmenters import Scores
 
@@ -27,7 +29,7 @@ class Similarities(Wrapper):
         super().__init__(model, facts)
         self.wanted = wanted
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the similarity of each wanted box `(n, boxes)`."""
         every = candidates_in(self.model(images), self.model, tuple(images.shape[2:]))
         rows = [torch.stack([similarity(one, box) for box in self.wanted]) for one in every]
@@ -37,14 +39,14 @@ class Similarities(Wrapper):
 class RegionScores(Wrapper):
     """A segmenter with one output for each class: the mean of its scores in a region."""
 
-    region: Tensor
+    region: torch.Tensor
 
     def __init__(self, model: nn.Module, region: Mask, scores: Scores, facts: Facts) -> None:
         super().__init__(model, facts)
         self._scores: Scores = scores
         self.register_buffer("region", self.like(region.astype(float), 1, 1, *region.shape))
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the mean score of each class `(n, classes)`."""
         weights = self.region
         grid, own = tuple(images.shape[2:]), tuple(weights.shape[2:])
@@ -68,18 +70,19 @@ class RegionScores(Wrapper):
 class SentenceScores(Prepared):
     """A model of images and texts with one output for each sentence."""
 
-    texts: Tensor
+    texts: torch.Tensor
 
-    def __init__(self, model: Prepared, texts: Tensor, sentences: tuple[str, ...]) -> None:
+    def __init__(self, model: Prepared, texts: torch.Tensor, sentences: tuple[str, ...]) -> None:
         super().__init__(model.model, model.preparation, sentences)
         self.register_buffer("texts", texts)
 
-    def behind(self, images: Tensor) -> Tensor:
+    def behind(self, images: torch.Tensor) -> torch.Tensor:
         """Return the similarity of images to each sentence `(n, sentences)`."""
-        inner: Untyped = self.model
+        inner = self.model
         images = (images - self.mean) / self.std
-        found = inner.get_image_features(pixel_values=images)
-        features = getattr(found, "pooler_output", found)
+        encode = cast("Callable[..., torch.Tensor]", inner.get_image_features)
+        found = encode(pixel_values=images)
+        features: torch.Tensor = getattr(found, "pooler_output", found)
         features = features / features.norm(dim=-1, keepdim=True)
         scores = features @ self.texts.t()
         scale, bias = getattr(inner, "logit_scale", None), getattr(inner, "logit_bias", None)
