@@ -37,7 +37,7 @@ from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
-from hshap.explainer import Explainer
+from hshap.explainer import Explainer, drop_ins
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
@@ -156,6 +156,7 @@ __all__ = [
     "carriers",
     "cycle_spin",
     "demo",
+    "drop_ins",
     "explain_tiles",
     "export",
     "keep_memory",
@@ -172,6 +173,7 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
+_modules["hshap.drop_ins"] = drop_ins
 _modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer

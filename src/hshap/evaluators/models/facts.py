@@ -150,7 +150,10 @@ class Facts:
                 raise ArgumentError(message)
             return self.classes.index(name)
         if not self.classes:
-            message = f"target={name!r} is a name, but the model's classes have none; pass a number"
+            message = (
+                f"target={name!r} is a name, but the model tells none for its classes; pass a "
+                "whole number from 0, or see hshap.models for models with names"
+            )
             raise ArgumentError(message)
         near = difflib.get_close_matches(name, self.classes, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
