@@ -8,4 +8,5 @@ ZOO = (
     "MobileNet-like",
     "EfficientNet-lite0",
 )
+NARROW = ("FCN of 16 channels", "U-Net of 16 channels", "VGG of 16 channels")
 SHORT = ("ConvNet", "MobileNet-like", "DenseNet-121-like", "ResNet-18")  # for runs of little

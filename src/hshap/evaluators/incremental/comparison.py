@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from hshap.evaluators.incremental.frames import framed
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.outputs import as_scores
 
@@ -36,7 +37,7 @@ def precision(module: torch.nn.Module) -> float:
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[Heat, Heat]:
-    """Return the scores of a crop of the image, from patches and from a full pass.
+    """Return the scores of a crop of the image: from a patch and a frame, and twice in full.
 
     The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
     take images of other sizes.
@@ -54,10 +55,18 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[
         *(slice(a, a + m) for a, m in zip(start, size, strict=True)),
     )
     anchor = cache.tensor(row.canvas.stand_ins(row.kept, row.draw)[crop])
-    patch = Patch(cache.tensor(row.canvas.image[crop])[middle], (start,), anchor)
+    image = cache.tensor(row.canvas.image[crop])
+    patch = Patch(image[middle], (start,), anchor)
     # Before the patches run, so that they cannot change the input that they are compared on.
     painted = patch.full()
-    activations, _ = network.activations(anchor)
+    outside, _ = network.activations(anchor)
+    inside, _ = network.activations(image)
+    stop = tuple(a + n for a, n in zip(start, size, strict=True))
+    frame = framed(start, stop, anchor, image)
     with torch.inference_mode():
-        patched, full = network.run(patch, activations), network.module(painted)
-    return as_scores(patched, 1)[0], as_scores(full, 1)[0]
+        found = [network.run(patch, outside)]
+        if frame is not None:  # along the whole network, to check all of its steps
+            found.append(network.run_frame(frame, outside, inside, largest_share=torch.inf))
+        full = network.module(painted)
+    scores = np.concatenate([as_scores(one, 1) for one in found])
+    return scores, np.repeat(as_scores(full, 1), len(found), axis=0)

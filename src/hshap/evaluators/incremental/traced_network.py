@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from torch.fx.node import map_arg
 
+from hshap.evaluators.incremental.frames import LARGEST_SHARE, Frame
 from hshap.evaluators.incremental.graph import (
     Step,
     Value,
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 Activations: TypeAlias = dict[str, torch.Tensor]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
+
+
+class _Inside(NamedTuple):
+    """The anchor inside of a frame, and the share of strips up to which frames are kept."""
+
+    activations: Activations
+    largest_share: float
 
 
 class TooLargeError(Exception):
@@ -106,15 +114,38 @@ class Network:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
         return _full(_filled(self._output, self._values(patch, activations, free=True)))
 
+    def run_frame(
+        self,
+        frame: Frame,
+        outside: Activations,
+        inside: Activations,
+        largest_share: float = LARGEST_SHARE,
+    ) -> torch.Tensor:
+        """Return the output `(1, ...)` of an input that equals one of two anchors everywhere.
+
+        Steps run strip by strip while strips cover less than `largest_share` of their rectangle.
+        """
+        inner = _Inside(inside, largest_share)
+        return _full(_filled(self._output, self._values(frame, outside, inner, free=True)))
+
     def results(self, patch: Patch, activations: Activations) -> Values:
         """Return the result of every step: a patch, or a full tensor."""
         return self._values(patch, activations, free=False)
 
-    def _values(self, patch: Patch, activations: Activations, *, free: bool) -> Values:
-        values: Values = {self._input: patch}
+    def _values(
+        self,
+        start: Patch | Frame,
+        activations: Activations,
+        inside: _Inside | None = None,
+        *,
+        free: bool,
+    ) -> Values:
+        values: Values = {self._input: start}
         for step in self.steps:
+            if inside is not None and not _on_frames(step, values, inside.largest_share):
+                _join_frames(step, values)
             args = _filled(step.args, values)
-            value = _patched(step, args, activations) if _on_patches(step, values) else None
+            value = _patched(step, args, activations, inside) if _on_patches(step, values) else None
             if value is None:
                 convert = _shape_only if step.reads_shape else _full
                 options = _mapped(_filled(step.options, values), convert)
@@ -133,21 +164,58 @@ def size_of(activations: Activations) -> int:
 
 def _on_patches(step: Step, values: Values) -> bool:
     """Tell whether all arguments are patches that should be: a rule may have returned None."""
-    return all(isinstance(values[name], Patch) for name in step.patch_args)
+    return all(isinstance(values[name], (Patch, Frame)) for name in step.patch_args)
 
 
-def _patched(step: Step, args: Value, activations: Activations) -> Value:
-    """Return the output patch of a step, or None if the step has to run in full."""
+def _on_frames(step: Step, values: Values, largest_share: float) -> bool:
+    """Tell whether a step runs strip by strip: its arguments are frames of one box, which pay."""
+    frames = [values[name] for name in step.patch_args]
+    if step.rule is None or not all(isinstance(frame, Frame) for frame in frames):
+        return False
+    # A rule that does not look at anchors sees each place by itself.
+    return not step.rule.reads_anchors or (
+        step.rule.is_local
+        and all(frame.share < largest_share for frame in frames)
+        and len({frame.sides for frame in frames}) == 1
+    )
+
+
+def _join_frames(step: Step, values: Values) -> None:
+    """Turn the frames that a step reads into patches of one rectangle."""
+    for name in step.patch_args if step.rule is not None else ():
+        if isinstance(values[name], Frame):
+            values[name] = values[name].patch()
+
+
+def _patched(
+    step: Step, args: Value, activations: Activations, inside: _Inside | None
+) -> Value:
+    """Return the output patch or frame of a step, or None if the step has to run in full."""
     if step.rule is None or not _on_one_grid(args):
         return None
-    flat = args[0] if isinstance(args[0], (list, tuple)) else args
-    return step.rule.act(flat, activations[step.name])
+    rule, flat = step.rule, args[0] if isinstance(args[0], (list, tuple)) else args
+    anchor = activations[step.name]
+    frame = next((arg for arg in flat if isinstance(arg, Frame)), None)
+    if frame is None or inside is None:
+        return rule.act(flat, anchor)
+
+    def strip(number: int) -> Value:
+        # Its surroundings are put together only for rules that look at them.
+        own = [
+            (arg.strip(number) if rule.reads_anchors else arg.strips[number])
+            if isinstance(arg, Frame)
+            else arg
+            for arg in flat
+        ]
+        return rule.act(own, anchor)
+
+    return frame.mapped(strip, inside.activations[step.name])
 
 
 def _on_one_grid(args: Value) -> bool:
     """Tell whether there are patches among the arguments, all in tensors of one grid."""
-    found: list[Patch] = []
-    _mapped(args, lambda value: found.append(value) if isinstance(value, Patch) else None)
+    found: list[Patch | Frame] = []
+    _mapped(args, lambda value: found.append(value) if isinstance(value, (Patch, Frame)) else None)
     return bool(found) and len({patch.grid for patch in found}) == 1
 
 
@@ -164,11 +232,11 @@ def _mapped(value: Value, act: Callable[[Value], Value]) -> Value:
 
 
 def _full(value: Value) -> Value:
-    return value.full() if isinstance(value, Patch) else value
+    return value.full() if isinstance(value, (Patch, Frame)) else value
 
 
 def _shape_only(value: Value) -> Value:
     """Return a tensor of the right shape that takes no memory."""
-    if not isinstance(value, Patch):
+    if not isinstance(value, (Patch, Frame)):
         return value
     return value.anchor.to("meta").expand(len(value.starts), *value.anchor.shape[1:])
