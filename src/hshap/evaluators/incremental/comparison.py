@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from hshap.evaluators.incremental.frames import framed
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.outputs import as_scores
 
@@ -37,7 +36,7 @@ def precision(module: torch.nn.Module) -> float:
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[Heat, Heat]:
-    """Return the scores of a crop of the image: from a patch and a frame, and twice in full.
+    """Return the scores of a crop of the image: from a patch, from strips, and twice in full.
 
     The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
     take images of other sizes.
@@ -61,12 +60,10 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[
     painted = patch.full()
     outside, _ = network.activations(anchor)
     inside, _ = network.activations(image)
-    stop = tuple(a + n for a, n in zip(start, size, strict=True))
-    frame = framed(start, stop, anchor, image)
+    whole, stop = network.whole(inside), tuple(a + n for a, n in zip(start, size, strict=True))
     with torch.inference_mode():
-        found = [network.run(patch, outside)]
-        if frame is not None:  # along the whole network, to check all of its steps
-            found.append(network.run_frame(frame, outside, inside, largest_share=torch.inf))
+        patched = network.run(patch, outside)
+        framed, _ = network.run_box((start, stop), whole, outside, image)
         full = network.module(painted)
-    scores = np.concatenate([as_scores(one, 1) for one in found])
-    return scores, np.repeat(as_scores(full, 1), len(found), axis=0)
+    found = np.concatenate([as_scores(patched, 1), as_scores(framed, 1)])
+    return found, np.repeat(as_scores(full, 1), 2, axis=0)

@@ -140,9 +140,7 @@ def convolution(layer: Layer) -> Rule:
         options = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
         return act(window, layer.weight, layer.bias, **options)
 
-    return Rule(
-        lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True
-    )
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
 
 
 def _paddings(layer: Layer) -> tuple[Sides, Sides]:
@@ -213,9 +211,7 @@ def _average_pool(layer: Layer) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride)
 
-    return Rule(
-        lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True
-    )
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
 
 
 def _global_mean(layer: Layer) -> Rule | None:

@@ -71,8 +71,8 @@ class Patch:
     def window(self, starts: Sequence[Sides], size: Sides, outside: float = 0.0) -> torch.Tensor:
         """Return other rectangles of the same tensor; beyond its borders they hold `outside`."""
         out = empty(self.data, (len(starts), self.data.shape[1], *size))
-        for row, start, *own in zip(out, starts, self.starts, self.data, strict=True):
-            pieces = (*self.over, Piece(*own))
+        for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
+            pieces = (*self.over, Piece(own, data))
             if row.numel() > LARGE_ROW:
                 _draw_once(row, start, self.anchor[0], pieces, outside)
             else:
@@ -83,8 +83,8 @@ class Patch:
         """Return the full tensors, `(rows, channels, *grid)`."""
         out = self.anchor.expand(len(self.starts), *self.anchor.shape[1:]).clone()
         origin = (0,) * len(self.grid)
-        for row, *own in zip(out, self.starts, self.data, strict=True):
-            for piece in (*self.over, Piece(*own)):
+        for row, start, data in zip(out, self.starts, self.data, strict=True):
+            for piece in (*self.over, Piece(start, data)):
                 _copy(row, piece.data, (piece.start, piece.size), origin, piece.start)
         return out
 

@@ -16,7 +16,7 @@ from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.frames import framed
+from hshap.evaluators.incremental.known_boxes import KnownBoxes
 from hshap.evaluators.incremental.patches import Patch, empty
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
@@ -41,7 +41,7 @@ LARGEST_BATCH = 64
 BATCH_PIXELS = 2**20
 """Pixels of all rectangles of a batch: activations should stay in the processor's cache."""
 
-FRAMED_PIXELS = 2**15
+LEAST_BOX = 2**10
 """Pixels of a box: larger ones are computed along their sides alone, if memory allows."""
 
 SMALL_IMAGE = 2**17
@@ -90,7 +90,7 @@ class IncrementalSession:
     ) -> None:
         self._model, self._batched, self._batch_size = model, batched, batch_size
         self._network: Network | None = None
-        self._cache = cache
+        self._cache, self._boxes = cache, KnownBoxes()
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
         self._scored, self._incremental = Counter[int](), Counter[int]()
@@ -111,7 +111,7 @@ class IncrementalSession:
     @property
     def kept_bytes(self) -> int:
         """Memory that the activations of anchors take."""
-        return self._cache.bytes
+        return self._cache.bytes + self._boxes.bytes
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from."""
@@ -204,12 +204,12 @@ class IncrementalSession:
 
     def _part_scores(self, group: _Group) -> Heat:
         """Score a part of a group in one batch, or row by row if all of them show large boxes."""
-        framed = [
-            self._framed_scores(row, found, group.anchor)
+        alone = [
+            self._box_scores(row, found, group.anchor)
             for row, found in zip(group.rows, group.found, strict=True)
         ]
-        scores = [one for one in framed if one is not None]
-        return np.concatenate(scores) if len(scores) == len(framed) else self._run_patches(group)
+        scores = [one for one in alone if one is not None]
+        return np.concatenate(scores) if len(scores) == len(alone) else self._run_patches(group)
 
     def _run_patches(self, group: _Group) -> Heat:
         with torch.inference_mode():
@@ -223,16 +223,17 @@ class IncrementalSession:
             outputs = group.anchor.network.run(patch, group.anchor.activations)
         return as_scores(outputs, len(group.rows))
 
-    def _framed_scores(self, row: Row, found: Difference, outside: Anchor) -> Heat | None:
-        """Score a row that shows a large box, along its sides; None if that is not possible."""
-        inside = self._cache.get(row.canvas.image)
-        if found.box is None or inside is None or prod(found.size) < FRAMED_PIXELS:
+    def _box_scores(self, row: Row, found: Difference, outside: Anchor) -> Heat | None:
+        """Score a row that shows a box, along its sides; None if that is not possible."""
+        image = self._cache.get(row.canvas.image)
+        if found.box is None or image is None or prod(found.size) < LEAST_BOX:
             return None
+        around = self._boxes.smallest_around(found.box, outside, image)
         with torch.inference_mode():
-            frame = framed(*found.box, outside.tensor, inside.tensor)
-            if frame is None:
-                return None
-            output = outside.network.run_frame(frame, outside.activations, inside.activations)
+            output, box = outside.network.run_box(
+                found.box, around, outside.activations, image.tensor
+            )
+        self._boxes.add(box, outside, image, self._cache.room)
         return as_scores(output, 1)
 
     def _keep_image(self, row: Row) -> None:

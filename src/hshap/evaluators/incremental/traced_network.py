@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import torch
 from torch.fx.node import map_arg
 
-from hshap.evaluators.incremental.frames import LARGEST_SHARE, Frame
+from hshap.evaluators.incremental.frames import (
+    LARGEST_SHARE,
+    Frame,
+    framed,
+    pieces_of,
+    size_of_own,
+)
 from hshap.evaluators.incremental.graph import (
     Step,
     Value,
@@ -18,21 +24,34 @@ from hshap.evaluators.incremental.graph import (
     reads_overwritten,
     with_last_reads,
 )
-from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.patches import Patch, Piece
 from hshap.evaluators.incremental.tracing import UntraceableError, traced
 from hshap.evaluators.incremental.writes import WriteCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from hshap.evaluators.incremental.frames import Corners, Pieces
 
 Activations: TypeAlias = dict[str, torch.Tensor]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
 
 
-class _Inside(NamedTuple):
-    """The anchor inside of a frame, and the share of strips up to which frames are kept."""
+class ShownBox(NamedTuple):
+    """A box of an image over an anchor, and the pieces of it at every step where they are known.
 
-    activations: Activations
+    `bytes` is the memory of its own pieces, those of larger boxes left out.
+    """
+
+    corners: Corners
+    pieces: Mapping[str, Pieces]
+    bytes: int = 0
+
+
+class _Larger(NamedTuple):
+    """The pieces of a larger box, and the share of strips up to which frames are kept."""
+
+    pieces: Mapping[str, Pieces]
     largest_share: float
 
 
@@ -112,21 +131,38 @@ class Network:
 
     def run(self, patch: Patch, activations: Activations) -> torch.Tensor:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
-        return _full(_filled(self._output, self._values(patch, activations, free=True)))
+        return _full(_filled(self._output, self._values(patch, activations)))
 
-    def run_frame(
+    def whole(self, activations: Activations) -> ShownBox:
+        """Return the activations of an image as those of a box that shows all of it."""
+        grid = tuple(activations[self._input].shape[2:])
+        origin = (0,) * len(grid)
+        names = [s.name for s in self.steps if s.rule is not None and not s.rule.drops_space]
+        return ShownBox(
+            (origin, grid), {name: (Piece(origin, activations[name][0]),) for name in names}
+        )
+
+    def run_box(
         self,
-        frame: Frame,
-        outside: Activations,
-        inside: Activations,
+        corners: Corners,
+        around: ShownBox,
+        activations: Activations,
+        image: torch.Tensor,
+        *,
         largest_share: float = LARGEST_SHARE,
-    ) -> torch.Tensor:
-        """Return the output `(1, ...)` of an input that equals one of two anchors everywhere.
+    ) -> tuple[torch.Tensor, ShownBox]:
+        """Return the output `(1, ...)` for a box of an image over an anchor, and its pieces.
 
-        Steps run strip by strip while strips cover less than `largest_share` of their rectangle.
+        It must be a part of the larger box `around`. `activations` are those of the anchor. Steps
+        run strip by strip while strips cover less than `largest_share` of their rectangle.
         """
-        inner = _Inside(inside, largest_share)
-        return _full(_filled(self._output, self._values(frame, outside, inner, free=True)))
+        frame = framed(corners, around.corners, activations[self._input], image)
+        larger = _Larger(around.pieces, largest_share)
+        made: dict[str, Patch | Frame | None] = {}
+        output = _full(_filled(self._output, self._values(frame, activations, larger, made)))
+        pieces = {name: () if value is None else pieces_of(value) for name, value in made.items()}
+        own = size_of_own([value for value in made.values() if value is not None])
+        return output, ShownBox(corners, pieces, own)
 
     def results(self, patch: Patch, activations: Activations) -> Values:
         """Return the result of every step: a patch, or a full tensor."""
@@ -136,21 +172,30 @@ class Network:
         self,
         start: Patch | Frame,
         activations: Activations,
-        inside: _Inside | None = None,
+        larger: _Larger | None = None,
+        made: dict[str, Patch | Frame | None] | None = None,
         *,
-        free: bool,
+        free: bool = True,
     ) -> Values:
+        """Return the results that are left at the end, or all of them without `free`.
+
+        `made` takes the patches and frames of steps whose activations are kept.
+        """
         values: Values = {self._input: start}
         for step in self.steps:
-            if inside is not None and not _on_frames(step, values, inside.largest_share):
+            if larger is not None and not _runs_in_strips(step, values, larger.largest_share):
                 _join_frames(step, values)
             args = _filled(step.args, values)
-            value = _patched(step, args, activations, inside) if _on_patches(step, values) else None
+            pieces = {} if larger is None else larger.pieces
+            value = _patched(step, args, activations, pieces) if _on_patches(step, values) else None
             if value is None:
                 convert = _shape_only if step.reads_shape else _full
                 options = _mapped(_filled(step.options, values), convert)
                 value = step.act(*_mapped(args, convert), **options)
             values[step.name] = value
+            if made is not None and isinstance(value, (Patch, Frame)):
+                # Of other activations no reader looks at the surroundings; later steps may write.
+                made[step.name] = value if step.name in self._kept else None
             for name in step.last_reads if free else ():
                 del values[name]
         return values
@@ -167,16 +212,14 @@ def _on_patches(step: Step, values: Values) -> bool:
     return all(isinstance(values[name], (Patch, Frame)) for name in step.patch_args)
 
 
-def _on_frames(step: Step, values: Values, largest_share: float) -> bool:
-    """Tell whether a step runs strip by strip: its arguments are frames of one box, which pay."""
+def _runs_in_strips(step: Step, values: Values, largest_share: float) -> bool:
+    """Tell whether a step runs strip by strip: its arguments are frames with small strips."""
     frames = [values[name] for name in step.patch_args]
     if step.rule is None or not all(isinstance(frame, Frame) for frame in frames):
         return False
     # A rule that does not look at anchors sees each place by itself.
     return not step.rule.reads_anchors or (
-        step.rule.is_local
-        and all(frame.share < largest_share for frame in frames)
-        and len({frame.sides for frame in frames}) == 1
+        step.rule.is_local and all(frame.share < largest_share for frame in frames)
     )
 
 
@@ -188,15 +231,18 @@ def _join_frames(step: Step, values: Values) -> None:
 
 
 def _patched(
-    step: Step, args: Value, activations: Activations, inside: _Inside | None
+    step: Step, args: Value, activations: Activations, larger: Mapping[str, Pieces]
 ) -> Value:
-    """Return the output patch or frame of a step, or None if the step has to run in full."""
+    """Return the output patch or frame of a step, or None if the step has to run in full.
+
+    `larger` are the pieces of the larger box of frames.
+    """
     if step.rule is None or not _on_one_grid(args):
         return None
     rule, flat = step.rule, args[0] if isinstance(args[0], (list, tuple)) else args
     anchor = activations[step.name]
     frame = next((arg for arg in flat if isinstance(arg, Frame)), None)
-    if frame is None or inside is None:
+    if frame is None:
         return rule.act(flat, anchor)
 
     def strip(number: int) -> Value:
@@ -209,7 +255,10 @@ def _patched(
         ]
         return rule.act(own, anchor)
 
-    return frame.mapped(strip, inside.activations[step.name])
+    strips = tuple(strip(number) for number in range(len(frame.sides)))
+    if not all(isinstance(each, Patch) for each in strips):
+        return None
+    return Frame(strips, frame.sides, larger[step.name])
 
 
 def _on_one_grid(args: Value) -> bool:
