@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- floor plan -->\n", "<!-- /floor plan -->"
 ORDER = (
     "explainer",
+    "formats",
     "partitions",
     "baselines",
     "evaluators",

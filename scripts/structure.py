@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
-    "entries at the top of src/hshap": 15,
+    # 16 since files of hospitals and labs have a folder of their own.
+    "entries at the top of src/hshap": 16,
     "import layers": 12,
     "typing imports left out of the contracts": 0,
     "Any in 1000 lines of src": 12,

@@ -132,11 +132,11 @@ def point_at(tab, pixel, *, panel=0, click=False):
     tab.evaluate("new Promise(requestAnimationFrame)")
 
 
-def canvas_pixels(tab, layer):
+def canvas_pixels(tab, layer, kind="canvas.layer"):
     """Return what a canvas shows; read from a copy, since Chromium warns of reading a fast one."""
     height, width, data = tab.evaluate(
-        """(layer) => new Promise(requestAnimationFrame).then(() => {
-             const shown = document.querySelectorAll("canvas.layer")[layer];
+        """([layer, kind]) => new Promise(requestAnimationFrame).then(() => {
+             const shown = document.querySelectorAll(kind)[layer];
              const canvas = document.createElement("canvas");
              [canvas.width, canvas.height] = [shown.width, shown.height];
              const context = canvas.getContext("2d", {willReadFrequently: true});
@@ -146,7 +146,7 @@ def canvas_pixels(tab, layer):
              for (const byte of data) text += String.fromCharCode(byte);
              return [shown.height, shown.width, btoa(text)];
            })""",
-        layer,
+        [layer, kind],
     )
     raw = np.frombuffer(base64.b64decode(data), np.uint8)
     return raw.reshape(height, width, 4)

@@ -139,7 +139,7 @@ def test_a_region_of_ome_zarr_is_that_of_the_whole_array(tmp_path, version, axes
 
 def test_a_whole_slide_is_read_by_openslide(tmp_path):
     pytest.importorskip("openslide")
-    from hshap._util.large.slides import SlideImage
+    from hshap.formats.large.slides import SlideImage
 
     # A plain tiled TIFF is one of the formats that OpenSlide reads.
     path = tiff(tmp_path / "a.tif", tile=(64, 64))

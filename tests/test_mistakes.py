@@ -95,6 +95,27 @@ CASES = {
     "image that is text": (lambda: explain("cell.png"), "image", "<U8", "array of floats"),
     "image that is None": (lambda: explain(None), "image", "object", "array of floats"),
     "ragged image": (lambda: explain([[1.0], [1.0, 2.0]]), "image", "list", "array of floats"),
+    "spacing of another image": (
+        lambda: Explainer(any_marked, Constant(0.0), Dyadic(8)).explain(
+            IMAGE, 0, spacing=(5, 1, 1)
+        ),
+        "spacing",
+        "(5.0, 1.0, 1.0)",
+        "each of the 2 spatial axes",
+    ),
+    "spacing that is one number": (
+        lambda: Explainer(any_marked, Constant(0.0), Dyadic(8)).explain(IMAGE, 0, spacing=5),
+        "spacing",
+        "5",
+        "each spatial axis",
+    ),
+    "spacing of a partition": (lambda: Dyadic(8, spacing=(1, 0)), "spacing", "(1, 0)", "pass the"),
+    "arrow to other axes": (
+        lambda: Explainer(any_marked, Constant(0.0)).explain(IMAGE, 0, layout="CXY->ZYX"),
+        "layout",
+        "'CXY->ZYX'",
+        "pass 'CXY->CYX'",
+    ),
     "image with no pixels": (
         lambda: explain(np.zeros((3, 0, 32))),
         "image",

@@ -492,6 +492,38 @@ def test_a_volume_has_three_planes_that_move_together(show):
     assert tab.evaluate("hshap.state().at[0]") == middle[0] - 1
 
 
+def test_a_thick_volume_is_drawn_by_its_spacing_and_has_a_slider_for_each_axis(show):
+    volume = np.zeros((1, 6, 20, 30))
+    volume[0, 4, 5, 9] = volume[0, 1, 15, 20] = 1.0
+    volume[0, 1] *= 0.5
+    explanation = hshap.Explainer(
+        lambda batch: batch.sum(axis=(1, 2, 3, 4)), hshap.Constant(0.0), hshap.Bisection(1)
+    ).explain(volume, 0, layout="CTYX", spacing=(4.0, 1.0, 1.0))
+    tab = show([View("film", volume, {"dots": explanation})])
+    ratios = [tab.evaluate("(axis) => hshap.cameras()[axis].ratio", axis) for axis in range(3)]
+    assert ratios == [1, 4, 4]  # rows are frames in the planes from the front and from the side
+    labels = tab.locator("#planes label").all_text_contents()
+    assert labels == ["Time", "Row", "Column"]
+    assert tab.locator("#planes canvas").first.get_attribute("aria-label") == (
+        "Time: findings in 2 of 6"
+    )
+    tab.locator("#plane-0").fill("4")
+    drawn(tab)
+    assert tab.evaluate("hshap.state().at[0]") == 4
+    assert tab.locator("#planes output").first.text_content() == "4 of 0 to 5"
+    strip = canvas_pixels(tab, 0, "#planes canvas")[5, 20::40, 3]
+    assert (strip > 0).tolist() == [False, True, False, False, True, False]
+    tab.keyboard.press("n")
+    drawn(tab)
+    assert tab.locator("#plane-0").input_value() == "4"  # the strongest finding
+
+
+def test_a_picture_has_no_slider_for_planes(show):
+    image, explanation = explained(3, hshap.Dyadic(2), hshap.DepthFirst())
+    tab = show([View("image.png", image, {"one": explanation})])
+    assert not tab.locator("#planes").is_visible()
+
+
 # Many images
 
 

@@ -3,8 +3,6 @@
 from sys import modules as _modules
 
 from hshap import demo, export, metrics, plot, runs, testing
-from hshap._util.large.opening import open_image
-from hshap._util.large.protocol import LargeImage
 from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
@@ -54,6 +52,10 @@ from hshap.explanation.settings import Settings
 from hshap.explanation.spin import Spin
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
+from hshap.formats.large.opening import open_image
+from hshap.formats.large.protocol import LargeImage
+from hshap.formats.reading import read_image
+from hshap.formats.scan import Scan
 from hshap.games import theory
 from hshap.games.engine import Progress
 from hshap.games.game import Game
@@ -127,6 +129,7 @@ __all__ = [
     "Region",
     "Rolled",
     "Row",
+    "Scan",
     "Search",
     "SearchResult",
     "Session",
@@ -158,6 +161,7 @@ __all__ = [
     "metrics",
     "open_image",
     "plot",
+    "read_image",
     "runs",
     "shapley",
     "testing",

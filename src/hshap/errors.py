@@ -27,6 +27,7 @@ EXTRAS = {
     "cli": ("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
     "export": ("tifffile",),
     "large": ("tifffile", "imagecodecs", "zarr"),
+    "medical": ("pydicom", "nibabel", "highdicom"),
     "slides": ("tifffile", "imagecodecs", "zarr", "openslide-python", "openslide-bin"),
     "serve": (
         *("matplotlib", "typer", "rich", "pillow", "imagecodecs"),

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from hshap._util import checks
+from hshap._util.axes import arranged, by_name
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Image, Shape, Tensor
-
-SPATIAL = "TZDYHXW"
-"""Letters for the axes of a layout besides C, the channels."""
 
 MOST_COLOURS = 4
 """An axis of up to this length looks like the channels of a picture."""
@@ -114,12 +111,13 @@ def as_image(name: str, value: object) -> Image:
 def read_image(name: str, value: object, layout: str | None) -> Image:
     """Return an image `(channels, *grid)` from an array whose axes are in any order.
 
-    `layout` has one letter for each axis. Without it the channels come first, and an array that
-    looks otherwise, such as a batch or a video, is refused.
+    `layout` has one letter for each axis; an image with named axes needs none. Without either the
+    channels come first, and an array that looks otherwise, such as a batch or a video, is refused.
     """
-    if layout is not None:
-        return _channels_first(name, as_floats(name, value), layout)
-    array = as_image(name, value)
+    named = by_name(name, value, layout)
+    if named.layout is not None:
+        return arranged(name, as_floats(name, named.array), named.layout)
+    array = as_image(name, named.array)
     likely = _likely(name, array.shape)
     if likely is not None:
         looks, fix = likely
@@ -152,34 +150,6 @@ def _likely(name: str, shape: Shape) -> tuple[str, str] | None:
         fix = f"pass one image: {name}[0], or say the order of the axes: layout={orders}"
         return "a batch of images, or a video with time first", fix
     return None
-
-
-def check_layout(layout: object) -> None:
-    """Refuse a layout that does not name the axes of one image; None is fine."""
-    if layout is None:
-        return
-    letters = layout if isinstance(layout, str) else ""
-    is_known = not set(letters) - {"C", *SPATIAL} and len(set(letters)) == len(letters)
-    if not is_known or not set(letters) - {"C"}:
-        message = (
-            f"layout must name each axis of one image once, C for channels and "
-            f"{', '.join(SPATIAL)} for others, got {checks.shown(layout)}; pass one such as "
-            "'HWC', 'CZYX' or 'TCHW'"
-        )
-        raise ArgumentError(message)
-
-
-def _channels_first(name: str, array: Image, layout: str) -> Image:
-    """Return an array with its channels moved to the front; other axes keep their order."""
-    if len(layout) != array.ndim:
-        message = (
-            f"layout={layout!r} has {len(layout)} axes, but {name} has shape {array.shape}; "
-            "pass one letter for each axis"
-        )
-        raise ArgumentError(message)
-    if "C" not in layout:
-        return array[None]
-    return np.ascontiguousarray(np.moveaxis(array, layout.index("C"), 0))
 
 
 def as_pixels(name: str, value: object) -> Array:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+QUIET = {"quiet": True}
+"""Metadata of a field that is shown and described only if it is not None."""
+
 
 @dataclass_transform(frozen_default=True)
 def recipe(cls: type[T]) -> type[T]:
@@ -56,7 +59,7 @@ def settle(self: object, **values: object) -> None:
 def describe(value: object) -> Json:
     """Return a recipe as JSON: its type and options, arrays as shape and fingerprint."""
     if is_dataclass(value) and not isinstance(value, type):
-        options = {name: describe(option) for name, option in _values(value).items()}
+        options = {name: describe(option) for name, option in _told(value).items()}
         return {"type": type(value).__name__, **options}
     if isinstance(value, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
@@ -100,6 +103,13 @@ def _values(self: DataclassInstance) -> dict[str, object]:
     return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+def _told(self: DataclassInstance) -> dict[str, object]:
+    """Return the values that are shown and described."""
+    values = _values(self)
+    quiet = {one.name for one in fields(self) if one.metadata.get("quiet")}
+    return {name: value for name, value in values.items() if value is not None or name not in quiet}
+
+
 def _equal(self: DataclassInstance, other: DataclassInstance) -> bool:
     if type(self) is not type(other):
         return NotImplemented
@@ -121,6 +131,6 @@ def _hash(self: DataclassInstance) -> int:
 def _shown(self: DataclassInstance) -> str:
     parts = (
         f"{name}=array{value.shape}" if isinstance(value, np.ndarray) else f"{name}={value!r}"
-        for name, value in _values(self).items()
+        for name, value in _told(self).items()
     )
     return f"{type(self).__name__}({', '.join(parts)})"

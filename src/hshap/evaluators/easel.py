@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.arrays import check_layout, read_image, to_numpy
+from hshap._util.arrays import read_image, to_numpy
+from hshap._util.axes import check_layout
 from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.evaluators.canvas import Backdrop, Canvas
 from hshap.partitions.protocol import ComparesWithBaseline, as_region

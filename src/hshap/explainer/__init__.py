@@ -123,6 +123,7 @@ class Explainer:
         target: Target,
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation: ...
 
@@ -133,6 +134,7 @@ class Explainer:
         target: Sequence[Target],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> list[Explanation]: ...
 
@@ -142,6 +144,7 @@ class Explainer:
         target: Target | Sequence[Target],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation | list[Explanation]:
         """Explain one image.
@@ -152,9 +155,16 @@ class Explainer:
         `layout` names the axes of the image, such as "HWC", "TCHW" or "CZYX": C are the channels, a
         letter of T, Z, D, Y, H, X and W is any other axis. The channels are moved to the front, for
         the model, the baseline, the partition and all maps. Without `layout`, the channels come
-        first, and an image that looks otherwise is refused with an `ArgumentError`.
+        first, and an image that looks otherwise is refused with an `ArgumentError`. Other axes keep
+        their order, unless an arrow says which one the model takes: "XYZ->CZYX". An xarray
+        DataArray with dimensions such as `("z", "y", "x")` needs no layout.
+
+        `spacing` is the side of a pixel on each spatial axis of the image, in any one unit, such as
+        (5.0, 1.0, 1.0) for slices that are 5 mm apart. Regions are then about as long on each axis
+        in this unit, and `min_size` counts pixels of the finest axis. A DataArray with evenly
+        spaced coordinates in one unit needs none.
         """
-        jobs = self._run([(image, as_targets(target))], layout, progress, None)
+        jobs = self._run([(image, as_targets(target))], (layout, spacing), progress, None)
         found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
         return found if is_several(target) else found[0]
 
@@ -163,6 +173,7 @@ class Explainer:
         pairs: Iterable[Pair],
         *,
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
         on_error: OnError | None = None,
         progress: OnProgress | None = None,
     ) -> Iterator[Explanation]:
@@ -171,14 +182,16 @@ class Explainer:
         A third entry, `(image, target, baseline)`, is a baseline for this image alone, such as its
         template. `explanation.position` is the number of its pair. Pairs are read as they are
         needed. Times and `max_seconds` are wall-clock: they include other images and the caller's
-        own work. `layout` is as in `explain`.
+        own work. `layout` and `spacing` are as in `explain`.
 
         A pair that fails does not stop the others. After the last result, a `PairsFailedError`
         names every position that failed. With `on_error`, nothing is raised: it is called with the
         position and the exception as soon as a pair fails, and stops the run if it raises.
         """
         errors: dict[int, Exception] = {}
-        for _, found in self._run(pairs, layout, progress, on_error or errors.__setitem__):
+        for _, found in self._run(
+            pairs, (layout, spacing), progress, on_error or errors.__setitem__
+        ):
             yield found
         if errors:
             failed = PairsFailedError(errors)
@@ -243,6 +256,7 @@ class Explainer:
         baselines: Iterable[Baseline] = (),
         shifts: Iterable[int | Sequence[int]] = (),
         layout: str | None = None,
+        spacing: Sequence[float] | None = None,
     ) -> list[Explanation]:
         """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
 
@@ -261,17 +275,17 @@ class Explainer:
         (3, True)
         """
         every = variants(self, seeds, baselines, shifts)
-        return [one.explain(image, target, layout=layout) for one in every]
+        return [one.explain(image, target, layout=layout, spacing=spacing) for one in every]
 
     def _run(
         self,
         pairs: Iterable[Pair],
-        layout: str | None,
+        axes: tuple[str | None, Sequence[float] | None],
         progress: OnProgress | None,
         on_error: OnError | None,
     ) -> Iterator[tuple[Job, Explanation]]:
         session = self.evaluator.open_session()
-        setups = Setups(self, session, layout)
+        setups = Setups(self, session, *axes)
         groups = self._groups(iterated("pairs", pairs), setups, on_error)
         for job in run(groups, session, setups.counted(progress), on_error):
             made = provenance_of(session, job.canvas.position)
@@ -295,8 +309,8 @@ class Explainer:
 
 
 def _jobs(setups: Setups, position: int, order: Order) -> list[Job]:
-    pixels, targets = setups.pixels(order.image), as_targets(order.target)
-    setup = setups.make(position, pixels, targets, order.baseline)
+    reading, targets = setups.read(order.image), as_targets(order.target)
+    setup, pixels = setups.make(position, reading, targets, order.baseline), reading.pixels
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
     table = ScoreTable(canvas, targets)
     setups.keep(table, setup)

@@ -14,6 +14,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
+from hshap._util.axes import by_name, check_layout, checked_spacing, grid_spacing
 from hshap.baselines.recipes import OwnColour
 from hshap.errors import ArgumentError, installing
 from hshap.evaluators.easel import Easel
@@ -29,6 +30,7 @@ from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, SearchRes
 from hshap.games.search.budget import first_game
 from hshap.games.targets import class_index, describe_target, slope
 from hshap.partitions.grids import AUTO, Bisection
+from hshap.partitions.protocol import spaced
 from hshap.partitions.regions import Box
 from hshap.partitions.spots import Spots
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Grid, Image
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
@@ -84,20 +87,46 @@ class Setup:
     chosen: Chosen = Chosen()
 
 
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """An image `(channels, *grid)`, the layout it had, and the sides of a pixel on its grid."""
+
+    pixels: Image
+    layout: str | None = None
+    spacing: Spacing | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The facts about the axes that are known, for the description of a run."""
+        known = {"layout": self.layout, "spacing": self.spacing}
+        return {name: value for name, value in known.items() if value is not None}
+
+
 class Setups:
     """The setups of a run, made when an image is read, and forgotten when it is explained."""
 
-    def __init__(self, explainer: Explainer, session: Session, layout: str | None) -> None:
+    def __init__(
+        self,
+        explainer: Explainer,
+        session: Session,
+        layout: str | None,
+        spacing: Sequence[float] | None = None,
+    ) -> None:
         self._explainer, self._session, self._layout = explainer, session, layout
+        self._spacing = checked_spacing(spacing)
         # Without a baseline, this easel only reads images.
         self._easel = Easel(_given(explainer.baseline) or OwnColour(), session.put, layout)
-        self._settings = _settings(explainer, layout)
+        self._settings = _settings(explainer)
         self._made = WeakKeyDictionary[ScoreTable, Setup]()
         self._spent = 0
 
-    def pixels(self, image: object) -> Image:
-        """Return the pixels of an image."""
-        return self._easel.pixels(image)
+    def read(self, image: object) -> Reading:
+        """Return the pixels of an image, and the facts about its axes."""
+        named = by_name("image", image, self._layout)
+        check_layout(named.layout)
+        pixels = self._easel.pixels(named)
+        spacing = grid_spacing(self._spacing, named, pixels.ndim - 1)
+        return Reading(pixels, named.layout, spacing)
 
     def of(self, table: ScoreTable) -> Setup:
         """Return the setup of an image by the table of its scores."""
@@ -119,7 +148,7 @@ class Setups:
     def make(
         self,
         position: int,
-        pixels: Image,
+        image: Reading,
         targets: Sequence[Target],
         baseline: Baseline | None = None,
         *,
@@ -131,7 +160,8 @@ class Setups:
         `Spots`, which cannot be moved.
         """
         started = time.perf_counter()
-        given, settings = self._explainer, self._settings
+        given, pixels = self._explainer, image.pixels
+        settings = self._settings.updated(**image.facts)
         search = given.search or usual_search(partition_is_given=given.partition is not None)
         easel, spent, chosen = self._easel, 0, Chosen()
         if baseline is not None:
@@ -145,17 +175,18 @@ class Setups:
             settings = settings.updated(baseline=choice.baseline)
             chosen = replace(chosen, baseline=choice.reason)
         blank = partial(easel.canvas, pixels, _whole(pixels), position)
-        split = partial(easel.root, given.partition, pixels) if given.partition else None
+        own = given.partition and spaced(given.partition, image.spacing)
+        split = partial(easel.root, own, pixels) if own else None
         guides = self._guides(blank, split, targets, _left(search, spent))
         guided = any(guide.levels is not None for guide in guides)
-        partition = given.partition
+        partition = own
         if partition is None:
             by_template = notice_template and easel.may_be_template
-            partition, reason = self._partition(
-                easel, pixels, guided=guided, by_template=by_template
-            )
-            settings = settings.updated(partition=partition)
+            found, reason = self._partition(easel, pixels, guided=guided, by_template=by_template)
+            partition = spaced(found, image.spacing)
             chosen = replace(chosen, regions=reason)
+        if partition is not given.partition:
+            settings = settings.updated(partition=partition)
         if given.search is None:
             if given.partition is None and isinstance(partition, Spots):
                 search = usual_search(partition_is_given=False, by_template=True)
@@ -352,12 +383,11 @@ def _budget(search: Search) -> int | None:
     return search.max_evaluations if isinstance(search, LIMITED) else None
 
 
-def _settings(explainer: Explainer, layout: str | None) -> Settings:
-    made = Settings.of(
+def _settings(explainer: Explainer) -> Settings:
+    return Settings.of(
         type=type(explainer).__name__,
         model=explainer.evaluator,
         baseline=explainer.baseline,
         partition=explainer.partition,
         search=explainer.search,
     )
-    return made if layout is None else made.updated(layout=layout)

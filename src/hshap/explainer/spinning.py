@@ -15,6 +15,7 @@ from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated
 from hshap.games.targets import as_targets, is_several
 from hshap.partitions.grids import Shifted
+from hshap.partitions.protocol import spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     shifts: Iterable[int | Sequence[int]] | None = None,
     partitions: Iterable[Partition] | None = None,
     layout: str | None = None,
+    spacing: Sequence[float] | None = None,
     progress: OnProgress | None = None,
 ) -> Spin:
     """Explain an image over several partitions; the maps of the result are their means.
@@ -42,7 +44,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     Pass one of two. `shifts` moves the explainer's partition: a shift is one number of pixels for
     all spatial axes, or one for each. `partitions` replaces it, for example by `Superpixels` of
     several seeds. Every entry counts once in the mean. Coalitions that several members share are
-    evaluated once. `layout` is as in `Explainer.explain`.
+    evaluated once. `layout` and `spacing` are as in `Explainer.explain`.
 
     >>> import hshap
     >>> import numpy as np
@@ -60,12 +62,14 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         )
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
-    setups = Setups(explainer, session, layout)
-    pixels, targets = setups.pixels(image), as_targets(target)
-    setup = setups.make(0, pixels, targets, notice_template=False)
+    setups = Setups(explainer, session, layout, spacing)
+    reading, targets = setups.read(image), as_targets(target)
+    pixels = reading.pixels
+    setup = setups.make(0, reading, targets, notice_template=False)
     if partitions is not None:
         setup = replace(setup, chosen=replace(setup.chosen, regions=""))
-    members_of = _members(setup.partition, shifts, partitions)
+    wanted = _members(setup.partition, shifts, partitions)
+    members_of = [spaced(made, reading.spacing) for made in wanted]
     roots = [setup.easel.root(made, pixels) for made in members_of]
     table = ScoreTable(setup.easel.canvas(pixels, roots[0], 0), targets)
     jobs = [Job(table, 0, setup.search, root, setup.started) for root in roots]

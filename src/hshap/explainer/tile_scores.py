@@ -12,13 +12,13 @@ import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import as_floats
-from hshap._util.large.overview import Thumbnail, samples
-from hshap._util.large.protocol import size_of_level
 from hshap.baselines.protocol import IgnoresImage
 from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Row
 from hshap.evaluators.easel import Easel
+from hshap.formats.large.overview import Thumbnail, samples
+from hshap.formats.large.protocol import size_of_level
 from hshap.games.engine import Progress
 from hshap.partitions.regions import Box
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.large.protocol import LargeImage
     from hshap._util.types import Array, Grid, Heat, Image, Mask
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
+    from hshap.formats.large.protocol import LargeImage
 
 MOST_BYTES = 2**26
 """Bytes of tiles that are read for one call of the model."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.large.opening import opened
 from hshap.baselines.recipes import Fixed
 from hshap.errors import ArgumentError
 from hshap.evaluators.bags import Bags
@@ -24,6 +23,7 @@ from hshap.explainer import Explainer
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
+from hshap.formats.large.opening import opened
 from hshap.games.search import BreadthFirst, DepthFirst, Share
 from hshap.games.targets import as_targets, class_index, describe_target, is_several, measure
 from hshap.partitions.grids import Bisection

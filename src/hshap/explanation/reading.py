@@ -16,11 +16,13 @@ from hshap.errors import ArgumentError
 from hshap.explanation.settings import AUTO, KNOWN_SEARCHES
 from hshap.games.game import Game
 from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting
+from hshap.partitions.grids import limits_of
 from hshap.partitions.regions import extent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Grid
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
@@ -54,7 +56,7 @@ def reread(
         settings = settings.at_automatic_size()
     if min_size is not None:
         sides = checks.sides("min_size", min_size)
-        limits = checks.per_axis("min_size", sides, len(explanation.grid))
+        limits = limits_of(sides, _spacing(settings, explanation.grid), len(explanation.grid))
         settings = settings.at_size(sides, len(explanation.grid))
     if min_area is not None:
         area = checks.integer("min_area", min_area, minimum=1)
@@ -79,6 +81,12 @@ def reread(
         certificate=_certificate(explanation, found),
         settings=settings.updated(search=search),
     )
+
+
+def _spacing(settings: Settings, grid: Grid) -> Spacing | None:
+    """Return the sides of a pixel; a file of others may hold those of another grid."""
+    found = settings.spacing
+    return found if found is not None and len(found) == len(grid) else None
 
 
 def worths(explanation: Explanation) -> dict[Region, float]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 from hshap._util import checks
+from hshap._util.axes import grid_letters
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
@@ -19,6 +21,7 @@ from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Json, JsonObject, Untyped
     from hshap.partitions.protocol import Adaptive
 
@@ -83,6 +86,22 @@ class Settings(Mapping[str, "Json"]):
         if isinstance(given, (list, tuple)) and all(isinstance(side, int) for side in given):
             return tuple(cast("Sequence[int]", given))
         return given if isinstance(given, int) else None
+
+    @property
+    def spacing(self) -> Spacing | None:
+        """The side of a pixel of the grid on each axis, in one unit; None if it is not known."""
+        given = self.document.get("spacing")
+        if not isinstance(given, (list, tuple)):
+            return None
+        sides = tuple(float(side) for side in given if isinstance(side, (int, float)))
+        fits = len(sides) == len(given) and all(0 < side < inf for side in sides)
+        return sides if fits and sides else None
+
+    @property
+    def axes(self) -> str:
+        """One letter for each axis of the grid, such as "ZYX"; empty if no layout was given."""
+        layout = self.document.get("layout")
+        return grid_letters(layout) if isinstance(layout, str) else ""
 
     @property
     def min_area(self) -> int | None:

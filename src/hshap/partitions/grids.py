@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
+from functools import lru_cache
 from itertools import product
+from math import floor
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.recipes import recipe, settle
+from hshap._util.axes import checked_spacing, ratios
+from hshap._util.recipes import QUIET, recipe, settle
 from hshap.errors import ArgumentError
-from hshap.partitions.protocol import MayBeFixed, Partition, Region
+from hshap.partitions.protocol import MayBeFixed, Partition, Region, spaced
 from hshap.partitions.regions import Box, rolled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Image
     from hshap.partitions.protocol import SplitRule
 
@@ -32,24 +36,32 @@ class Dyadic:
     """Halve every axis that is longer than `min_size` at once: halves, quadrants, octants.
 
     A region none of whose axes is longer is a leaf. `min_size` is in pixels, one number or one
-    for each spatial axis.
+    for each spatial axis. `spacing` is the side of a pixel on each axis; `explain` sets it. One
+    `min_size` for all axes then counts pixels of the finest one, and pixels that are five times as
+    long on another axis are counted five times there.
 
     >>> [part.area for part in Dyadic(min_size=2)(np.zeros((3, 4, 5))).split()]
     [4, 6, 4, 6]
     """
 
     min_size: MinSize
+    spacing: Spacing | None = field(default=None, metadata=QUIET)
 
     def __post_init__(self) -> None:
         settle(self, min_size=_checked_min_size(self.min_size))
+        settle(self, spacing=checked_spacing(self.spacing))
+
+    def spaced(self, spacing: Spacing) -> Partition:
+        """Return the partition for pixels of these sides."""
+        return replace(self, spacing=spacing)
 
     def __call__(self, image: Image) -> Region:
         """Return the box of all pixels."""
-        return _root(image, self.min_size, self.split)
+        return _root(image, self)
 
     def split(self, box: Box) -> tuple[Region, ...]:
         """Return the halves, quadrants or octants of a box; none if it is a leaf."""
-        limits = _limits(self.min_size, box)
+        limits = limits_of(self.min_size, self.spacing, len(box.start))
         spans = [
             _halves(a, b) if b - a > limit else ((a, b),)
             for a, b, limit in zip(box.start, box.stop, limits, strict=True)
@@ -57,8 +69,8 @@ class Dyadic:
         if all(len(span) == 1 for span in spans):
             return ()
         return tuple(
-            replace(box, start=tuple(a for a, _ in corner), stop=tuple(b for _, b in corner))
-            for corner in product(*spans)
+            Box(tuple(a for a, _ in one), tuple(b for _, b in one), box.rule, box.adaptive)
+            for one in product(*spans)
         )
 
 
@@ -67,25 +79,34 @@ class Bisection:
     """Halve the longest axis: two players, and so two new evaluations for each node.
 
     Only axes longer than `min_size` are halved, and a region that has none is a leaf. Of equally
-    long axes, the first is taken.
+    long axes, the first is taken. `spacing` is as for `Dyadic`; the longest axis is that in its
+    unit, not in pixels.
 
     >>> [part.area for part in Bisection(min_size=2)(np.zeros((3, 4, 5))).split()]
     [8, 12]
     """
 
     min_size: MinSize
+    spacing: Spacing | None = field(default=None, metadata=QUIET)
 
     def __post_init__(self) -> None:
         settle(self, min_size=_checked_min_size(self.min_size))
+        settle(self, spacing=checked_spacing(self.spacing))
+
+    def spaced(self, spacing: Spacing) -> Partition:
+        """Return the partition for pixels of these sides."""
+        return replace(self, spacing=spacing)
 
     def __call__(self, image: Image) -> Region:
         """Return the box of all pixels."""
-        return _root(image, self.min_size, self.split)
+        return _root(image, self)
 
     def split(self, box: Box) -> tuple[Region, ...]:
         """Return the two halves of a box; none if it is a leaf."""
-        spans = zip(box.start, box.stop, _limits(self.min_size, box), strict=True)
-        lengths = [b - a if b - a > limit else 0 for a, b, limit in spans]
+        axes = len(box.start)
+        limits = limits_of(self.min_size, self.spacing, axes)
+        spans = zip(box.start, box.stop, limits, ratios(self.spacing, axes), strict=True)
+        lengths = [(b - a) * side if b - a > limit else 0 for a, b, limit, side in spans]
         longest = max(lengths)
         if not longest:
             return ()
@@ -127,6 +148,10 @@ class Shifted:
             raise ArgumentError(message)
         settle(self, offset=_offset(self.offset))
 
+    def spaced(self, spacing: Spacing) -> Partition:
+        """Return the partition for pixels of these sides; the offset stays in pixels."""
+        return replace(self, partition=spaced(self.partition, spacing))
+
     def __call__(self, image: Image) -> Region:
         """Return the region of all pixels, whose parts are shifted."""
         grid = tuple(image.shape[1:])
@@ -137,11 +162,11 @@ class Shifted:
         return rolled(root, offset, grid)
 
 
-def _root(image: Image, min_size: MinSize, rule: SplitRule) -> Box:
+def _root(image: Image, partition: Dyadic | Bisection) -> Box:
     grid = tuple(image.shape[1:])
-    root = Box((0,) * len(grid), grid, rule, adaptive=min_size == AUTO)
-    _limits(min_size, root)
-    return root
+    limits_of(partition.min_size, partition.spacing, len(grid))  # refuses those of other images
+    rule: SplitRule = partition.split
+    return Box((0,) * len(grid), grid, rule, adaptive=partition.min_size == AUTO)
 
 
 def _checked_min_size(min_size: MinSize) -> int | tuple[int, ...] | Literal["auto"]:
@@ -155,11 +180,21 @@ def _checked_min_size(min_size: MinSize) -> int | tuple[int, ...] | Literal["aut
     raise ArgumentError(message)
 
 
-def _limits(min_size: MinSize, box: Box) -> tuple[int, ...]:
+@lru_cache(maxsize=64)
+def limits_of(min_size: MinSize, spacing: Spacing | None, axes: int) -> tuple[int, ...]:
+    """Return the longest side of a leaf in pixels of each axis.
+
+    One `min_size` for all axes counts pixels of the finest; at least one pixel is left on each.
+
+    >>> limits_of(10, (5.0, 1.0, 1.0), 3)
+    (2, 10, 10)
+    """
+    sides = ratios(spacing, axes)
     if isinstance(min_size, str):
-        return (1,) * len(box.start)
-    sides = min_size if isinstance(min_size, int) else tuple(min_size)
-    return checks.per_axis("min_size", sides, len(box.start))
+        return (1,) * axes
+    if isinstance(min_size, int):
+        return tuple(max(1, floor(min_size / side + 0.5)) for side in sides)
+    return checks.per_axis("min_size", tuple(min_size), axes)
 
 
 def _halves(start: int, stop: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -22,6 +22,7 @@ from hshap.partitions.rims import local_range, sharpened
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Array, Heat, Ints, Untyped
     from hshap.partitions.protocol import Adaptive, Region
 
@@ -90,6 +91,7 @@ class Segment:
     `max_area` pixels; it has no inner edge, so it is halved by position. Where the differences from
     the baseline are known (`apart`, one for each pixel of the flattened grid), a segment or a half
     that is mostly like the baseline is split once more, into the pixels that differ and the others.
+    `sides` are those of a pixel; without them it is a cube.
     """
 
     tree: MergeTree
@@ -99,6 +101,7 @@ class Segment:
     parts: int
     adaptive: Adaptive = False
     apart: Heat | None = field(default=None, compare=False, repr=False)
+    sides: Spacing = ()
 
     def region(self) -> Pixels:
         """Return the node's pixels."""
@@ -115,7 +118,7 @@ class Segment:
         parts = self.tree.parts(self.node)
         if parts:
             return tuple(replace(self, node=part).region() for part in parts)
-        return Halves(self.max_area, self.parts, self.min_area, self.apart).two(region)
+        return Halves(self.max_area, self.parts, self.min_area, self.apart, self.sides).two(region)
 
 
 @dataclass(frozen=True)
@@ -123,13 +126,15 @@ class Halves:
     """The rule of a region without inner edges: halve it along its longest axis.
 
     Both halves hold about the same number of pixels. A region of at most `max_area` pixels is a
-    leaf, unless it has more than `min_area` pixels, most of which are like the baseline.
+    leaf, unless it has more than `min_area` pixels, most of which are like the baseline. The
+    longest axis is that by the `sides` of a pixel.
     """
 
     max_area: float
     parts: int
     min_area: int = 1
     apart: Heat | None = field(default=None, compare=False, repr=False)
+    sides: Spacing = ()
 
     def __call__(self, region: Pixels) -> tuple[Region, ...]:
         """Return the parts of the region."""
@@ -142,7 +147,11 @@ class Halves:
                 return ()
             return below(region, self.apart)
         axes = [np.asarray(axis) for axis in region.index]
-        longest = max(axes, key=lambda axis: int(axis.max() - axis.min()))
+        sides = self.sides or (1.0,) * len(axes)
+        lengths = [
+            int(axis.max() - axis.min()) * side for axis, side in zip(axes, sides, strict=True)
+        ]
+        longest = axes[lengths.index(max(lengths))]
         low, high = int(longest.min()), int(longest.max())
         middle = min(max(int(np.median(longest)), low), high - 1)
         before = longest <= middle
@@ -195,17 +204,19 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     return without_faint_edges(labels, sharp, ranges, boundaries(labels))
 
 
-def link(labels: Ints, values: NDArray[np.float32], position: float) -> Ints:
+def link(labels: Ints, values: NDArray[np.float32], position: float, sides: Spacing = ()) -> Ints:
     """Return the merges of neighbouring segments that keep their pixels most alike (Ward).
 
     `position` weighs the distance between two segments against their difference in colour: small
-    segments are joined by colour, large ones by position.
+    segments are joined by colour, large ones by position. `sides` are those of a pixel.
     """
     flat = labels.ravel()
     area = np.bincount(flat).astype(np.float64)
     if len(area) == 1:
         return np.zeros((0, 2), dtype=np.intp)
-    places = np.indices(labels.shape).reshape(labels.ndim, -1) * (position / max(labels.shape))
+    scale = np.array(sides or (1.0,) * labels.ndim)[:, None]
+    longest = float((scale[:, 0] * labels.shape).max())
+    places = np.indices(labels.shape).reshape(labels.ndim, -1) * (scale * (position / longest))
     centroids = np.stack([np.bincount(flat, f) / area for f in (*values.T, *places)], axis=1)
     higra = _higra()
     graph = higra.UndirectedGraph(len(area))

@@ -12,6 +12,7 @@ from hshap._util.renamed import UNTIL
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from hshap._util.axes import Spacing
     from hshap._util.types import Image, Ints, Untyped
 
 Adaptive: TypeAlias = bool | Literal["uncut"]
@@ -105,6 +106,27 @@ class MayBeFixed(Protocol):
     def is_fixed(self) -> bool:
         """Whether the regions stay where they are when the image moves."""
         ...
+
+
+@runtime_checkable
+class TakesSpacing(Protocol):
+    """A partition whose regions depend on the sides of a pixel, such as `Bisection`."""
+
+    def spaced(self, spacing: Spacing, /) -> Partition:
+        """Return the partition for pixels of these sides, one for each spatial axis."""
+        ...
+
+
+def spaced(partition: Partition, spacing: Spacing | None) -> Partition:
+    """Return a partition for pixels of these sides; itself if they are unknown or change nothing.
+
+    >>> import hshap
+    >>> spaced(hshap.Bisection(8), (5.0, 1.0, 1.0))
+    Bisection(min_size=8, spacing=(5.0, 1.0, 1.0))
+    """
+    if spacing is None or not isinstance(partition, TakesSpacing):
+        return partition
+    return partition.spaced(spacing)
 
 
 def as_region(root: object) -> Region:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.recipes import recipe, settle
+from hshap._util.axes import checked_spacing, ratios
+from hshap._util.recipes import QUIET, recipe, settle
 from hshap._util.renamed import warn_renamed
 from hshap._util.smoothing import gaussian
 from hshap.errors import ArgumentError, require
@@ -17,6 +19,7 @@ from hshap.partitions.merge_tree import MergeTree, Segment
 from hshap.partitions.templates import difference_of
 
 if TYPE_CHECKING:
+    from hshap._util.axes import Spacing
     from hshap._util.types import Grid, Heat, Image, Ints
     from hshap.partitions.protocol import Region
 
@@ -50,7 +53,8 @@ class Spots:
     of a finding; an even size grows by one, since a cell has a pixel in its middle. "auto", the
     default, is the side of a typical difference of this image and 5 pixels more on each side. The
     explainer's baseline decides where the cells are. The area outside of all cells is a region too;
-    it is halved by position if it matters.
+    it is halved by position if it matters. `spacing` is the side of a pixel on each axis; `explain`
+    sets it. `cell_size` then counts pixels of the finest axis.
 
     >>> import hshap
     >>> template = np.zeros((1, 32, 32))
@@ -63,6 +67,7 @@ class Spots:
     """
 
     cell_size: int | Literal["auto"]
+    spacing: Spacing | None = field(default=None, metadata=QUIET)
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class Spots:
         baseline: object = None,
         *,
         size: int | None = None,
+        spacing: Spacing | None = None,
     ) -> None:
         """Take the size of a cell; `baseline` and `size` are those of version 0.1."""
         if size is not None:
@@ -79,11 +85,16 @@ class Spots:
             warn_renamed("Spots(size, baseline)", new, stacklevel=4)
         given = size if cell_size is None else cell_size
         settle(self, cell_size=AUTO if given in (None, AUTO) else _checked(given))
+        settle(self, spacing=checked_spacing(spacing))
 
     @property
     def is_fixed(self) -> bool:
         """True: cells are fixed to the grid, since the baseline does not move with the image."""
         return True
+
+    def spaced(self, spacing: Spacing) -> Spots:
+        """Return the partition for pixels of these sides."""
+        return Spots(self.cell_size, spacing=spacing)
 
     def __call__(self, image: Image) -> Region:
         """Refuse to split an image without the baseline; the explainer calls `compare`."""
@@ -98,22 +109,25 @@ class Spots:
         """Return the region of all pixels; `hidden` is the image with every pixel hidden."""
         difference = difference_of(image, hidden)
         size, labels, centres = self._cells(difference)
-        tree = _tree(labels, centres)
-        most = math.prod(min(2 * size, side) for side in labels.shape)
-        return Segment(tree, tree.root, min_area=1, max_area=most, parts=2).region()
+        sides = ratios(self.spacing, labels.ndim)
+        tree = _tree(labels, centres, sides)
+        lengths = zip(per_side(2 * size, sides), labels.shape, strict=True)
+        most = math.prod(min(pair) for pair in lengths)
+        return Segment(tree, tree.root, min_area=1, max_area=most, parts=2, sides=sides).region()
 
     def tree(self, image: Image, hidden: Image) -> MergeTree:
         """Return the cells and their merges: close ones first, the area outside of them last."""
         _, labels, centres = self._cells(difference_of(image, hidden))
-        return _tree(labels, centres)
+        return _tree(labels, centres, ratios(self.spacing, labels.ndim))
 
     def _cells(self, difference: Heat) -> tuple[int, Ints, Ints]:
         """Return the size of the cells, their labels, and the pixels in their middle."""
-        size = usual_size(difference) if isinstance(self.cell_size, str) else self.cell_size
+        sides = ratios(self.spacing, difference.ndim)
+        size = usual_size(difference, sides) if isinstance(self.cell_size, str) else self.cell_size
         while True:
-            centres = _centres(difference, size)
+            centres = _centres(difference, size, sides)
             if len(centres) <= MOST:
-                return size, _labels(difference.shape, centres, size), centres
+                return size, _labels(difference.shape, centres, size, sides), centres
             if not isinstance(self.cell_size, str):
                 message = (
                     f"image differs from the baseline in more than {MOST} places; "
@@ -123,11 +137,21 @@ class Spots:
             size *= 2
 
 
-def usual_size(difference: Heat) -> int:
+def per_side(length: float, sides: Spacing) -> tuple[int, ...]:
+    """Return a length in pixels of each axis, at least one; it is given in those of the finest.
+
+    >>> per_side(11, (5.0, 1.0, 1.0))
+    (2, 11, 11)
+    """
+    return tuple(max(1, math.floor(length / side + 0.5)) for side in sides)
+
+
+def usual_size(difference: Heat, sides: Spacing = ()) -> int:
     """Return the side of a cell for a typical difference of an image.
 
     A difference is an area above half of the largest value, after slight smoothing. Its side is the
-    root of its area. Half of all sides, added up, belong to differences of at most the typical one.
+    root of its area, in pixels of the finest axis. Half of all sides, added up, belong to
+    differences of at most the typical one.
 
     >>> marks = np.zeros((60, 60))
     >>> marks[10:18, 10:18] = marks[40:48, 40:48] = 1.0
@@ -135,14 +159,24 @@ def usual_size(difference: Heat) -> int:
     18
     """
     ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
-    height = gaussian(difference, SMOOTHING, range(difference.ndim))
+    own = sides or (1.0,) * difference.ndim
+    height = _smoothed(difference, SMOOTHING, own)
     labels, count = ndimage.label(height > height.max() / 2)
     if not count:
         return 2 * MARGIN
     areas = np.bincount(labels.ravel())[1:]
-    sides = np.sort(areas ** (1 / difference.ndim))
-    total = np.cumsum(sides)
-    return round(float(sides[np.searchsorted(total, total[-1] / 2)])) + 2 * MARGIN
+    lengths = np.sort((areas * math.prod(own)) ** (1 / difference.ndim))
+    total = np.cumsum(lengths)
+    return round(float(lengths[np.searchsorted(total, total[-1] / 2)])) + 2 * MARGIN
+
+
+def _smoothed(difference: Heat, width: float, sides: Spacing) -> Heat:
+    """Return the differences, smoothed alike on all axes in the unit of their sides."""
+    if len(set(sides)) == 1:
+        return gaussian(difference, width, range(difference.ndim))
+    for axis, side in enumerate(sides):
+        difference = gaussian(difference, width / side, [axis])
+    return difference
 
 
 def _checked(size: object) -> int:
@@ -152,27 +186,35 @@ def _checked(size: object) -> int:
     return checks.integer("cell_size", size, minimum=1)
 
 
-def _centres(difference: Heat, size: int) -> Ints:
+def _centres(difference: Heat, size: int, sides: Spacing) -> Ints:
     """Return the pixels around which cells lie: the largest differences, the largest first.
 
     At most one more than `MOST` are returned.
     """
     ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
-    height = gaussian(difference, size / 5, range(difference.ndim))
+    height = _smoothed(difference, size / 5, sides)
     middle, largest = float(np.median(height)), float(height.max())
     spread = 1.4826 * float(np.median(np.abs(height - middle)))  # that of normal noise
     noise = min(middle + NOISE * spread, MOST_NOISE * largest)
-    reach = (3 * size) // 4
-    peaks = (height == ndimage.maximum_filter(height, 2 * reach + 1)) & (
+    reach = _reaches((3 * size) // 4, sides)
+    window = [2 * far + 1 for far in reach]
+    peaks = (height == ndimage.maximum_filter(height, window)) & (
         height > max(LEAST * largest, noise)
     )
     return _apart(np.argwhere(peaks), height[peaks], height.shape, reach)
 
 
-def _labels(grid: Grid, centres: Ints, size: int) -> Ints:
+def _reaches(length: int, sides: Spacing) -> tuple[int, ...]:
+    """Return how many pixels of each axis a length reaches from a pixel, to either side."""
+    return tuple(math.floor(length / side + 0.5) for side in sides)
+
+
+def _labels(grid: Grid, centres: Ints, size: int, sides: Spacing) -> Ints:
     """Label the cells from 0 on, and the area outside last."""
     if not len(centres):
         return np.zeros(grid, dtype=np.intp)
+    if len(set(sides)) > 1:
+        return _long_cells(grid, centres, size, sides)
     ndimage = require("scipy.ndimage", extra="trees", needed_by="Spots")
     numbers = np.zeros(grid, dtype=np.intp)
     numbers[tuple(centres.T)] = np.arange(len(centres))
@@ -184,7 +226,28 @@ def _labels(grid: Grid, centres: Ints, size: int) -> Ints:
     return np.where(distance <= size // 2, numbers[tuple(nearest)], len(centres))
 
 
-def _apart(places: Ints, heights: Heat, shape: Grid, reach: int) -> Ints:
+def _long_cells(grid: Grid, centres: Ints, size: int, sides: Spacing) -> Ints:
+    """Label cells whose pixels are longer on one axis: each pixel by the centre nearest to it."""
+    labels = np.full(grid, len(centres), dtype=np.intp)
+    nearest = np.full(grid, np.inf)
+    reach = _reaches(size // 2, sides)
+    for number, centre in enumerate(centres.tolist()):
+        spans = [
+            range(max(at - far, 0), min(at + far + 1, length))
+            for at, far, length in zip(centre, reach, grid, strict=True)
+        ]
+        away = [
+            np.abs(np.array(span) - at) * side
+            for span, at, side in zip(spans, centre, sides, strict=True)
+        ]
+        distance = np.max(np.meshgrid(*away, indexing="ij"), axis=0)
+        box = tuple(slice(span.start, span.stop) for span in spans)
+        closer = distance < nearest[box]
+        nearest[box][closer], labels[box][closer] = distance[closer], number
+    return labels
+
+
+def _apart(places: Ints, heights: Heat, shape: Grid, reach: Grid) -> Ints:
     """Return the peaks without a higher peak within `reach`; a plateau gives one in each reach."""
     taken = np.zeros(shape, dtype=bool)
     kept: list[Ints] = []
@@ -194,21 +257,23 @@ def _apart(places: Ints, heights: Heat, shape: Grid, reach: int) -> Ints:
         kept.append(place)
         if len(kept) > MOST:
             break
-        taken[tuple(slice(max(i - reach, 0), i + reach + 1) for i in place.tolist())] = True
+        spans = zip(place.tolist(), reach, strict=True)
+        taken[tuple(slice(max(i - far, 0), i + far + 1) for i, far in spans)] = True
     return np.array(kept, dtype=np.intp).reshape(-1, len(shape))
 
 
-def _tree(labels: Ints, centres: Ints) -> MergeTree:
-    return MergeTree(labels, _merges(centres, outside=int(labels.max()) == len(centres)))
+def _tree(labels: Ints, centres: Ints, sides: Spacing) -> MergeTree:
+    places = centres.astype(np.float64) * np.array(sides)
+    return MergeTree(labels, _merges(places, outside=int(labels.max()) == len(centres)))
 
 
-def _merges(centres: Ints, *, outside: bool) -> Ints:
+def _merges(centres: Heat, *, outside: bool) -> Ints:
     """Return Ward's merges of the cells; the area outside of them is merged last."""
     count = len(centres)
     merges = np.zeros((0, 2), dtype=np.intp)
     if count > 1:
         hierarchy = require("scipy.cluster.hierarchy", extra="trees", needed_by="Spots")
-        merges = hierarchy.linkage(centres.astype(np.float64), "ward")[:, :2].astype(np.intp)
+        merges = hierarchy.linkage(centres, "ward")[:, :2].astype(np.intp)
     if not (outside and count):
         return merges
     # The outside has the number after the cells, which the merges must leave free.

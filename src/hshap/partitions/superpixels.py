@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import as_pixels, to_numpy
-from hshap._util.recipes import recipe, settle
+from hshap._util.axes import checked_spacing, ratios
+from hshap._util.recipes import QUIET, recipe, settle
 from hshap.errors import ArgumentError
 from hshap.partitions.grids import AUTO
 from hshap.partitions.merge_tree import MergeTree, Segment, link, segment
@@ -18,6 +20,7 @@ from hshap.partitions.templates import difference_of
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from hshap._util.axes import Spacing
     from hshap._util.types import Array, Heat, Image, Ints, Tensor
     from hshap.partitions.protocol import Adaptive, Region
 
@@ -42,7 +45,10 @@ class Superpixels:
     `parts` pieces, 2 to 4: two cost two new evaluations, four cost 14. `position` weighs position
     against colour when segments are merged; a higher value makes merged regions more compact. A
     `seed` adds a little noise before the image is segmented, for `cycle_spin`. Images may have any
-    number of channels and spatial axes.
+    number of channels and spatial axes. `spacing` is the side of a pixel on each axis; `explain`
+    sets it. Distances and the longest axis are then those in its unit; edges and areas are counted
+    in pixels as before, because the step of an edge is as high however far its two pixels are
+    apart.
 
     `labels` is a segmentation to use instead, `merges` the tree over it; see `from_labels` and
     `from_linkage`.
@@ -60,6 +66,7 @@ class Superpixels:
     seed: int | None = None
     labels: Tensor | None = None
     merges: Tensor | None = None
+    spacing: Spacing | None = field(default=None, metadata=QUIET)
 
     def __post_init__(self) -> None:
         if isinstance(self.min_area, str) and self.min_area not in RULES:
@@ -82,6 +89,7 @@ class Superpixels:
         settle(self, position=position)
         if self.seed is not None:
             settle(self, seed=checks.integer("seed", self.seed, minimum=0))
+        settle(self, spacing=checked_spacing(self.spacing))
         if self.labels is not None:
             settle(self, labels=_numbered(self.labels))
         if self.merges is not None:
@@ -138,6 +146,10 @@ class Superpixels:
         """Whether segments are fixed to the grid: they do not move with the image."""
         return self.labels is not None
 
+    def spaced(self, spacing: Spacing) -> Superpixels:
+        """Return the partition for pixels of these sides."""
+        return replace(self, spacing=spacing)
+
     def __call__(self, image: Image) -> Region:
         """Return the region of all pixels."""
         return self._root(image)
@@ -166,6 +178,7 @@ class Superpixels:
             parts=self.parts,
             adaptive=RULES[self.min_area] if isinstance(self.min_area, str) else False,
             apart=apart,
+            sides=ratios(self.spacing, tree.labels.ndim),
         ).region()
 
     def tree(self, image: Image) -> MergeTree:
@@ -183,7 +196,8 @@ class Superpixels:
         colours = _colours(pixels, self.seed)
         least = MIN_AREA if isinstance(self.min_area, str) else self.min_area
         labels = segment(colours, grid, least) if self.labels is None else self.labels
-        return MergeTree(labels, link(labels, colours, self.position))
+        sides = ratios(self.spacing, len(grid))
+        return MergeTree(labels, link(labels, colours, self.position, sides))
 
 
 def _refuse_none(name: str, value: object) -> None:

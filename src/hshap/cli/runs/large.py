@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap import export
-from hshap._util.large.opening import opened
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import baseline_of, classes_of
@@ -20,6 +19,7 @@ from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer import Explainer
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
+from hshap.formats.large.opening import opened
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:

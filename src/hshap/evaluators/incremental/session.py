@@ -304,7 +304,7 @@ class IncrementalSession:
         pays = not _is_small(row) or self._ledger.allows_setup(row.canvas.shape, passes=2)
         if not is_known and pays:
             started = time.perf_counter()
-            self._network = Network(self._model)
+            self._network = Network(self._model, row.canvas.shape)
             self._ledger.add_overhead(time.perf_counter() - started)
             if self._network.reason:
                 self._give_up(self._network.reason)

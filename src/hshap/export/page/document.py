@@ -34,6 +34,7 @@ SCRIPTS = (
     "state.js",
     "words.js",
     "drawing.js",
+    "planes.js",
     "review.js",
     "sidebar.js",
     "exports.js",

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.large.opening import opened
-from hshap._util.large.overview import samples
 from hshap._util.raster import png
 from hshap.errors import ArgumentError
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page.picture import BYTES, LEVELS, Shown
 from hshap.export.page.tiles import TILE, encoded, halved, sizes_of
 from hshap.export.places import outlines
+from hshap.formats.large.opening import opened
+from hshap.formats.large.overview import samples
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from hshap._util.large.protocol import LargeImage
     from hshap._util.types import Array, Grid, Json
     from hshap.explanation.tiled import Leaf
     from hshap.export.page.tiles import Pixels
+    from hshap.formats.large.protocol import LargeImage
 
 COMPLETE = 2**24
 """Pixels of the finest level that is written as a whole."""

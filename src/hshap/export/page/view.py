@@ -11,6 +11,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
+from hshap._util.axes import ratios
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
@@ -139,6 +140,35 @@ class View:
             )
             raise ArgumentError(message)
         return tuple(map(float, sides))
+
+    @property
+    def sides(self) -> tuple[float, ...]:
+        """The sides of a pixel of the image that is shown, as multiples of the shortest.
+
+        They come from `pixel_size`, else from the spacing of the explanations, else they are those
+        of the placement: an image that was resized by another factor on each axis is shown as the
+        original one was.
+        """
+        first = next(iter(self.explanations.values()))
+        place, axes = first.placement, len(self.grid)
+        scale = [
+            abs(b - a) / n for a, b, n in zip(place.start, place.stop, place.grid, strict=True)
+        ]
+        known = first.settings.spacing
+        own = self.spacing
+        if own is None and known is not None and len(known) == axes:
+            own = tuple(side / factor for side, factor in zip(known, scale, strict=True))
+        shown = [1.0] * axes if self.is_original else scale
+        lengths = tuple(
+            side * factor for side, factor in zip(own or (1.0,) * axes, shown, strict=True)
+        )
+        return ratios(lengths, axes)
+
+    @property
+    def letters(self) -> str:
+        """The letters of the axes, such as "ZYX"; empty if the explanations had no layout."""
+        found = next(iter(self.explanations.values())).settings.axes
+        return found if len(found) == len(self.grid) else ""
 
 
 def _check_one_image(explanations: Mapping[str, Explanation]) -> None:

@@ -68,6 +68,8 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     table["original"] = view.is_original
     table["pixelSize"] = view.spacing and list(view.spacing)
     table["unit"] = view.unit
+    table["sides"] = list(view.sides)
+    table["letters"] = view.letters
     classes = zip(view.explanations.items(), identities, strict=True)
     text = as_table(table)
     home = _digest(text, picture)

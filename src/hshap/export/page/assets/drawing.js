@@ -3,7 +3,6 @@
 import { planeOf, seeCells } from "./cells.js";
 import { colourAt } from "./colours.js";
 import { byId, few, inkOf } from "./dom.js";
-import { sideOf } from "./place.js";
 import { paintOverlay } from "./stage.js";
 import { live, now, resultOf, state, treeOf } from "./state.js";
 
@@ -97,7 +96,7 @@ export function fitPanels() {
       canvas.height = Math.max(1, Math.round(clientHeight * devicePixelRatio));
     }
   }
-  const sides = [1, ...view.grid.map((_, axis) => sideOf(view, axis) * (view.pixelSize?.[axis] ?? 1))].slice(-3);
+  const sides = [1, ...view.grid.map((_, axis) => view.sides[axis])].slice(-3);
   for (const [axis, camera] of cameras.entries()) {
     const [down, across] = sides.filter((_, i) => i !== axis);
     camera.resize(panels[0].image.width, panels[0].image.height, planeOf(view, axis, state.at), down / across);

@@ -9,6 +9,7 @@ import { byId, count, make } from "./dom.js";
 import { redraw } from "./drawing.js";
 import { allViews, followsSliders, makeGallery } from "./gallery.js";
 import { buildClasses, buildPanels, buildWindow } from "./panels.js";
+import { buildPlanes } from "./planes.js";
 import { data, forgetParts, loadView } from "./parts.js";
 import { write } from "./report.js";
 import { buildSliders, showAsked, slidersFor } from "./sliders.js";
@@ -102,6 +103,7 @@ export async function open(number, { isStep = true, current = 0, finding = -1 } 
     recompute();
     buildLimits(view.trees);
     buildWindow();
+    buildPlanes();
     buildClasses();
     buildPanels();
     byId("region").replaceChildren(make("p", { className: "small", textContent: "Point at the image, or choose a finding." }));

@@ -4,6 +4,7 @@ import { focusOn, goTo, goUp, judge, lookAt } from "./actions.js";
 import { byId, few, make, replaceIn } from "./dom.js";
 import { writer } from "./drawing.js";
 import { pathTo } from "./findings.js";
+import { showPlanes } from "./planes.js";
 import { describeRegion, listFindings } from "./sidebar.js";
 import { asPython, showAsked } from "./sliders.js";
 import { live, now, resultOf, state, treeOf } from "./state.js";
@@ -57,6 +58,7 @@ export function write() {
   }
   byId("python").textContent = asPython(live.sliders, treeOf(state.current), state.asked);
   writePanels();
+  showPlanes();
   if (document.activeElement?.id !== "review-note") { // leave a note alone while it is typed
     const isOne = now().view.trees.length === 1;
     replaceIn(byId("findings"),

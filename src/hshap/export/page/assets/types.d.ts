@@ -77,6 +77,8 @@ interface ViewTable {
   image: ImageTable;
   marks?: Mark[][]; // large images: for each class
   pixelSize: number[] | null;
+  sides: number[]; // of a pixel of the image that is shown, relative to the shortest
+  letters: string; // one for each axis, such as "ZYX"; empty if no layout was given
   unit: string;
 }
 

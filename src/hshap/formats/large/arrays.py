@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.large.protocol import checked_box
 from hshap.errors import ArgumentError, FormatError
+from hshap.formats.large.protocol import checked_box
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

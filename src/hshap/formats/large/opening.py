@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.large.arrays import ArrayImage, open_array
-from hshap._util.large.ome_zarr import ZarrImage
-from hshap._util.large.protocol import LargeImage
-from hshap._util.large.slides import SUFFIXES, SlideImage
-from hshap._util.large.tiff import TiffImage
 from hshap.errors import ArgumentError, FormatError
+from hshap.formats.large.arrays import ArrayImage, open_array
+from hshap.formats.large.ome_zarr import ZarrImage
+from hshap.formats.large.protocol import LargeImage
+from hshap.formats.large.slides import SUFFIXES, SlideImage
+from hshap.formats.large.tiff import TiffImage
 
 if TYPE_CHECKING:
     from collections.abc import Generator

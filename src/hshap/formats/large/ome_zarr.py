@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from math import prod
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from hshap._util.large.protocol import checked_box, planes, refuse_large_piece
 from hshap.errors import FormatError, require
+from hshap.formats.large.protocol import checked_box, planes, refuse_large_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,78 +51,57 @@ LONGEST = 2**24
 UNITS = {"micrometer": 1.0, "millimeter": 1000.0, "nanometer": 0.001}
 
 
+class Levels(NamedTuple):
+    """The arrays of an image in OME-Zarr, the largest first, their axes, and their metadata."""
+
+    arrays: tuple[Untyped, ...]
+    axes: str
+    scales: Mapping[str, Untyped]
+
+
+def open_levels(path: Path) -> Levels:
+    """Open the arrays of an image; refuse damaged metadata and codecs that run code."""
+    zarr: Untyped = require("zarr", extra="large", needed_by="reading OME-Zarr")
+    scales = _scales(path)
+    axes = _axes(scales)
+    folders = [path / str(each["path"]) for each in scales["datasets"]]
+    for folder in folders:
+        if not folder.resolve().is_relative_to(path.resolve()):
+            raise refusal(path, f"level {folder.name!r} lies outside of the folder")
+        _check_codecs(path, folder)
+    try:
+        arrays: list[Untyped] = [zarr.open_array(str(each), mode="r") for each in folders]
+    # Any: zarr raises a dozen classes for a damaged folder.
+    except Exception as error:
+        raise refusal(path, _brief(error)) from error
+    first = arrays[0]
+    axes = axes or "TCZYX"[-first.ndim :]
+    if len(axes) != first.ndim:
+        raise refusal(path, f"it names the axes {axes} of an array with {first.ndim}")
+    if np.dtype(first.dtype).kind not in "uifb":
+        raise refusal(path, f"it holds {first.dtype} numbers")
+    for each in arrays:
+        size = prod(each.chunks) * np.dtype(first.dtype).itemsize
+        refuse_large_piece(str(path), "one chunk", size)
+    return Levels(tuple(arrays), axes, scales)
+
+
 class ZarrImage:
     """An image in the OME-Zarr format, version 0.1 to 0.5, as a large image."""
 
     def __init__(self, path: Path) -> None:
-        zarr: Untyped = require("zarr", extra="large", needed_by="reading OME-Zarr")
         self._path, self.name = path, path.name
-        scales = self._scales(path)
-        axes = _axes(scales)
-        folders = [path / str(each["path"]) for each in scales["datasets"]]
-        for folder in folders:
-            if not folder.resolve().is_relative_to(path.resolve()):
-                raise self._refusal(f"level {folder.name!r} lies outside of the folder")
-            self._check_codecs(folder)
-        try:
-            self._arrays: list[Untyped] = [zarr.open_array(str(each), mode="r") for each in folders]
-        # Any: zarr raises a dozen classes for a damaged folder.
-        except Exception as error:
-            raise self._refusal(_brief(error)) from error
+        opened = open_levels(path)
+        self._arrays, axes = opened.arrays, opened.axes
         first = self._arrays[0]
-        axes = axes or "TCZYX"[-first.ndim :]
-        if len(axes) != first.ndim:
-            raise self._refusal(f"it names the axes {axes} of an array with {first.ndim}")
         self._axes, self._letter = axes, planes(str(path), axes, first.shape, "C")
         self.dtype = np.dtype(first.dtype)
-        if self.dtype.kind not in "uifb":
-            raise self._refusal(f"it holds {self.dtype} numbers")
-        for each in self._arrays:
-            refuse_large_piece(str(path), "one chunk", prod(each.chunks) * self.dtype.itemsize)
         self.levels: tuple[Grid, ...] = tuple(
             tuple(each.shape[axes.index(axis)] for axis in "YX") for each in self._arrays
         )
         count = first.shape[axes.index(self._letter)] if self._letter else 1
         self.shape: Shape = (count, *self.levels[0])
-        self.pixel_size = _pixel_size(scales, axes)
-
-    def _scales(self, path: Path) -> Mapping[str, Untyped]:
-        """Return the entry of the metadata that lists the resolutions."""
-        for name, inner in ((".zattrs", ()), ("zarr.json", ("attributes", "ome"))):
-            file = path / name
-            if not file.is_file():
-                continue
-            found: Untyped = self._json(file)
-            for key in inner:
-                found = found.get(key, {}) if isinstance(found, dict) else {}
-            listed = cast("Untyped", found).get("multiscales") if isinstance(found, dict) else None
-            if listed and listed[0].get("datasets"):
-                return listed[0]
-        message = (
-            f"{path} is no image of OME-Zarr: its metadata lists no multiscales; pass the folder "
-            "of one image, such as slide.zarr/0"
-        )
-        raise FormatError(message)
-
-    def _check_codecs(self, folder: Path) -> None:
-        """Refuse codecs that may do more than turn bytes into bytes."""
-        files = [folder / name for name in METADATA if (folder / name).is_file()]
-        if not files:
-            raise self._refusal(f"level {folder.name!r} is missing")
-        for name in _codecs(self._json(files[0])):
-            if name.rpartition(".")[2] not in CODECS:
-                raise self._refusal(f"it is compressed by {name!r}, which is not supported")
-
-    def _json(self, file: Path) -> Json:
-        try:
-            if file.stat().st_size > LONGEST:
-                raise self._refusal(f"{file.name} is too long")
-            return json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise self._refusal(f"{file.name} is no JSON") from error
-
-    def _refusal(self, reason: str) -> FormatError:
-        return FormatError(f"{self._path} cannot be read as OME-Zarr: {reason}; save it again")
+        self.pixel_size = _pixel_size(opened.scales, axes)
 
     def read(self, start: Sequence[int], stop: Sequence[int], level: int = 0) -> Array:
         """Return the pixels of a region `(channels, rows, columns)`."""
@@ -141,6 +120,51 @@ class ZarrImage:
 
     def close(self) -> None:
         """Do nothing: chunks are opened one by one."""
+
+
+def _scales(path: Path) -> Mapping[str, Untyped]:
+    """Return the entry of the metadata that lists the resolutions."""
+    for name, inner in ((".zattrs", ()), ("zarr.json", ("attributes", "ome"))):
+        file = path / name
+        if not file.is_file():
+            continue
+        found: Untyped = _json(path, file)
+        for key in inner:
+            found = found.get(key, {}) if isinstance(found, dict) else {}
+        listed = cast("Untyped", found).get("multiscales") if isinstance(found, dict) else None
+        if listed and listed[0].get("datasets"):
+            return listed[0]
+    message = (
+        f"{path} is no image of OME-Zarr: its metadata lists no multiscales; pass the folder "
+        "of one image, such as slide.zarr/0"
+    )
+    raise FormatError(message)
+
+
+def _check_codecs(path: Path, folder: Path) -> None:
+    """Refuse codecs that may do more than turn bytes into bytes."""
+    files = [folder / name for name in METADATA if (folder / name).is_file()]
+    if not files:
+        raise refusal(path, f"level {folder.name!r} is missing")
+    for name in _codecs(_json(path, files[0])):
+        if name.rpartition(".")[2] not in CODECS:
+            raise refusal(path, f"it is compressed by {name!r}, which is not supported")
+
+
+def _json(path: Path, file: Path) -> Json:
+    try:
+        if file.stat().st_size > LONGEST:
+            raise refusal(path, f"{file.name} is too long")
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise refusal(path, f"{file.name} is no JSON") from error
+
+
+def refusal(path: Path, reason: str) -> FormatError:
+    """Return the error of a folder that cannot be read."""
+    return FormatError(f"{path} cannot be read as OME-Zarr: {reason}; save it again")
 
 
 def _axes(scales: Mapping[str, Untyped]) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.cache import BoundedCache
-from hshap._util.large.protocol import CACHED, checked_box, planes, refuse_large_piece
 from hshap.errors import FormatError, HshapError, require
+from hshap.formats.large.protocol import CACHED, checked_box, planes, refuse_large_piece
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -90,7 +90,7 @@ class TiffImage:
         self.levels: tuple[Grid, ...] = tuple(sizes)
         self.shape: Shape = (count, *sizes[0])
         self.dtype = np.dtype(series.dtype)
-        self.pixel_size = _pixel_size(series.pages[0])
+        self.pixel_size = pixel_size(series.pages[0])
         self._decoded = BoundedCache["Array"](CACHED, weight=lambda piece: piece.nbytes)
         if self.dtype.kind not in "uifb":
             message = f"{self._path} holds {self.dtype} numbers; save it as integers or floats"
@@ -197,7 +197,7 @@ class TiffImage:
         self._file.close()
 
 
-def _pixel_size(page: Untyped) -> tuple[float, ...] | None:
+def pixel_size(page: Untyped) -> tuple[float, ...] | None:
     """Return the height and width of a pixel in micrometres, if the file tells a plausible one."""
     unit = MICROMETRES.get(int(page.keyframe.tags.valueof("ResolutionUnit", default=INCH)))
     try:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.large.protocol import LargeImage
     from hshap._util.types import Array, Grid
+    from hshap.formats.large.protocol import LargeImage
 
 THUMB = 512
 """The longest side of the small picture."""
