@@ -31,9 +31,8 @@ from hshap.evaluators.incremental.writes import WriteCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hshap.evaluators.incremental.frames import Corners, Pieces
-
     from hshap._util.types import Shape
+    from hshap.evaluators.incremental.frames import Corners, Pieces
 
 Activations: TypeAlias = dict[str, torch.Tensor]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
