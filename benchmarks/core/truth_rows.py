@@ -94,9 +94,7 @@ def explained(
     return found
 
 
-def _softened(
-    plain: Row, method: Method, subject: Subject, example: Example, concept: str
-) -> Row:
+def _softened(plain: Row, method: Method, subject: Subject, example: Example, concept: str) -> Row:
     """Return the row of a smoothed map from that of the plain one: the method runs once for both.
 
     A plain map that failed stays empty.
