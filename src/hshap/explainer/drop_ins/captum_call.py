@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class Attribution:
 def _targets(target: object, count: int) -> list[int]:
     if target is None:
         return [0] * count
-    given = cast("Array", np.atleast_1d(to_numpy("target", target)))
+    given = np.atleast_1d(to_numpy("target", target))
     if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) not in (1, count):
         message = (
             f"target is {checks.shown(target)} for {count} inputs; pass one class, or one for each"
@@ -102,5 +102,5 @@ def _baselines(baselines: object, images: Array) -> list[Baseline]:
             "for all or for each input"
         )
         raise ArgumentError(message)
-    every = [Fixed(one) for one in given]
-    return list(every) if len(every) == len(images) else every * len(images)
+    every: list[Baseline] = [Fixed(one) for one in given]
+    return every if len(every) == len(images) else every * len(images)

@@ -99,10 +99,10 @@ class OcclusionSensitivity:
         hidden_images = (np.where(one, image.dtype.type(hidden), image) for one in masks)
         left = outputs_of(explainer, hidden_images) if masks else own[None][:0]
         maps = np.empty((len(targets), *image.shape[1:]))
-        for plane, target in zip(maps, targets, strict=True):
-            plane[...] = target(own[None])[0]
+        for number, target in enumerate(targets):
+            maps[number] = target(own[None])[0]
             for one, score in zip(masks, target(left), strict=True):
-                plane[one] = score
+                maps[number][one] = score
         cut = torch.as_tensor(maps[(slice(None), *crop)])[None].to(x)
         return cut, cut.argmax(dim=1, keepdim=True)
 
