@@ -212,6 +212,7 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "boards": lambda: _task("boards"),
     "trees": lambda: _experiment("trees", "variant", "group", "method"),
     "floor": _floor,
+    "predictions": lambda: _experiment("predictions", "partition", "search"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
     "guided": _guided,
