@@ -44,6 +44,7 @@ OPTIONAL = (
     "starlette",
     "tifffile",
     "torch",
+    "transformers",
     "typer",
     "uvicorn",
     "xarray",

@@ -453,10 +453,12 @@ def test_many_images_share_what_is_kept_of_the_baseline():
 
 def test_the_report_tells_layer_by_layer():
     told = Incremental(NETWORKS["squeezed"]).report((3, 64, 64))
-    lines = {line.split()[0]: line.split()[2] for line in told.splitlines()[1:]}
+    lines = {line.split()[0]: line.split()[2] for line in told.splitlines()[1:-3]}
     assert lines["_0"] == "patch"
     assert lines["mul"] == "full"
-    assert told.splitlines()[-1].split()[2] == "full"
+    assert told.splitlines()[-4].split()[2] == "full"
+    assert lines["_1_pool"] == "change"
+    assert told.splitlines()[-2].startswith("Patches end at mul. A patch of a quarter of each side")
     assert "every input runs in full: none of its operations" in Incremental(
         NETWORKS["flat"]
     ).report(SHAPE)

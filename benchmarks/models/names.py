@@ -7,5 +7,11 @@ ZOO = (
     "U-Net-like",
     "MobileNet-like",
     "EfficientNet-lite0",
+    "ConvNeXt-T",
+    "RegNetX-400MF-like",
+    "RegNetY-400MF-like",
+    "MobileNet-v3-like",
+    "EfficientNet-B0-like",
+    "ResNet-18-GN",
 )
 SHORT = ("ConvNet", "MobileNet-like", "DenseNet-121-like", "ResNet-18")  # for runs of little

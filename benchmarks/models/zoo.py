@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from benchmarks.models import efficientnet
+from benchmarks.models import efficientnet, modern
 from benchmarks.models.resnet import ResNet18
 
 if TYPE_CHECKING:
@@ -130,6 +130,16 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "U-Net-like": UNet,
     "MobileNet-like": mobilenet,
     "EfficientNet-lite0": efficientnet.published,
+    "ConvNeXt-T": lambda: modern.convnext(
+        (96, 192, 384, 768), (3, 3, 9, 3), modern.PermutedNorm, CLASSES
+    ),
+    "RegNetX-400MF-like": lambda: modern.regnet(
+        (32, 64, 160, 384), (1, 2, 7, 12), 16, "X", CLASSES
+    ),
+    "RegNetY-400MF-like": lambda: modern.regnet((48, 104, 208, 440), (1, 3, 6, 6), 8, "Y", CLASSES),
+    "MobileNet-v3-like": lambda: modern.mobilenet_v3(1.0, CLASSES),
+    "EfficientNet-B0-like": lambda: modern.efficientnet(1.0, CLASSES),
+    "ResNet-18-GN": lambda: modern.group_norm_resnet((64, 128, 256, 512), CLASSES),
 }
 
 

@@ -48,10 +48,47 @@ WITH_NUMBER = (
     *("{0}.mul_(0.5)", "{0}.add_(1)", "torch.div({0}, 2.0)", "{out} = {0}\n{out} += 1.0"),
     *("{out} = {0}\n{out} *= 0.5", "{0} - 1", "torch.mul({0}, 0.7)", "{0}.sub(0.3)"),
 )
+PLACE_BY_PLACE = (
+    *("torch.softmax({0}, 1)", "{0} - {0}.mean(1, keepdim=True)", "{0}.mean(1, True)"),
+    *("{0} / torch.sqrt({0}.var(1, keepdim=True, unbiased=False) + 0.1)", "f.softmax({0}, dim=1)"),
+    *(
+        "torch.sum({0}, 1, keepdim=True)",
+        "{0}.amax(1, keepdim=True)",
+        "f.local_response_norm({0}, 2)",
+    ),
+    *("f.normalize({0}, dim=1)", "f.normalize({0})", "{0}.pow(2)", "{0} ** 2", "{0}.square()"),
+    *(
+        "torch.sqrt({0}.abs() + 0.1)",
+        "{0}.norm(dim=1, keepdim=True)",
+        "{0}.mean((1,), keepdim=True)",
+    ),
+    *("{0}.amax(-1, keepdim=True)", "{0}.mean(2, keepdim=True)", "torch.softmax({0}, -1)"),
+)
+"""Many read the channels of one place alone; the last ones do not."""
+
+CHANNELS_LAST = (
+    *("PART({0}.permute(LAST)).permute(FIRST)", "f.gelu(PART({0}.permute(LAST))).permute(FIRST)"),
+    *(
+        "torch.permute(PART(torch.permute({0}, (LAST))), (FIRST))",
+        "PART({0}.permute([LAST])).permute(FIRST)",
+    ),
+    *(
+        "(0.5 * PART({0}.permute(LAST))).permute(FIRST) + 0.1",
+        "PART({0}.permute(LAST)).tanh_().permute(FIRST)",
+    ),
+    *(
+        "PART({0}.permute(LAST)).flip(1).permute(FIRST)",
+        "PART({0}.permute(LAST)).relu().permute(FIRST)",
+    ),
+    *(
+        "PART({0}.permute(LAST)).softmax(-1).permute(FIRST)",
+        "{0}.permute(LAST).relu_().permute(FIRST)",
+    ),
+)
 WITHOUT_RULE = (
-    *("{0}.flip(-1)", "torch.softmax({0}, 1)", "{0} * torch.sigmoid({0}.mean({dims}, True))"),
+    *("{0}.flip(-1)", "{0} * torch.sigmoid({0}.mean({dims}, True))"),
     *("{0}.roll(1, -1)", "{0}[:, :1]", "{0} - {0}.amax({dims}, keepdim=True)", "{0}[..., 1:]"),
-    *("{0}.chunk(2, 1)[0]", "torch.cumsum({0}, 1)", "{0}.transpose(-1, -2)", "{0}.square()"),
+    *("{0}.chunk(2, 1)[0]", "torch.cumsum({0}, 1)", "{0}.transpose(-1, -2)"),
 )
 
 
@@ -232,6 +269,28 @@ def interpolation(w: Workspace) -> Line:
     return w.line(f"f.interpolate({{0}}, {size}, mode={mode!r})", w.name(), other)
 
 
+def place_by_place(w: Workspace) -> Line:
+    return w.line(w.one_of(PLACE_BY_PLACE), w.name())
+
+
+def channels_last(w: Workspace) -> Line:
+    name, axes = w.name(), w.axes
+    channels = w.channels(name)
+    first, last = (0, axes + 1, *range(1, axes + 1)), (0, *range(2, axes + 2), 1)
+    orders = {"LAST": last, "FIRST": first}
+    code = w.one_of(CHANNELS_LAST)
+    for word, order in orders.items():
+        code = code.replace(word, ", ".join(map(str, order)))
+    layers = (
+        f"nn.LayerNorm({channels})",
+        f"nn.Linear({channels}, 3)",
+        f"nn.Sequential(nn.LayerNorm({channels}), nn.Linear({channels}, 4), nn.GELU())",
+        f"nn.Sequential(nn.Linear({channels}, 2, bias=False), nn.ReLU(True))",
+        "nn.PReLU()",
+    )
+    return w.line(code, name, part=f"PART = {w.one_of(layers)}" if "PART" in code else "")
+
+
 def without_rule(w: Workspace) -> Line:
     dims = str(tuple(range(2, w.axes + 2)))
     return w.line(w.one_of(WITHOUT_RULE).replace("{dims}", dims), w.name())
@@ -247,7 +306,7 @@ def foreign_layer(w: Workspace) -> Line:
         f"nn.AdaptiveMaxPool{axes}d(3)",
         f"nn.AdaptiveAvgPool{axes}d(2)",
         f"nn.LPPool{axes}d(2, 2)",
-        "nn.Softmax(1)",
+        *("nn.Softmax(1)", "nn.Softmax(-1)", "nn.LocalResponseNorm(2)", "nn.LogSoftmax(dim=1)"),
     ]
     return w.line("PART({0})", name, part=f"PART = {w.one_of(layers)}")
 
@@ -260,5 +319,6 @@ OPERATIONS: list[Callable[[Workspace], Line]] = [
     *([convolution] * 4 + [functional_convolution, norm, max_pool, mean_pool, functional_pool]),
     *([activation] * 2 + [function] * 3 + [padding] * 3 + [shared] * 3 + [arithmetic] * 4),
     *([number, constant, cat] * 2 + [upsampling, interpolation, without_rule, foreign_layer]),
+    *([place_by_place, channels_last] * 2),
 ]
 """Operations to draw from; some more often than others."""

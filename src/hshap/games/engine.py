@@ -136,25 +136,15 @@ class _Queue:
 
     def _ask(self, job: Job) -> None:
         """Queue the coalitions of a job that no other job has asked for."""
+        rows = self._rows[_kind(job.canvas)]
         for request in job.asked:
-            request.scores = [self._score(job.table, kept) for kept in request.coalitions]
+            request.scores = [_score(job.table, kept, rows) for kept in request.coalitions]
             for score in request.scores:
                 if score.missing:
                     score.waiting.append(job)
                     job.missing += 1
         if not job.missing:
             self.ready.append(job)
-
-    def _score(self, table: ScoreTable, kept: Coalition) -> Score:
-        """Return a coalition's score, queueing its rows if it is new."""
-        score = table.scores.get(kept)
-        if score is None:
-            canvas = table.canvas
-            count = canvas.count(kept)
-            score = table.new(kept, count)
-            rows = self._rows[_kind(canvas)]
-            rows.extend((Row(canvas, kept, draw), score) for draw in range(count))
-        return score
 
     def score_batch(self) -> int:
         """Score one batch, and return its number of rows."""
@@ -188,7 +178,7 @@ class _Queue:
         """Return the values `(targets,)` of each row."""
         outputs = self._session.score([row for row, _ in batch])
         values: list[Heat] = []
-        for _, group in groupby(batch, key=_targets_by_identity):
+        for _, group in groupby(batch, key=_same_targets):
             items = list(group)
             done = len(values)
             values.extend(_measured(items, outputs[done : done + len(items)]))
@@ -224,22 +214,28 @@ class _Queue:
         return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)
 
 
+def _score(table: ScoreTable, kept: Coalition, rows: deque[Pending]) -> Score:
+    """Return a coalition's score, queueing its rows if it is new."""
+    score = table.scores.get(kept)
+    if score is None:
+        count = table.canvas.count(kept)
+        score = table.new(kept, count)
+        rows.extend([(Row(table.canvas, kept, draw), score) for draw in range(count)])
+    return score
+
+
 def _kind(canvas: Canvas) -> Kind:
     return canvas.shape, canvas.image.dtype
 
 
-def _targets_by_identity(item: Pending) -> tuple[int, ...]:
-    """Return a key that rows share if they have the very same targets.
-
-    Not equal ones: callables of users may be equal in any sense.
-    """
-    targets = item[1].targets
-    return tuple(target if isinstance(target, int) else -id(target) for target in targets)
+def _same_targets(item: Pending) -> tuple[int, ...]:
+    """Return a key that rows share if they have the very same targets."""
+    return item[1].table.same_targets
 
 
 def _measured(items: Sequence[Pending], outputs: Heat) -> Heat:
     """Return the values `(rows, targets)` of model outputs, all finite; rows share targets."""
-    targets = items[0][1].targets
+    targets = items[0][1].table.targets
     values = np.stack([measure(target, outputs) for target in targets], axis=1)
     if not np.isfinite(values).all():
         number, column = np.argwhere(~np.isfinite(values))[0]

@@ -6,7 +6,7 @@ Jobs on one image share its score table: the value of a coalition is computed on
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -35,10 +35,10 @@ Answer: TypeAlias = "Game | Heat"
 class Score:
     """The values of a coalition `(draws, targets)`, and the jobs that wait for missing ones."""
 
-    targets: tuple[Target, ...]
+    table: ScoreTable
     values: Heat
     missing: int
-    waiting: list[Job] = field(default_factory=list["Job"])
+    waiting: list[Job]
 
 
 class ScoreTable:
@@ -46,6 +46,10 @@ class ScoreTable:
 
     def __init__(self, canvas: Canvas, targets: Sequence[Target]) -> None:
         self.canvas, self.targets = canvas, tuple(targets)
+        # Equal for images that have the very same targets. Callables of users may be equal in any
+        # sense, so that only their identity counts.
+        self.same_targets = tuple(one if isinstance(one, int) else -id(one) for one in self.targets)
+        self._shape = (canvas.draws, len(self.targets))
         self.scores: dict[Coalition, Score] = {}
 
     @property
@@ -55,8 +59,7 @@ class ScoreTable:
 
     def new(self, kept: Coalition, inputs: int) -> Score:
         """Add the score of a coalition that takes so many model inputs."""
-        score = Score(self.targets, np.empty((self.canvas.draws, len(self.targets))), inputs)
-        self.scores[kept] = score
+        score = self.scores[kept] = Score(self, np.empty(self._shape), inputs, [])
         return score
 
 
@@ -132,9 +135,9 @@ class Job:
         for players, group in groupby(by_size, key=lambda i: len(asked[i].children)):
             numbers = list(group)
             self.evaluations += len(numbers) * draws * (2**players - 2)
-            columns = [[score.values[:, self.column] for score in asked[i].scores] for i in numbers]
+            scores = np.array([[score.values for score in asked[i].scores] for i in numbers])
             # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
-            values = np.array(columns).transpose(0, 2, 1)
+            values = scores[..., self.column].transpose(0, 2, 1)
             phi = shapley(values)
             rows = zip(values.mean(1), phi.mean(1), standard_errors(phi), strict=True)
             for i, row in zip(numbers, rows, strict=True):

@@ -69,8 +69,8 @@ class Dyadic:
         if all(len(span) == 1 for span in spans):
             return ()
         return tuple(
-            replace(box, start=tuple(a for a, _ in corner), stop=tuple(b for _, b in corner))
-            for corner in product(*spans)
+            Box(tuple(a for a, _ in one), tuple(b for _, b in one), box.rule, box.adaptive)
+            for one in product(*spans)
         )
 
 

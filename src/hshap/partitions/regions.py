@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
 
+FORGOTTEN = frozenset({"_parts", "_hash", "_pixels"})
+"""Attributes that a region remembers and its copies do not."""
+
 Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """First pixel, and the one past the last, on each axis."""
 
@@ -60,7 +63,7 @@ class _Splitting:
         return self.area
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_parts"}
+        return {name: value for name, value in vars(self).items() if name not in FORGOTTEN}
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,23 @@ class Box(_Splitting):
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
     adaptive: Adaptive = field(default=False, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Tables of scores look a region up many times; the same hash as that of the two fields.
+        return hash((self.start, self.stop))
+
     @property
     def index(self) -> Index:
         """One slice for each axis."""
-        return tuple(map(slice, self.start, self.stop))
+        return self._pixels[1:]
+
+    @cached_property
+    def _pixels(self) -> Index:
+        """The block in an array `(channels, *grid)`."""
+        return (slice(None), *map(slice, self.start, self.stop))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -250,6 +266,10 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> Mask:
 
 def copy(region: Region, source: Tensor, target: Tensor) -> None:
     """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
+    if type(region) is Box:
+        pixels = region._pixels  # noqa: SLF001, of this module
+        target[pixels] = source[pixels]
+        return
     if isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
         np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
         return

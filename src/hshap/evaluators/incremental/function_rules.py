@@ -29,9 +29,23 @@ if TYPE_CHECKING:
 POINTWISE_FUNCTIONS = {
     *(f.relu, f.relu6, f.leaky_relu, f.elu, f.gelu, f.silu, f.mish, f.hardswish, f.hardsigmoid),
     *(f.hardtanh, f.softplus, f.sigmoid, f.tanh, f.dropout, f.dropout2d, f.dropout3d),
+    *(f.celu, f.selu, f.logsigmoid, f.softsign, f.tanhshrink, f.hardshrink, f.softshrink),
     *(torch.relu, torch.sigmoid, torch.tanh, torch.abs, torch.exp, torch.neg, torch.clamp),
+    *(torch.sqrt, torch.rsqrt, torch.square, torch.log, torch.log1p, torch.erf, torch.sin),
+    *(torch.cos, torch.sign, torch.reciprocal, torch.pow, operator.pow, operator.neg),
 }
-POINTWISE_METHODS = {"relu", "relu_", "sigmoid", "tanh", "abs", "clamp", "contiguous", "neg"}
+POINTWISE_METHODS = {
+    *("relu", "relu_", "sigmoid", "tanh", "abs", "clamp", "contiguous", "neg", "exp", "sqrt"),
+    *("rsqrt", "square", "log", "log1p", "erf", "sin", "cos", "sign", "reciprocal", "pow"),
+    *("clamp_min", "clamp_max"),
+}
+REDUCTIONS = {
+    *(torch.mean, torch.sum, torch.amax, torch.amin, torch.var, torch.std, torch.logsumexp),
+    *("mean", "sum", "amax", "amin", "var", "std", "norm", "logsumexp"),
+}
+"""Over the channels of each place, if they keep that axis."""
+
+OVER_CHANNELS = {f.softmax, f.log_softmax, f.glu, f.normalize, torch.softmax, "softmax"}
 ELEMENTWISE = {
     operator.add: torch.add,
     operator.iadd: torch.add,
@@ -91,6 +105,8 @@ def _rule_of_one_patch(target: Value, args: Sequence[Value], options: Options) -
     """Return the rule of a call on one patch; all other arguments are known from the trace."""
     if target in POINTWISE_FUNCTIONS or target in POINTWISE_METHODS:
         return _pointwise(target, args, options)
+    if _is_place_by_place(target, args, options):
+        return _pointwise(target, args, options)
     if target in CONVOLVE:
         return _functional_convolution(target, args, options)
     # The order of further options differs between functions and layers.
@@ -113,6 +129,42 @@ def _pointwise(target: Value, args: Sequence[Value], options: Options) -> Rule |
     if isinstance(target, str):
         return pointwise(lambda d: getattr(d, target)(*args, **options), in_place=in_place)
     return pointwise(lambda data: target(data, *args, **options), in_place=in_place)
+
+
+def _is_place_by_place(target: Value, args: Sequence[Value], options: Options) -> bool:
+    """Tell whether a call reads only the channels of each place."""
+    if target in REDUCTIONS:
+        return _keeps_channel_axis(target, args, options)
+    if target in OVER_CHANNELS:
+        return _dim(target, args, options) == 1
+    return target is f.local_response_norm or _is_idle_depth(target, args, options)
+
+
+def _named_dim(args: Sequence[Value]) -> Options:
+    return dict(zip(("dim", "keepdim"), args, strict=False))
+
+
+def _keeps_channel_axis(target: Value, args: Sequence[Value], options: Options) -> bool:
+    """Tell whether a reduction runs over the channels alone, and leaves one."""
+    if target == "norm" or len(args) > 2:  # whose first argument is no axis
+        args = ()
+    given = {**options, **_named_dim(args)}
+    dim = given.get("dim")
+    alone = dim == 1 or (isinstance(dim, (tuple, list)) and tuple(dim) == (1,))
+    return alone and type(dim) is not bool and given.get("keepdim") is True
+
+
+def _dim(target: Value, args: Sequence[Value], options: Options) -> Value:
+    place = 1 if target is f.normalize else 0  # after the exponent of the norm
+    unset = 1 if target is f.normalize else None
+    return options.get("dim", args[place] if len(args) > place else unset)
+
+
+def _is_idle_depth(target: Value, args: Sequence[Value], options: Options) -> bool:
+    """Tell whether a call is torchvision's stochastic depth outside of training."""
+    home, name = getattr(target, "__module__", None), getattr(target, "__name__", None)
+    known = str(home).startswith("torchvision.ops.") and name == "stochastic_depth"
+    return known and options.get("training", args[2] if len(args) > 2 else True) is False
 
 
 def _interpolation(

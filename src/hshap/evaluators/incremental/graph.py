@@ -79,7 +79,7 @@ def kept_names(steps: Sequence[Step], output: Value) -> set[str]:
         if step.reads_shape:
             continue
         if step.rule is None or step.rule.reads_anchors:
-            names |= names_in((step.args, step.options))
+            names.update(step.patch_args)  # other arguments are computed for every row
         if step.rule is not None and step.rule.drops_space:
             names.add(step.name)
     return names

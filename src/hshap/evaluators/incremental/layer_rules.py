@@ -70,6 +70,7 @@ PADDINGS = (
     *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
     *(nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d),
 )
+SOFTMAXES = (nn.Softmax, nn.LogSoftmax, nn.GLU)
 GLOBAL_MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 
 
@@ -77,6 +78,25 @@ def is_plain(module: nn.Module) -> bool:
     """Tell whether a module runs as its class says: no hooks, no forward of its own."""
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     return "forward" not in vars(module) and not any(getattr(module, name) for name in hooks)
+
+
+class PlaceByPlace(nn.Module):
+    """Runs a layer or a function of the last axis on the channels, which are the second axis."""
+
+    def __init__(
+        self, act: Callable[..., torch.Tensor], args: Sequence[Value], options: dict[str, Value]
+    ) -> None:
+        super().__init__()
+        self.act, self._args, self._options = act, tuple(args), options
+
+    @property
+    def kind(self) -> str:
+        """Name of the layer or function."""
+        return type(self.act).__name__ if isinstance(self.act, nn.Module) else self.act.__name__
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output, channels first."""
+        return self.act(x.movedim(1, -1), *self._args, **self._options).movedim(-1, 1)
 
 
 def layer_rule(layer: nn.Module) -> Rule | None:
@@ -88,6 +108,9 @@ def layer_rule(layer: nn.Module) -> Rule | None:
         **dict.fromkeys(AVERAGE_POOLS, _average_pool),
         **dict.fromkeys(GLOBAL_MEANS, _global_mean),
         **dict.fromkeys(PADDINGS, _padding),
+        **dict.fromkeys(SOFTMAXES, _softmax),
+        **dict.fromkeys((PlaceByPlace, nn.LocalResponseNorm, nn.Softmax2d), pointwise),
+        nn.ChannelShuffle: pointwise,
         nn.Upsample: _upsampling,
         nn.UpsamplingNearest2d: lambda _: upsampling("nearest"),
     }
@@ -104,7 +127,7 @@ def _pointwise(layer: Layer) -> Rule | None:
 
 
 def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = False) -> Rule:
-    """Return the rule of an operation on each number by itself."""
+    """Return the rule of an operation on each number, or on the channels of each place."""
 
     def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
         # In place, it gets a copy: other steps may read the patch too.
@@ -114,6 +137,10 @@ def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = F
         return Patch(made, patch.starts, anchor, is_owned=is_owned)
 
     return Rule(rule, reads_anchors=False)
+
+
+def _softmax(layer: Layer) -> Rule | None:
+    return pointwise(layer) if layer.dim == 1 else None
 
 
 def relu_of_last_reader() -> Rule:

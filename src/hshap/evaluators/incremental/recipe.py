@@ -29,20 +29,24 @@ class Incremental:
     """Give the scores of `Batched`, but recompute only activations that differ from known ones.
 
     `model` is a torch module in eval mode, best one made of convolutions: layers with a global
-    receptive field, and all after them, run in full. The activations of the baseline, and those of
-    the image where little is hidden, are kept up to `max_memory` bytes. Where that is not enough,
-    and where patches would be slower, inputs run in full; a warning says so if patches are not
-    possible at all. `report` tells how each layer runs. Batch norms are folded into convolutions.
-    `channels_last` is for pictures: on many CPUs and GPUs it is the faster layout. `cost_policy`
-    limits the time spent on setup. Patches pay off on large images; for a few evaluations of a
-    small network, `Batched` is faster. An exception of the model becomes a `ModelFailedError`.
+    receptive field (group norms, squeeze-and-excitation gates) and all after them run in full. The
+    activations of the baseline, and those of the image where little is hidden, are kept up to
+    `max_memory` bytes. Where that is not enough, and where patches would be slower, inputs run in
+    full; a warning says so if patches are not possible at all. `report` tells how each layer runs.
+    Batch norms are folded into convolutions. `channels_last` is for pictures: on many CPUs and GPUs
+    it is the faster layout. `cost_policy` limits the time spent on setup. Patches pay off on large
+    images; for a few evaluations of a small network, `Batched` is faster. An exception of the model
+    becomes a `ModelFailedError`.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU()).eval()
     >>> print(Incremental(net).report((1, 64, 64)))
-    layer   operation   how     work for a quarter of the side
+    layer   operation   how     work   why
     _0      Conv2d      patch   0.08
     _1      ReLU        patch   0.08
+    <BLANKLINE>
+    Patches run to the end. A patch of a quarter of each side needs 8% of the multiplications of a
+    full pass.
     """
 
     model: Model
@@ -76,9 +80,11 @@ class Incremental:
         )
 
     def report(self, shape: Sequence[int]) -> str:
-        """Return a table: how each layer runs on images of a shape, and the share of its work left.
+        """Return a table: how each layer runs on images of a shape, and where and why patches end.
 
-        The example shows a rectangle of a quarter of each side, in the middle.
+        The example is a rectangle of a quarter of each side, in the middle. "patch" is computed in
+        the rectangle alone, "change" from the rectangle, "full" everywhere. `work` is the share of
+        the outputs that are computed.
         """
         from hshap.evaluators.incremental.report import report  # noqa: PLC0415, torch is optional
 

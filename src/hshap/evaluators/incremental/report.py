@@ -1,4 +1,4 @@
-"""A table of a network's layers: how each runs, and the share of its work that a patch needs."""
+"""A table of a network's layers: how each runs, why patches end, and the work that they leave."""
 
 from __future__ import annotations
 
@@ -7,41 +7,98 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hshap.evaluators.incremental.graph import Step, Values, names_in
 from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.stops import reason
 from hshap.evaluators.incremental.traced_network import Network
 
 if TYPE_CHECKING:
-    from hshap._util.types import Shape
-    from hshap.evaluators.incremental.graph import Value
+    from collections.abc import Sequence
 
-HEAD = ("layer", "operation", "how", "work for a quarter of the side")
+    from hshap._util.types import Shape
+    from hshap.evaluators.incremental.traced_network import Activations
+
+HEAD = ("layer", "operation", "how", "work", "why")
+"""`work` is the share of the outputs that a step computes."""
 
 
 def report(module: torch.nn.Module, shape: Shape) -> str:
-    """Return the table for images of a shape, or a line that says why no patches can run."""
-    network = Network(module)
+    """Return the table for images of a shape, or a line that says why no patches can run.
+
+    The rectangle has a quarter of each side, and lies in the middle.
+    """
+    network = Network(module, shape)
     if network.reason:
         return f"every input runs in full: {network.reason}"
     grid = shape[1:]
     size = tuple(max(1, n // 4) for n in grid)
     start = tuple((n - m) // 2 for n, m in zip(grid, size, strict=True))
     kind = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    with torch.inference_mode():
+    with torch.no_grad():
         image = torch.zeros((1, *shape), dtype=kind.dtype, device=kind.device)
         activations, _ = network.activations(image)
         data = image[(slice(None), slice(None), *(slice(0, m) for m in size))]
-        results = network.results(Patch(data, (start,), image), activations)
+        patch = Patch(data, (start,), image)
+        results = network.results(patch, activations)
+        left = _work_left(network, patch, activations)
     steps = [step for step in network.steps if step.kind != "constant"]
-    lines = [HEAD, *((s.name, s.kind, *_how(results[s.name])) for s in steps)]
-    widths = [max(len(line[i]) for line in lines) + 3 for i in range(3)]
-    return "\n".join(
-        "".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) + line[3]
-        for line in lines
+    lines = [(s.name, s.kind, *_how(s, steps, results)) for s in steps]
+    return f"{_aligned([HEAD, *lines])}\n\n{_summary(lines, left)}"
+
+
+def _work_left(network: Network, patch: Patch, activations: Activations) -> float | None:
+    """Return the share of the multiplications of a full pass that a patch needs, if there are any.
+
+    Multiplications in convolutions and matrix products are counted.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415, slow to import
+
+    counts: list[int] = []
+    for run in (
+        lambda: network.run(patch, activations),
+        lambda: network.module(patch.anchor.clone()),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            run()
+        counts.append(counter.get_total_flops())
+    return counts[0] / counts[1] if counts[1] else None
+
+
+def _how(step: Step, steps: Sequence[Step], results: Values) -> tuple[str, str, str]:
+    """Return how a step ran, the share of its output that it computed, and why not less."""
+    result = results[step.name]
+    if isinstance(result, Patch):
+        return "patch", f"{prod(result.size) / prod(result.grid):.2f}", ""
+    if step.reads_shape:
+        return "shape", "", ""
+    read = [results[name] for name in sorted(names_in((step.args, step.options)) & results.keys())]
+    patch = next((value for value in read if isinstance(value, Patch)), None)
+    if patch is None:
+        return "full", "1.00", ""
+    if step.rule is not None and step.rule.drops_space:
+        share = prod(patch.size) / prod(patch.grid)
+        return "change", f"{share:.2f}", "the mean changes by that of the patch"
+    readers = [other for other in steps if step.name in names_in((other.args, other.options))]
+    return "full", "1.00", reason(step, readers)
+
+
+def _summary(lines: Sequence[tuple[str, ...]], left: float | None) -> str:
+    """Return where patches end, and the work that they leave."""
+    ended = next((name for name, _, how, _, why in lines if how == "full" and why), None)
+    told = "Patches run to the end." if ended is None else f"Patches end at {ended}."
+    if left is None:
+        return told
+    return (
+        f"{told} A patch of a quarter of each side needs {left:.0%} of the multiplications of a\n"
+        "full pass."
     )
 
 
-def _how(result: Value) -> tuple[str, str]:
-    """Return how a step ran, and the share of its output that it computed."""
-    if isinstance(result, Patch):
-        return "patch", f"{prod(result.size) / prod(result.grid):.2f}"
-    return "full", "1.00"
+def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(line[i]) for line in lines) + 3 for i in range(len(HEAD) - 1)]
+    return "\n".join(
+        "".join(
+            [*(cell.ljust(n) for cell, n in zip(line, widths, strict=False)), line[-1]]
+        ).rstrip()
+        for line in lines
+    )

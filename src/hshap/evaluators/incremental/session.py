@@ -247,7 +247,7 @@ class IncrementalSession:
         passes = 2 if _is_small(row) else 0
         if not is_known and self._ledger.allows_setup(row.canvas.shape, passes):
             started = time.perf_counter()
-            self._network = Network(self._model)
+            self._network = Network(self._model, row.canvas.shape)
             self._ledger.add_overhead(time.perf_counter() - started)
             if self._network.reason:
                 self._give_up(self._network.reason)

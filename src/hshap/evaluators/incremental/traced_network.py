@@ -24,6 +24,8 @@ from hshap.evaluators.incremental.writes import WriteCounts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hshap._util.types import Shape
+
 Activations: TypeAlias = dict[str, torch.Tensor]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
 
@@ -35,19 +37,20 @@ class TooLargeError(Exception):
 class Network:
     """A traced module.
 
-    `reason` says why it cannot run on patches, and is empty if it can. Steps before the first one
-    without a rule run on patches, later ones on full tensors.
+    `reason` says why it cannot run on patches, and is empty if it can. A module that looks at the
+    shape of its input is traced for images of one `shape` alone, if that is given. Steps before the
+    first one without a rule run on patches, later ones on full tensors.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, shape: Shape | None = None) -> None:
         self.module, self.reason = module, ""
         self.steps: list[Step] = []
         try:
-            trace = traced(module)
+            trace = traced(module, shape)
         except UntraceableError as error:
             self.reason = str(error)
             return
-        self._input, self._output = trace.input, trace.output
+        self._input, self._output, self._shape = trace.input, trace.output, trace.shape
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
@@ -71,6 +74,9 @@ class Network:
         Raises `TooLargeError` if they take more than `max_bytes`, and `OverwrittenError` if the
         network reads a tensor that it has overwritten, which patches do not support.
         """
+        if self._shape not in {None, tuple(image.shape[1:])}:
+            message = f"was traced for images of shape {self._shape} alone"
+            raise ValueError(message)
         with torch.inference_mode(mode=False), torch.no_grad():  # where tensors count writes
             return self._activations(image, max_bytes)
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 import copy
 import operator
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import fx, nn
+from torch.fx.node import map_arg
 from torch.nn import functional as f
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from hshap.evaluators.incremental.channels_first import channels_first
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
-from hshap.evaluators.incremental.layer_rules import is_plain, layer_rule, relu_of_last_reader
+from hshap.evaluators.incremental.layer_rules import (
+    PlaceByPlace,
+    is_plain,
+    layer_rule,
+    relu_of_last_reader,
+)
+from hshap.evaluators.incremental.recording import OneInput, ShapedTracer, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hshap._util.types import Shape
 
 FOLDED = {
     (nn.Conv1d, nn.BatchNorm1d),
@@ -42,23 +52,41 @@ class UntraceableError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The steps of a module, the name of its input and the arguments of its output."""
+    """The steps of a module, the name of its input and the arguments of its output.
+
+    `shape` is the only shape of images for which it holds, or None if it holds for all.
+    """
 
     steps: list[Step]
     input: str
     output: Value
+    shape: Shape | None = None
 
 
-def traced(module: nn.Module) -> Trace:
-    """Return the trace of a module, or raise `UntraceableError`."""
+def traced(module: nn.Module, shape: Shape | None = None) -> Trace:
+    """Return the trace of a module, or raise `UntraceableError`.
+
+    If tracing fails for images of any shape, it is tried again for images of the given one.
+    """
     if not is_plain(module):
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
+        return _traced(module, Tracer())
+    except UntraceableError:
+        if shape is None:
+            raise
+    kind = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    image = torch.empty(shape, dtype=kind.dtype, device=kind.device)
+    return replace(_traced(OneInput(module).eval(), ShapedTracer(image)), shape=shape)
+
+
+def _traced(module: nn.Module, tracer: Tracer) -> Trace:
+    try:
         with TRACING:
-            tracer = _Tracer()
-            graph = tracer.trace(_shared_copy(module))
-        return _Builder(_folded(fx.GraphModule(tracer.root, graph))).trace()
+            graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
+        graph_module = _folded(fx.GraphModule(tracer.root, graph))
+        return _Builder(channels_first(graph_module)).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
@@ -66,62 +94,12 @@ def traced(module: nn.Module) -> Trace:
         raise UntraceableError(message) from error
 
 
-class _Proxy(fx.Proxy):
-    """Stands for a tensor while tracing; unlike torch's own, it records `x += y` as such.
-
-    Torch's proxy takes it for `x = x + y`, and so misses that other names of `x` change too.
-    """
-
-    def __iadd__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.iadd, other)
-
-    def __isub__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.isub, other)
-
-    def __imul__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.imul, other)
-
-    def __itruediv__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.itruediv, other)
-
-    def __ifloordiv__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.ifloordiv, other)
-
-    def __imod__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.imod, other)
-
-    def __ipow__(self, other: object) -> fx.Proxy:
-        return self._in_place(operator.ipow, other)
-
-    def _in_place(self, act: Callable[..., object], other: object) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", act, (self, other), {})
-
-
-class _Tracer(fx.Tracer):
-    """Records the calls of its own thread; those of others, which torch catches too, just run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread = threading.get_ident()
-
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Proxy(node, self)
-
-    def call_module(
-        self,
-        m: nn.Module,
-        forward: Callable[..., Value],
-        args: tuple[Value, ...],
-        kwargs: dict[str, Value],
-    ) -> Value:
-        if threading.get_ident() != self._thread:
-            return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
-
-    def getattr(self, attr: str, attr_val: Value, parameter_proxy_cache: dict[str, Value]) -> Value:
-        if threading.get_ident() != self._thread:
-            return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
+def _without_idle_reads(graph: fx.Graph) -> fx.Graph:
+    """Drop attributes and items that are read and never used, such as the shape of a tensor."""
+    for node in reversed(list(graph.nodes)):
+        if node.target in {getattr, operator.getitem} and not node.users:
+            graph.erase_node(node)
+    return graph
 
 
 def _shared_copy(module: nn.Module) -> nn.Module:
@@ -173,19 +151,17 @@ class _Builder:
                 raise UntraceableError(message)
             self._input, self._spatial[node] = node.name, True
         elif node.op == "get_attr":
-            value = self._constants[node] = _attribute(self._module, str(node.target))
-            self._steps.append(Step(node.name, "constant", lambda: value, (), {}, None))
-            self._spatial[node] = False
+            self._add_constant(node, _attribute(self._module, str(node.target)))
         elif node.op == "output":
             self._output = node.args[0]
-        else:
+        elif not self._folded_constant(node):
             self._add_operation(node)
 
     def _add_operation(self, node: fx.Node) -> None:
         is_module = node.op == "call_module"
         act, rule = self._module_call(node) if is_module else self._call(node)
         rule = self._reusing_memory(act, node, rule)
-        kind = type(act).__name__ if is_module else _name(node)
+        kind = _kind(act) if is_module else _name(node)
         step = Step(
             node.name,
             kind,
@@ -199,6 +175,24 @@ class _Builder:
         )
         self._steps.append(step)
         self._spatial[node] = rule is not None and not rule.drops_space
+
+    def _folded_constant(self, node: fx.Node) -> bool:
+        """Compute an operation on constants once, as in `self.weight[:, None, None]`."""
+        inputs = node.all_input_nodes
+        is_call = node.op in {"call_function", "call_method"}
+        known = is_call and inputs and all(one in self._constants for one in inputs)
+        if not known or _writes_in_place(node, None):
+            return False
+        args, options = map_arg((node.args, node.kwargs), lambda one: self._constants[one])
+        target: Value = node.target
+        act = _method(target) if node.op == "call_method" else target
+        with torch.no_grad():
+            self._add_constant(node, act(*args, **options))
+        return True
+
+    def _add_constant(self, node: fx.Node, value: Value) -> None:
+        self._constants[node], self._spatial[node] = value, False
+        self._steps.append(Step(node.name, "constant", lambda: value, (), {}, None))
 
     def _module_call(self, node: fx.Node) -> tuple[nn.Module, Rule | None]:
         layer = self._module.get_submodule(str(node.target))
@@ -236,6 +230,10 @@ def _method(name: str) -> Callable[..., Value]:
         return getattr(first, name)(*args, **options)
 
     return act
+
+
+def _kind(layer: Value) -> str:
+    return layer.kind if isinstance(layer, PlaceByPlace) else type(layer).__name__
 
 
 def _name(node: fx.Node) -> str:

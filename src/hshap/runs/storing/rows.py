@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -63,7 +63,7 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     audit = vars(explanation.audit)
     header, arrays, labels = _packed(explanation)
     row: Row = {
-        **asdict(origin),
+        **vars(origin),
         "class_index": explanation.class_index,
         "score": explanation.score,
         "baseline_score": explanation.baseline_score,
