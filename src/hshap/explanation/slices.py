@@ -30,6 +30,14 @@ class FoundSlice(NamedTuple):
     that it adds with all other slices hidden. `explanation` has the regions inside the slice, on
     its own grid. `slices` is 1, or more for a block of slices that the search left together; the
     explanation of a block is that of its first slice, and has no regions but the whole.
+
+    >>> import hshap
+    >>> exam = np.zeros((1, 4, 8, 8))
+    >>> exam[0, 2, 5, 3] = 1.0
+    >>> explainer = hshap.Explainer(hshap.demo.brightest, hshap.Constant(0.0))
+    >>> made = hshap.explain_slices(explainer, exam, target=0, layout="CZYX")
+    >>> found_slices(made)[0].number
+    2
     """
 
     number: int
