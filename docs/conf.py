@@ -43,6 +43,8 @@ html_static_path = ["_static"]
 html_css_files = ["hshap.css"]
 html_copy_source = False
 html_show_sphinx = False
+# Browsers let no page read another one from a file, so results are shown without extracts.
+html_show_search_summary = False
 
 # Markdown; examples are run at each build, and one that fails fails the build.
 myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath", "substitution"]

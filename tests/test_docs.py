@@ -248,14 +248,19 @@ def test_the_answers_to_errors_are_the_messages_of_the_library(site):
 )
 def test_the_search_works_without_a_server(site, browser, word, page):
     """From a file, as from a site: typing a word finds pages."""
-    tab = browser.new_page()
+    tab, complaints = browser.new_page(), []
+    tab.on("console", lambda message: complaints.append(message.text))
     tab.goto((site / "index.html").as_uri())
     tab.locator("input[name=q]").first.fill(word)
     tab.keyboard.press("Enter")
-    tab.wait_for_selector("#search-results ul.search li a", timeout=20_000)
+    tab.wait_for_function(
+        "document.querySelector('.search-summary')?.textContent.includes('finished')",
+        timeout=20_000,
+    )
     found = tab.locator("#search-results ul.search li > a").evaluate_all(
         "all => all.map((a) => a.href)"
     )
     tab.close()
     assert any(page in link for link in found), found
     assert all(link.startswith("file:") for link in found)
+    assert not complaints
