@@ -18,15 +18,37 @@ from hshap.cli.inputs.images import is_folder
 from hshap.cli.output import Names, plain, print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
+from hshap.cli.runs.placed import Placed
 from hshap.cli.runs.record import Stored, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Array
 
-SUFFIXES = {"coco": "json", "geojson": "geojson", "png": "png", "tiff": "tiff", "csv": "csv"}
+SUFFIXES = {
+    "coco": "json",
+    "geojson": "geojson",
+    "qupath": "geojson",
+    "png": "png",
+    "tiff": "tiff",
+    "csv": "csv",
+    "label-studio": "label-studio.json",
+    "cvat": "cvat.xml",
+    "datumaro": "datumaro.json",
+    "fiftyone": "fiftyone.json",
+    "dicom-seg": "seg.dcm",
+    "dicom-map": "map.dcm",
+    "nifti": "nii.gz",
+    "nifti-map": "map.nii.gz",
+    "ome-zarr": "ome.zarr",
+    "ome-tiff": "ome.tif",
+}
+DOCUMENTS = ("coco", "label-studio", "cvat", "datumaro", "fiftyone")
+"""Formats with one document for all images."""
+PLACED = ("dicom-seg", "dicom-map", "nifti", "nifti-map", "ome-zarr", "ome-tiff")
+"""Formats that take their geometry from the scan that was explained."""
 # At the size of the original image. Coefficients are values of whole leaves and must not mix; the
 # other maps keep their total.
 MAPS: dict[str, Callable[[Explanation], Array]] = {
@@ -40,9 +62,7 @@ def export(  # noqa: PLR0913, one for each option
     files: Annotated[
         list[Path], typer.Argument(help="Explanations, and folders that explain wrote.")
     ],
-    format_: Annotated[
-        str, typer.Option("--format", "-f", help="coco, geojson, png, tiff or csv.")
-    ],
+    format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(SUFFIXES)}.")],
     *,
     out: Annotated[
         Path | None,
@@ -54,8 +74,19 @@ def export(  # noqa: PLR0913, one for each option
         str | None, typer.Option(help="Name of the findings; the class by default.")
     ] = None,
     map_: Annotated[
-        str, typer.Option("--map", help="For png and tiff: coefficients, saliency or attribution.")
+        str,
+        typer.Option(
+            "--map",
+            help="For png, tiff, dicom-map and nifti-map: coefficients, saliency or attribution.",
+        ),
     ] = "coefficients",
+    scan: Annotated[
+        Path | None,
+        typer.Option(help="The scan that was explained, for formats with geometry."),
+    ] = None,
+    patient: Annotated[
+        bool, typer.Option("--patient", help="Copy the patient's name and id to DICOM files.")
+    ] = False,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -66,12 +97,17 @@ def export(  # noqa: PLR0913, one for each option
     found = [one for path in files for one in stored(path)]
     inputs = [*files, *(one.file for one in found)]
     written: list[Path] = []
-    if format_ == "coco":
-        target = out or _coco_target(files[0])
-        document = _coco(found, name)
+    if format_ in DOCUMENTS:
+        target = out or _document_target(files[0], format_)
+        named = _by_image(found, name)
         with single(target, force=force, inputs=inputs) as path:
-            exports.write_json(path, document)
+            _write_document(path, named, format_)
         written.append(target)
+    elif format_ in PLACED:
+        place = Placed(format_, name or "", MAPS[map_], scan, patient=patient)
+        for one, target in _targets(found, format_, out):
+            place.write(target, one, force=force, inputs=inputs)
+            written.append(target)
     else:
         for one, target in _targets(found, format_, out):
             with single(target, force=force, inputs=inputs) as path:
@@ -93,8 +129,22 @@ def _check(format_: str, map_: str) -> None:
         raise Refusal(Code.USAGE, f"--map {map_} is not known; pass one of {', '.join(MAPS)}")
 
 
-def _coco_target(first: Path) -> Path:
-    return first / "coco.json" if is_folder(first) else first.with_suffix(".json")
+def _document_target(first: Path, format_: str) -> Path:
+    own = "coco.json" if format_ == "coco" else SUFFIXES[format_]
+    return first / own if is_folder(first) else first.with_suffix(f".{SUFFIXES[format_]}")
+
+
+def _write_document(path: Path, named: dict[str, dict[str, Explanation]], format_: str) -> None:
+    if format_ == "cvat":
+        exports.write_xml(path, exports.cvat(named))
+    elif format_ == "label-studio":
+        exports.write_json(path, exports.label_studio(named))
+    elif format_ == "datumaro":
+        exports.write_json(path, exports.datumaro(named))
+    elif format_ == "fiftyone":
+        exports.write_json(path, exports.fiftyone(named))
+    else:
+        exports.write_json(path, exports.coco(named))
 
 
 def _targets(
@@ -127,7 +177,7 @@ def _write(
         exports.table(explanation).to_csv(path, index=False)
         return
     picture = as_picture(explanation, one.file)
-    if format_ == "geojson":
+    if format_ in ("geojson", "qupath"):
         label = name or source(picture, "class", "finding")
         exports.write_json(path, exports.geojson(picture, name=label))
         return
@@ -139,8 +189,8 @@ def _write(
     write(path, heat(picture))
 
 
-def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
-    """Return one document of all explanations, with a category for each class."""
+def _by_image(found: Sequence[Stored], name: str | None) -> dict[str, dict[str, Explanation]]:
+    """Return all explanations by the names of their images, and then by class."""
     images: dict[str, dict[str, Explanation]] = {}
     files: dict[str, str] = {}
     for one in found:
@@ -154,5 +204,4 @@ def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
             raise Refusal(Code.USAGE, message)
         images[key][label], files[key] = explanation, file
     shared = [file for file, count in Counter(files.values()).items() if count > 1]
-    named = {key if files[key] in shared else files[key]: each for key, each in images.items()}
-    return exports.coco(named)
+    return {key if files[key] in shared else files[key]: each for key, each in images.items()}
