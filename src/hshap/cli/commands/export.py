@@ -13,18 +13,19 @@ import typer
 from hshap import export as exports
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, load, source
+from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.output import Names, plain, print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
-from hshap.cli.runs.record import Stored, stored
+from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hshap._util.types import Array, Json
+    from hshap.export.documents import Result
 
 SUFFIXES = {"coco": "json", "geojson": "geojson", "png": "png", "tiff": "tiff", "csv": "csv"}
 # At the size of the original image. Coefficients are values of whole leaves and must not mix; the
@@ -38,7 +39,7 @@ MAPS: dict[str, Callable[[Explanation], Array]] = {
 
 def export(  # noqa: PLR0913, one for each option
     files: Annotated[
-        list[Path], typer.Argument(help="Explanations, and folders that explain wrote.")
+        list[Path], typer.Argument(help="Explanations, and folders of explain, tiles and run.")
     ],
     format_: Annotated[
         str, typer.Option("--format", "-f", help="coco, geojson, png, tiff or csv.")
@@ -56,6 +57,7 @@ def export(  # noqa: PLR0913, one for each option
     map_: Annotated[
         str, typer.Option("--map", help="For png and tiff: coefficients, saliency or attribution.")
     ] = "coefficients",
+    select: opt.Select = None,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -63,7 +65,14 @@ def export(  # noqa: PLR0913, one for each option
     """Write findings or maps in a format that other programs read."""
     del debug
     _check(format_, map_)
-    found = [one for path in files for one in stored(path)]
+    runs = [path for path in files if is_run(path)]
+    if runs and out is None:
+        message = f"{runs[0]} is a run folder, which only runs write to; pass --out"
+        raise Refusal(Code.USAGE, message)
+    if any(out is not None and out.resolve().is_relative_to(run.resolve()) for run in runs):
+        message = f"--out {out} is in a run folder, which only runs write to; pass another"
+        raise Refusal(Code.USAGE, message)
+    found = [one for path in files for one in stored(path, select, most=MOST_IMAGES)]
     inputs = [*files, *(one.file for one in found)]
     written: list[Path] = []
     if format_ == "coco":
@@ -122,15 +131,16 @@ def _write(
     name: str | None,
     heat: Callable[[Explanation], Array],
 ) -> None:
-    explanation = load(one.file)
+    if format_ == "geojson":
+        found = one.read()
+        label = name or one.label(found) or "finding"
+        exports.write_json(path, exports.geojson(_flat(found, one.file), name=label))
+        return
+    explanation = one.explanation()
     if format_ == "csv":
         exports.table(explanation).to_csv(path, index=False)
         return
     picture = as_picture(explanation, one.file)
-    if format_ == "geojson":
-        label = name or source(picture, "class", "finding")
-        exports.write_json(path, exports.geojson(picture, name=label))
-        return
     whole = picture.placement.shape
     if 8 * prod(whole) > MAX_BYTES:
         message = f"{one.file} is of {whole[0]} x {whole[1]} pixels, too many for a map; use it in "
@@ -139,15 +149,25 @@ def _write(
     write(path, heat(picture))
 
 
+def _flat(found: Result, file: Path) -> Result:
+    return as_picture(found, file) if isinstance(found, Explanation) else found
+
+
+def _file(found: Result, one: Stored) -> str:
+    """Return the name of the image of an explanation."""
+    usual = one.image or one.file.with_suffix(".png").name
+    return source(found, "image", usual) if isinstance(found, Explanation) else found.name
+
+
 def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
     """Return one document of all explanations, with a category for each class."""
-    images: dict[str, dict[str, Explanation]] = {}
+    images: dict[str, dict[str, Result]] = {}
     files: dict[str, str] = {}
     for one in found:
-        explanation = as_picture(load(one.file), one.file)
-        file = source(explanation, "image", one.file.with_suffix(".png").name)
+        explanation = _flat(one.read(), one.file)
+        file = _file(explanation, one)
         key = one.image or file  # images of one name may lie in several folders
-        label = name or source(explanation, "class", "finding")
+        label = name or one.label(explanation) or "finding"
         if label in images.setdefault(key, {}):
             fix = "leave out --name" if name else "export them one by one"
             message = f"several files explain the image {file} and the class {label}; {fix}"

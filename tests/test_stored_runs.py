@@ -1,0 +1,292 @@
+"""`hshap view`, `hshap export` and `hshap report` on run folders and on results of tiles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+Image = pytest.importorskip("PIL.Image")
+from typer.testing import CliRunner
+
+import hshap
+from hshap.cli.app import app
+from hshap.cli.runs import folder_views, stored
+
+MODELS = """
+import numpy as np
+def brightest(batch):
+    score = batch.max(axis=(1, 2, 3))
+    return np.stack([score, 1 - score], axis=1)
+"""
+GIVEN = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
+ALL_GREY = "its findings on grey"
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words, code=0):
+    made = call(*words)
+    assert made.exit_code == code, made.output + str(made.exception)
+    return made
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with four images in two folders, a run of them, and the same explained."""
+    folder = tmp_path_factory.mktemp("stored")
+    before, name = Path.cwd(), f"models_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    (folder / f"{name}.py").write_text(MODELS)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    try:
+        for number in range(4):
+            array = np.zeros((16, 16, 3), np.uint8)
+            array[4:8, 4 * number : 4 * number + 4] = 100 + 30 * number
+            Path(f"images/{number % 2}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(array).save(f"images/{number % 2}/cell{number // 2}.png")
+        given = ("-m", f"{name}:brightest", *GIVEN, "--target", 0)
+        done("run", "images", *given, "-o", "RUN")
+        files = sorted(map(str, Path("images").rglob("*.png")))
+        done("explain", *files, *given, "-o", "EXPLAINED")
+        done("run", "images", *given, "--target", 1, "-o", "TWO")
+    finally:
+        os.chdir(before)
+        sys.path.remove(str(folder))
+        sys.modules.pop(name, None)
+    return folder
+
+
+@pytest.fixture
+def here(home, tmp_path, monkeypatch):
+    """A copy of the runs, with the images at their place, as the current folder."""
+    import shutil
+
+    for name in ("RUN", "EXPLAINED", "TWO"):
+        shutil.copytree(home / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def views_of(monkeypatch, *words, code=0):
+    """Call `hshap view`, and return the views of its page and the outcome."""
+    seen = []
+    inner = folder_views._views
+
+    def noting(*given):
+        for view in inner(*given):
+            seen.append(view)
+            yield view
+
+    monkeypatch.setattr(folder_views, "_views", noting)
+    return seen, done("view", *words, code=code)
+
+
+def test_a_run_becomes_a_page_that_shows_the_files_themselves(here, home, monkeypatch):
+    views, told = views_of(monkeypatch, "RUN")
+    assert "the page is" in told.stdout
+    assert Path("RUN.html").read_text().startswith("<!doctype html>")
+    assert [view.name for view in views] == ["cell0.png", "cell1.png"] * 2
+    for view, path in zip(views, sorted((home / "images").rglob("*.png")), strict=True):
+        assert np.array_equal(np.moveaxis(np.asarray(view.image), 0, -1), Image.open(path))
+        assert list(view.explanations) == ["0"]
+
+
+def test_the_page_of_a_run_has_the_explanations_of_hshap_explain(here, home, monkeypatch):
+    from_run, _ = views_of(monkeypatch, "RUN")
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    from_files, _ = views_of(monkeypatch, "EXPLAINED", home / "images", "-o", "other.html")
+    assert len(from_run) == len(from_files) == 4
+    for one, other in zip(from_run, from_files, strict=True):
+        (a,), (b,) = one.explanations.values(), other.explanations.values()
+        assert np.array_equal(np.asarray(one.image), np.asarray(other.image))
+        assert np.array_equal(a.attribution(), b.attribution())
+        assert a.boxes() == b.boxes()
+
+
+def test_images_that_moved_are_found_in_their_folder(here, home, monkeypatch):
+    (home / "images").rename(home / "moved")
+    try:
+        views, told = views_of(monkeypatch, "RUN")
+        assert all((np.asarray(view.image) == 200).all() for view in views)
+        assert "not there any more" in told.stderr
+        monkeypatch.undo()
+        monkeypatch.chdir(here)
+        views, told = views_of(monkeypatch, "RUN", home / "moved", "--force")
+        assert ALL_GREY not in told.stderr
+        assert not any((np.asarray(view.image) == 200).all() for view in views)
+    finally:
+        (home / "moved").rename(home / "images")
+
+
+def test_an_image_that_changed_is_not_shown(here, home, monkeypatch):
+    path = home / "images/0/cell0.png"
+    before = path.read_bytes()
+    try:
+        Image.fromarray(np.full((16, 16, 3), 9, np.uint8)).save(path)
+        views, told = views_of(monkeypatch, "RUN")
+    finally:
+        path.write_bytes(before)
+    assert "it has changed since it was explained" in told.stderr
+    assert [bool((np.asarray(v.image) == 200).all()) for v in views] == [True, False, False, False]
+
+
+def test_a_query_chooses_the_images_and_their_order(here, monkeypatch):
+    sql = "select image from explanations order by score desc limit 2"
+    views, _ = views_of(monkeypatch, "RUN", "--select", sql)
+    scores = [next(iter(view.explanations.values())).score for view in views]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 2
+
+
+def test_two_classes_of_a_run_stand_side_by_side(here, monkeypatch):
+    views, _ = views_of(monkeypatch, "TWO")
+    assert [list(view.explanations) for view in views] == [["0", "1"]] * 4
+
+
+def test_coco_of_a_run_is_that_of_the_explained_files(here):
+    done("export", "RUN", "-f", "coco", "--name", "spot", "-o", "run.json")
+    done("export", "EXPLAINED", "-f", "coco", "--name", "spot", "-o", "files.json")
+    run, files = (json.loads(Path(name).read_text()) for name in ("run.json", "files.json"))
+    assert run["annotations"] == files["annotations"]
+    assert run["categories"] == files["categories"]
+    assert [one["file_name"] for one in run["images"]] == [
+        "0/cell0.png", "0/cell1.png", "1/cell0.png", "1/cell1.png"
+    ]  # fmt: skip
+
+
+def test_coco_of_a_run_has_a_category_for_each_class(here):
+    done("export", "TWO", "-f", "coco", "-o", "two.json")
+    document = json.loads(Path("two.json").read_text())
+    assert [one["name"] for one in document["categories"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("kind", ["geojson", "csv", "png", "tiff"])
+def test_each_explanation_of_a_run_has_a_file(here, kind):
+    done("export", "RUN", "-f", kind, "-o", "maps")
+    names = sorted(path.name for path in Path("maps").iterdir())
+    assert len(names) == 4
+    assert all(name.endswith(kind) and name.startswith(("0-cell", "1-cell")) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("export", "RUN", "-f", "coco"), "only runs write to"),
+        (("export", "RUN", "-f", "coco", "-o", "RUN/coco.json"), "only runs write to"),
+        (("view", "RUN", "-o", "RUN/page.html"), "which it is made from"),
+        (("view", "RUN", "--select", "select score from explanations"), "no column image"),
+        (("view", "RUN", "--select", "drop table x"), "cannot be run"),
+        (("view", "RUN", "--select", "select image from explanations limit 0"), "no images"),
+        (("view", "RUN", "EXPLAINED/summary.json"), "is no folder"),
+        (("view", "EXPLAINED", "--select", "select 1"), "is for run folders"),
+        (("view", "empty"), "holds no explanations"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(here, words, message):
+    Path("empty").mkdir()
+    made = call(*words)
+    assert made.exit_code in {2, 3, 4, 5, 6}
+    assert message in " ".join(made.stderr.split())
+    assert not Path("RUN/coco.json").exists()
+    assert not Path("RUN.html").exists()
+
+
+def test_too_many_images_for_one_page_are_refused_with_the_way_out(here, monkeypatch):
+    monkeypatch.setattr(folder_views, "MOST_IMAGES", 3)
+    made = call("view", "RUN")
+    assert made.exit_code
+    assert f'"{stored.WORST} 3"' in " ".join(made.stderr.split())
+
+
+def test_a_row_cannot_name_a_file_outside_of_the_folder_of_images(tmp_path):
+    images, outside = tmp_path / "images", tmp_path / "secret.png"
+    images.mkdir()
+    outside.write_bytes(b"secret")
+    (images / "link.png").symlink_to(outside)
+    for name in ("../secret.png", str(outside), "link.png", "a/../../secret.png", "file:///x.png"):
+        one = stored.Stored(tmp_path / "x.npz", lambda: None, image=name)
+        assert folder_views._located(one, images) is None, name
+    (images / "secret.png").write_bytes(b"inside")
+    assert folder_views._located(one, images) is None
+    one = stored.Stored(tmp_path / "x.npz", lambda: None, image="a/secret.png")
+    assert folder_views._located(one, images) == images / "secret.png"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_in_place_of_an_image_is_not_waited_for(here, home, monkeypatch):
+    path = home / "images/0/cell0.png"
+    before = path.read_bytes()
+    path.unlink()
+    try:
+        os.mkfifo(path)
+        _, told = views_of(monkeypatch, "RUN")
+    finally:
+        path.unlink()
+        path.write_bytes(before)
+    assert ALL_GREY in told.stderr
+
+
+@pytest.fixture
+def slide(tmp_path, monkeypatch):
+    """The result of tiles, and its image."""
+    tifffile = pytest.importorskip("tifffile")
+    monkeypatch.chdir(tmp_path)
+    image = np.zeros((1, 64, 64), np.float32)
+    image[0, 40, 21] = 1.0
+    tifffile.imwrite("slide.tiff", (image[0] * 255).astype(np.uint8), tile=(16, 16))
+    explainer = hshap.Explainer(
+        hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Bisection(min_size=1)
+    )
+    found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    found.save("slide.npz")
+    return found
+
+
+def test_a_result_of_tiles_is_exported_and_viewed(slide):
+    done("export", "slide.npz", "-f", "coco")
+    (one,) = json.loads(Path("slide.json").read_text())["annotations"]
+    assert one["bbox"] == [21, 40, 1, 1]
+    done("export", "slide.npz", "-f", "geojson")
+    assert len(json.loads(Path("slide.geojson").read_text())["features"]) == 1
+    done("view", "slide.npz", "slide.tiff")
+    assert Path("slide.html").exists()
+
+
+def test_a_folder_of_tiles_is_viewed_and_exported(slide):
+    Path("found").mkdir()
+    slide.save("found/slide-0.npz")
+    record = {"image": "slide.tiff", "explanations": [{"explanation": "slide-0.npz"}]}
+    document = {"hshap": "1", "command": "tiles", "images": [record]}
+    Path("found/summary.json").write_text(json.dumps(document))
+    done("view", "found")
+    assert Path("found.html").exists()
+    done("export", "found", "-f", "coco", "-o", "all.json")
+    assert len(json.loads(Path("all.json").read_text())["annotations"]) == 1
+    Path("slide.tiff").unlink()
+    assert "which is not there" in done("view", "found", "--force", code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("view", "slide.npz"), "pass the image after it"),
+        (("export", "slide.npz", "-f", "png"), "explains a large image by tiles"),
+        (("compare", "slide.npz", "slide.npz"), "explains a large image by tiles"),
+    ],
+)
+def test_uses_that_tiles_have_not_are_refused(slide, words, message):
+    made = call(*words)
+    assert made.exit_code
+    assert message in " ".join(made.stderr.split())
