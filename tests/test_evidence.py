@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hshap
-from hshap.evaluators.evidence import MOST_COPIES, MOST_PIXELS
+from hshap.evaluators.evidence import MOST_COPIES, MOST_PIXELS, weights
 from hshap.games.targets import slope
 
 torch = pytest.importorskip("torch")
@@ -304,3 +304,41 @@ def test_a_callable_over_many_classes_is_followed_too():
     found = slope(lambda rows: rows[:, 700] - rows[:, 3], np.zeros(1000))
     assert np.flatnonzero(found).tolist() == [3, 700]
     assert found[700] == pytest.approx(-found[3])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), partition=st.sampled_from([hshap.Bisection(2), hshap.Dyadic(4)]))
+def test_a_ranking_is_the_evidence_times_the_root_of_what_each_leaf_adds_alone(seed, partition):
+    """Checked against scores of the model itself, each leaf shown by itself on the baseline."""
+    guide = np.random.default_rng(seed).random((12, 10))
+    model, image = network(seed), images(seed)
+    found = explained(model, image, evidence=lambda _: guide, partition=partition)
+    expected = np.zeros(found.grid)
+    for leaf in found.leaves:
+        shown = np.zeros((2, *image.shape), np.float32)
+        relevant = np.zeros(found.grid, dtype=bool)
+        relevant[leaf.index] = True
+        shown[1][:, relevant] = image[:, relevant]
+        with torch.no_grad():
+            bare, alone = model(torch.from_numpy(shown))[:, 1].double().tolist()
+        expected[relevant] = max(alone - bare, 0.0) ** 0.5 * weights(found.evidence)[relevant]
+    assert np.allclose(found.ranking(), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_weak_leaf_does_not_outrank_strong_evidence():
+    """Two objects, and a leaf of one pixel with a tenth of the score: its share is on one pixel."""
+    worth = np.zeros((16, 16))
+    worth[2:6, 2:6] = worth[10:14, 10:14] = 1 / 16
+    worth[0, 15] = 0.2
+
+    def model(batch):
+        return (batch[:, 0] * worth).sum(axis=(1, 2))
+
+    def evidence(_):
+        return np.where(worth == 1 / 16, 1.0, 0.01)
+
+    found = hshap.Explainer(
+        model, hshap.Constant(0.0), hshap.Bisection(1), evidence=evidence
+    ).explain(np.ones((1, 16, 16)), target=0)
+    assert found.attribution()[0, 15] > found.attribution()[2:6, 2:6].max()
+    assert found.ranking()[0, 15] < found.ranking()[2:6, 2:6].min()

@@ -155,3 +155,8 @@ def test_without_shares_all_leaves_count():
     assert smoothing_width(leaves, [0.0, -1.0], axes=2) == 3.0
     assert smoothing_width(leaves[:1], [1.0], axes=2) == 2.0
     assert smoothing_width([hshap.Box((0, 0), (1, 1))], [1.0], axes=2) == 1.0
+
+
+def test_without_evidence_a_ranking_is_the_smoothed_map():
+    for found in (explained(), explained(evidence="even")):
+        assert np.array_equal(found.ranking(), found.attribution(smooth="auto"))

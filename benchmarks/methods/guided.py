@@ -43,6 +43,10 @@ def _at(subject: Subject, image: Image, budget: int) -> Map:
     return found.alone(smooth=smooth) if subject.template else found.attribution(smooth=smooth)
 
 
+def _ranked(subject: Subject, image: Image, budget: int) -> Map:
+    return _smooth(subject, _explained(subject, image, budget).ranking())
+
+
 def _evidence(subject: Subject, image: Image) -> Map:
     levels = _explained(subject, image, budget=8).evidence
     return np.zeros(image.shape[1:]) if levels is None else weights(levels)
@@ -76,5 +80,9 @@ EVIDENCE = Method("our evidence alone", "evidence", _evidence, gradients=True)
 AT = tuple(
     Method(f"h-shap guided at {n}", FAMILY, partial(_at, budget=n), gradients=True) for n in BUDGETS
 )
-METHODS = (*PEERS, BOTH, EVIDENCE, *AT)
+RANKED = tuple(
+    Method(f"h-shap ranked at {n}", FAMILY, partial(_ranked, budget=n), gradients=True)
+    for n in BUDGETS
+)
+METHODS = (*PEERS, BOTH, EVIDENCE, *AT, *RANKED)
 RIVALS = tuple(method.name for method in (*PEERS, BOTH))

@@ -30,7 +30,7 @@ from hshap.explanation.findings import (
     significant_boxes,
 )
 from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.nearby import levels_nearby, smoothing_width, weighted
+from hshap.explanation.nearby import levels_nearby, ranked, smoothing_width, weighted
 from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
@@ -207,6 +207,18 @@ class Explanation(Guarantees, EarlierNames):
         `attribution`.
         """
         return self._spread(lambda leaf: self.parts[leaf].alone, smooth, even=even)
+
+    def ranking(self) -> Heat:
+        """Return a map to rank pixels by. Nothing adds up in it; `attribution()` does.
+
+        With `evidence`: the evidence, times the root of the score that each leaf adds by itself,
+        and 0 outside the leaves. Without: `attribution(smooth="auto")`. On photographs both rank
+        pixels better than `attribution()`, in which a small leaf shows its whole share on few
+        pixels.
+        """
+        if self.evidence is None:
+            return self.attribution(smooth=AUTO)
+        return ranked(self.leaves, lambda leaf: self.parts[leaf].alone, self.evidence)
 
     def dropped_at_most(self) -> Heat:
         """Return a map of the most that dropped parts add alone, if the model is monotone.

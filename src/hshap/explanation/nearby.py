@@ -43,6 +43,19 @@ def weighted(
     return out
 
 
+def ranked(
+    leaves: Sequence[Region], alone: Callable[[Region], float], guide: NDArray[np.uint8]
+) -> Heat:
+    """Return the guide, times the root of the score that each leaf adds alone; 0 elsewhere.
+
+    Scores below 0 count as 0. The root lies between the guide as it is and the guide times scores.
+    """
+    out, every = np.zeros(guide.shape), weights(guide)
+    for leaf in leaves:
+        out[leaf.index] = max(alone(leaf), 0.0) ** 0.5 * every[leaf.index]
+    return out
+
+
 def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], axes: int) -> float:
     """Return a quarter of the leaves' mean side, at least one pixel; 0 without leaves.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
 from zlib import crc32
 
 from hshap._util import checks
@@ -14,7 +16,7 @@ from hshap.export.inputs import as_name, as_result, by_category, leaves_of, pict
 from hshap.export.places import bounds, column_runs, outlines, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
     from pathlib import Path
 
@@ -120,17 +122,18 @@ def geojson(
     features = [
         {
             "type": "Feature",
+            "id": _identity(label, number, leaf),
             "geometry": _geometry(leaf.region, leaf.explanation.placement),
             "properties": {**shared, "measurements": _measurements(leaf)},
         }
-        for leaf in leaves_of(result)
+        for number, leaf in enumerate(leaves_of(result))
         # In padding, there is nothing of the original image.
         if pieces(leaf.region, leaf.explanation.placement)
     ]
     return {"type": "FeatureCollection", "features": features}
 
 
-def write_json(path: str | PathLike[str], document: Mapping[str, Json]) -> Path:
+def write_json(path: str | PathLike[str], document: Mapping[str, Json] | Sequence[Json]) -> Path:
     """Write a document and return the path; an existing file stays until the new one is complete.
 
     >>> from hshap.demo import example
@@ -196,6 +199,12 @@ def _geometry(region: Region, placement: Placement) -> Json:
 
 def _closed(ring: Line) -> list[list[float]]:
     return [list(corner) for corner in (*ring, ring[0])]
+
+
+def _identity(label: str, number: int, leaf: Leaf) -> str:
+    """Return a UUID, by which QuPath knows an object; the same result has the same ones."""
+    facts = (label, number, leaf.region, leaf.share, leaf.explanation.placement)
+    return str(UUID(bytes=sha256(repr(facts).encode()).digest()[:16], version=4))
 
 
 def _measurements(leaf: Leaf) -> dict[str, float]:

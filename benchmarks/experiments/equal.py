@@ -1,0 +1,98 @@
+"""Methods that see outputs only, at equal evaluations, on photographs: the rows that tables lack.
+
+Run `benchmarks/run equal`. The main runs measure every map by the model as well, which takes most
+of their time; here maps are compared with the truth alone. Test images of each set; a few
+validation images choose the threshold of F1. `ASKED` has the budgets of each set, `MOST` limits its
+images.
+
+Rows of a method on a set that are in the results already are not made again; delete the results to
+make all of them anew. A run that was stopped continues where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.core import markdown, results
+from benchmarks.core.comparison import MEASURES, by_method, evaluations
+from benchmarks.core.provenance import versions
+from benchmarks.core.truth_rows import rows_of
+from benchmarks.methods import EVERY
+from benchmarks.methods.budgeted import ALONE, smoothed
+from benchmarks.methods.ours import BUDGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.core.protocol import Method
+
+    Row = dict[str, Any]
+
+ASKED: dict[str, tuple[int, ...]] = {
+    "platelets": BUDGETS,
+    "malaria": (10, 20),
+    "boards": (10, 20),
+    "malaria-made": (10, 20, 50, 100),
+}
+MOST = {"boards": 40, "malaria-made": 10}  # test images; all, where a set is not named
+VALIDATION = 4  # images of each set that choose thresholds
+BESIDE = ("difference smoothed", smoothed(ALONE).name)
+"""Methods without a budget, for sets whose other tables have fewer images."""
+
+
+def run(sets: Sequence[str] = tuple(ASKED)) -> None:
+    """Make the rows that the results lack, set after set, and write the tables."""
+    content = stored()
+    for name in sets:
+        rows = content["rows"].setdefault(name, [])
+        done = {row["method"] for row in rows}
+        lacking = [method for method in methods_of(name) if method.name not in done]
+        if lacking:
+            rows += rows_of("equal", name, lacking, MOST.get(name), VALIDATION)
+            results.write_experiment(content | {"versions": versions()}, page(content))
+
+
+def methods_of(name: str) -> list[Method]:
+    """Return the methods of a set: ours and those of peers at each of its budgets."""
+    at = [f"{kind} {n}" for n in ASKED[name] for kind in ("h-shap at", "shap-bpt", "spots alone")]
+    at += [f"PartitionExplainer {n} default" for n in ASKED[name]]
+    names = {*at, *(f"{one} smoothed" for one in at)}
+    if max(ASKED[name]) > max(ASKED["malaria"]):
+        names.update(BESIDE)
+    return [method for method in EVERY if method.name in names]
+
+
+def stored() -> dict[str, Any]:
+    """Return the committed results, or empty ones."""
+    path = results.folder("equal") / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else {"task": "equal", "rows": {}}
+
+
+def page(content: dict[str, Any]) -> str:
+    """Return the results as Markdown: the means of every method."""
+    there = [name for name in ASKED if content["rows"].get(name)]
+    parts = [_table(name, content["rows"][name]) for name in there]
+    rows = [row for name in there for row in content["rows"][name]]
+    commits, dates = (", ".join(sorted({row[key] for row in rows})) for key in ("commit", "date"))
+    return "\n\n".join([*parts, f"Commit {commits}, {dates}. Means over images."]) + "\n"
+
+
+def _table(name: str, rows: list[Row]) -> str:
+    by = by_method(rows)
+    lines = [
+        (
+            method.name,
+            *(f"{fmean(r[measure] for r in by[method.name].values()):.2f}" for measure in MEASURES),
+            f"{evaluations(by[method.name]):.0f}",
+        )
+        for method in EVERY
+        if method.name in by
+    ]
+    images = max(map(len, by.values()))
+    return markdown.table([f"{name}, {images} images", *MEASURES.values(), "evaluations"], lines)
+
+
+if __name__ == "__main__":
+    run()

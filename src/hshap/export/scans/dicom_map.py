@@ -1,0 +1,98 @@
+"""DICOM parametric map: a map of floats in a new series of the same study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.atomic import replace
+from hshap.export.inputs import as_name
+from hshap.export.scans.dicom_source import (
+    DEVICE,
+    finish,
+    highdicom,
+    placed_volume,
+    source_headers,
+)
+from hshap.export.scans.places import as_scan, fitting, new_file, placed
+from hshap.formats.quiet import quietly
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Untyped
+    from hshap.formats.scan import Scan
+
+SERIES_NUMBER = 4702
+
+
+def write_dicom_map(
+    path: str | PathLike[str],
+    values: ArrayLike,
+    scan: Scan,
+    *,
+    name: str = "coefficient",
+    patient: bool = False,
+) -> Path:
+    """Write a map as a DICOM parametric map of the scan's study; return the path.
+
+    Values are 32-bit floats without a unit, named `name`. The file is a new series of the same
+    study, in the same frame of reference, with a frame at the position of each slice. The patient's
+    name and id, dates and descriptions are left empty unless `patient` is True.
+
+    >>> import tempfile
+    >>> import hshap
+    >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
+    >>> scan = hshap.read_image(get_testdata_file("CT_small.dcm"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_dicom_map(f"{folder}/map.dcm", scan.shown()[0], scan)
+    ...     hshap.read_image(file)
+    Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
+    """
+    hd, found = highdicom("write_dicom_map"), as_scan(scan)
+    whole = np.nan_to_num(fitting("values", values, found).astype(np.float32))
+    label, known = as_name("name", name), checks.flag("patient", patient)
+    placed(found, "write_dicom_map")
+    target = new_file(path, found)
+    headers = source_headers(found, "write_dicom_map")
+    low, high = float(whole.min()), float(whole.max())
+    with quietly(target, "writing a parametric map"):
+        made: Untyped = hd.pm.ParametricMap(
+            source_images=headers,
+            pixel_array=placed_volume(hd, whole, found, headers[0]),
+            series_instance_uid=hd.UID(),
+            series_number=SERIES_NUMBER,
+            sop_instance_uid=hd.UID(),
+            instance_number=1,
+            contains_recognizable_visual_features=False,
+            real_world_value_mappings=[_mapping(hd, label, low, high)],
+            voi_lut_transformations=[
+                hd.VOILUTTransformation(
+                    window_center=(low + high) / 2,
+                    window_width=(high - low) or 1.0,
+                    voi_lut_function="LINEAR_EXACT",
+                )
+            ],
+            content_label="MAP",
+            content_description="How far regions drive a classifier's score",
+            **DEVICE,
+        )
+        made.SeriesDescription, made.Laterality = "hshap map", ""
+        finish(made, headers[0], patient=known)
+        return replace(target, lambda file: made.save_as(file, enforce_file_format=True))
+
+
+def _mapping(hd: Untyped, label: str, low: float, high: float) -> Untyped:
+    return hd.pm.RealWorldValueMapping(
+        lut_label=label[:16],
+        lut_explanation=label[:64],
+        unit=hd.sr.CodedConcept("1", "UCUM", "no units"),
+        value_range=(low, high),
+        slope=1.0,
+        intercept=0.0,
+    )

@@ -1,0 +1,71 @@
+"""Places of files: a map has the grid and the geometry of its scan, and no file is its source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap._util import checks
+from hshap.errors import ArgumentError
+from hshap.formats.scan import Scan
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from hshap._util.types import Array, Heat
+
+
+def as_scan(scan: object) -> Scan:
+    """Return a scan, and refuse anything else."""
+    if not isinstance(scan, Scan):
+        message = f"scan is {checks.shown(scan)}; pass the result of hshap.read_image"
+        raise ArgumentError(message)
+    return scan
+
+
+def fitting(name: str, values: object, scan: object) -> Array:
+    """Return a map with the grid of a scan, or tell the sizes of both."""
+    found, array = as_scan(scan), np.asarray(values)
+    if array.shape != found.grid or array.dtype.kind not in "uifb":
+        message = (
+            f"{name} has shape {array.shape} and type {array.dtype}, but the scan has the grid "
+            f"{found.grid}; pass numbers at the size of the original image"
+        )
+        raise ArgumentError(message)
+    return array
+
+
+def as_labels(values: object, scan: object) -> Array:
+    """Return labels with the grid of a scan: whole numbers, 0 for the background."""
+    array = fitting("labels", values, scan)
+    if array.dtype.kind not in "uib" or int(array.min()) < 0:
+        message = f"labels are of type {array.dtype}; pass whole numbers of 0 or more, as labels()"
+        raise ArgumentError(message)
+    return array
+
+
+def placed(scan: Scan, wanted_by: str) -> Heat:
+    """Return the affine of a scan, or say that its file does not tell the geometry."""
+    if scan.affine is None:
+        message = (
+            f"{wanted_by} needs the place of the image, but {scan!r} has no geometry; pass a scan "
+            "of a file with one, or Scan(..., affine=...)"
+        )
+        raise ArgumentError(message)
+    return scan.affine
+
+
+def new_file(path: str | PathLike[str], scan: Scan) -> Path:
+    """Return a path to write to; refuse a source of the scan, and the folder of its series."""
+    target = Path(os.path.realpath(path))
+    sources = {Path(os.path.realpath(file)) for file in scan.files}
+    if target in sources or (scan.format == "dicom" and target.parent in sources):
+        message = f"{os.fspath(path)} is a file of the scan itself; pass another path"
+        raise ArgumentError(message)
+    if len(sources) > 1 and target.parent in {file.parent for file in sources}:
+        message = f"{os.fspath(path)} lies among the files of the series; pass another folder"
+        raise ArgumentError(message)
+    return Path(path)

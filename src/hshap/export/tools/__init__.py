@@ -1,0 +1,1 @@
+"""Findings for annotation tools: Label Studio, CVAT, Datumaro and FiftyOne."""
