@@ -19,7 +19,12 @@ from typer.testing import CliRunner
 
 import hshap
 from hshap.cli.app import app
-from hshap.cli.runs import folder_views, stored
+from hshap.cli.faults import Refusal
+from hshap.cli.inputs.formats import Format
+from hshap.cli.inputs.images import Reader
+from hshap.cli.runs import stored
+from hshap.cli.runs.folder_views import _located, folder_views
+from hshap.cli.runs.originals import Originals
 
 MODELS = """
 import numpy as np
@@ -78,23 +83,16 @@ def here(home, tmp_path, monkeypatch):
     return tmp_path
 
 
-def views_of(monkeypatch, *words, code=0):
-    """Call `hshap view`, and return the views of its page and the outcome."""
-    seen = []
-    inner = folder_views._views
-
-    def noting(*given):
-        for view in inner(*given):
-            seen.append(view)
-            yield view
-
-    monkeypatch.setattr(folder_views, "_views", noting)
-    return seen, done("view", *words, code=code)
+def views_of(*files, select=None):
+    """Return the views of the page of a folder, and the notes about its images."""
+    originals = Originals(Reader(Format()))
+    views = list(folder_views([Path(file) for file in files], select, originals))
+    return views, " ".join(originals.notes)
 
 
-def test_a_run_becomes_a_page_that_shows_the_files_themselves(here, home, monkeypatch):
-    views, told = views_of(monkeypatch, "RUN")
-    assert "the page is" in told.stdout
+def test_a_run_becomes_a_page_that_shows_the_files_themselves(here, home):
+    views, _ = views_of("RUN")
+    assert "the page is" in done("view", "RUN").stdout
     assert Path("RUN.html").read_text().startswith("<!doctype html>")
     assert [view.name for view in views] == ["cell0.png", "cell1.png"] * 2
     for view, path in zip(views, sorted((home / "images").rglob("*.png")), strict=True):
@@ -102,11 +100,9 @@ def test_a_run_becomes_a_page_that_shows_the_files_themselves(here, home, monkey
         assert list(view.explanations) == ["0"]
 
 
-def test_the_page_of_a_run_has_the_explanations_of_hshap_explain(here, home, monkeypatch):
-    from_run, _ = views_of(monkeypatch, "RUN")
-    monkeypatch.undo()
-    monkeypatch.chdir(here)
-    from_files, _ = views_of(monkeypatch, "EXPLAINED", home / "images", "-o", "other.html")
+def test_the_page_of_a_run_has_the_explanations_of_hshap_explain(here, home):
+    from_run, _ = views_of("RUN")
+    from_files, _ = views_of("EXPLAINED", home / "images")
     assert len(from_run) == len(from_files) == 4
     for one, other in zip(from_run, from_files, strict=True):
         (a,), (b,) = one.explanations.values(), other.explanations.values()
@@ -115,43 +111,41 @@ def test_the_page_of_a_run_has_the_explanations_of_hshap_explain(here, home, mon
         assert a.boxes() == b.boxes()
 
 
-def test_images_that_moved_are_found_in_their_folder(here, home, monkeypatch):
+def test_images_that_moved_are_found_in_their_folder(here, home):
     (home / "images").rename(home / "moved")
     try:
-        views, told = views_of(monkeypatch, "RUN")
+        views, told = views_of("RUN")
         assert all((np.asarray(view.image) == 200).all() for view in views)
-        assert "not there any more" in told.stderr
-        monkeypatch.undo()
-        monkeypatch.chdir(here)
-        views, told = views_of(monkeypatch, "RUN", home / "moved", "--force")
-        assert ALL_GREY not in told.stderr
+        assert "not there any more" in told
+        views, told = views_of("RUN", home / "moved")
+        assert ALL_GREY not in told
         assert not any((np.asarray(view.image) == 200).all() for view in views)
     finally:
         (home / "moved").rename(home / "images")
 
 
-def test_an_image_that_changed_is_not_shown(here, home, monkeypatch):
+def test_an_image_that_changed_is_not_shown(here, home):
     path = home / "images/0/cell0.png"
     before = path.read_bytes()
     try:
         Image.fromarray(np.full((16, 16, 3), 9, np.uint8)).save(path)
-        views, told = views_of(monkeypatch, "RUN")
+        views, told = views_of("RUN")
     finally:
         path.write_bytes(before)
-    assert "it has changed since it was explained" in told.stderr
+    assert "it has changed since it was explained" in told
     assert [bool((np.asarray(v.image) == 200).all()) for v in views] == [True, False, False, False]
 
 
-def test_a_query_chooses_the_images_and_their_order(here, monkeypatch):
+def test_a_query_chooses_the_images_and_their_order(here):
     sql = "select image from explanations order by score desc limit 2"
-    views, _ = views_of(monkeypatch, "RUN", "--select", sql)
+    views, _ = views_of("RUN", select=sql)
     scores = [next(iter(view.explanations.values())).score for view in views]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 2
 
 
-def test_two_classes_of_a_run_stand_side_by_side(here, monkeypatch):
-    views, _ = views_of(monkeypatch, "TWO")
+def test_two_classes_of_a_run_stand_side_by_side(here):
+    views, _ = views_of("TWO")
     assert [list(view.explanations) for view in views] == [["0", "1"]] * 4
 
 
@@ -203,11 +197,9 @@ def test_mistakes_are_told_in_one_line(here, words, message):
     assert not Path("RUN.html").exists()
 
 
-def test_too_many_images_for_one_page_are_refused_with_the_way_out(here, monkeypatch):
-    monkeypatch.setattr(folder_views, "MOST_IMAGES", 3)
-    made = call("view", "RUN")
-    assert made.exit_code
-    assert f'"{stored.WORST} 3"' in " ".join(made.stderr.split())
+def test_too_many_images_for_one_page_are_refused_with_the_way_out(here):
+    with pytest.raises(Refusal, match=f'more than the 3 .*"{stored.WORST} 3"'):
+        stored.stored("RUN", most=3)
 
 
 def test_a_row_cannot_name_a_file_outside_of_the_folder_of_images(tmp_path):
@@ -217,25 +209,25 @@ def test_a_row_cannot_name_a_file_outside_of_the_folder_of_images(tmp_path):
     (images / "link.png").symlink_to(outside)
     for name in ("../secret.png", str(outside), "link.png", "a/../../secret.png", "file:///x.png"):
         one = stored.Stored(tmp_path / "x.npz", lambda: None, image=name)
-        assert folder_views._located(one, images) is None, name
+        assert _located(one, images) is None, name
     (images / "secret.png").write_bytes(b"inside")
-    assert folder_views._located(one, images) is None
+    assert _located(one, images) is None
     one = stored.Stored(tmp_path / "x.npz", lambda: None, image="a/secret.png")
-    assert folder_views._located(one, images) == images / "secret.png"
+    assert _located(one, images) == images / "secret.png"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-def test_a_pipe_in_place_of_an_image_is_not_waited_for(here, home, monkeypatch):
+def test_a_pipe_in_place_of_an_image_is_not_waited_for(here, home):
     path = home / "images/0/cell0.png"
     before = path.read_bytes()
     path.unlink()
     try:
         os.mkfifo(path)
-        _, told = views_of(monkeypatch, "RUN")
+        _, told = views_of("RUN")
     finally:
         path.unlink()
         path.write_bytes(before)
-    assert ALL_GREY in told.stderr
+    assert ALL_GREY in told
 
 
 @pytest.fixture

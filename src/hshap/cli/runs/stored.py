@@ -89,7 +89,7 @@ def stored(path: Path | str, select: str | None = None, *, most: int | None = No
     found = found or [Stored(file, partial(load_any, file)) for file in sorted(local.glob("*.npz"))]
     if not found:
         message = (
-            f"{path} holds no explanations; pass a folder that hshap explain or hshap run wrote"
+            f"{path} holds no explanations (.npz); pass a folder that hshap explain or run wrote"
         )
         raise Refusal(Code.INPUT, message)
     return found
