@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import pickle
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -282,3 +285,190 @@ def test_uses_that_tiles_have_not_are_refused(slide, words, message):
     made = call(*words)
     assert made.exit_code
     assert message in " ".join(made.stderr.split())
+
+
+# Folders and lists of others
+
+
+class Bomb:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """The folder of a small run."""
+    explainer = hshap.Explainer(
+        hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=2)
+    )
+    hshap.runs.explain_dataset(
+        explainer, np.eye(4).reshape(4, 1, 2, 2), tmp_path / "small", target=0
+    )
+    return tmp_path / "small"
+
+
+def shard_of(folder):
+    return next((folder / "explanations").glob("*.parquet"))
+
+
+def uses(folder):
+    """Try every way to read a run folder; all errors must be those of hshap."""
+    told = []
+    for use in (
+        lambda run: hshap.runs.verify(run).problems,
+        list,
+        lambda run: run.query("select * from explanations"),
+        lambda run: run.boxes(),
+        lambda run: (run.errors, run.batch_difference, run.row_bytes),
+    ):
+        try:
+            told.append(use(hshap.runs.open(folder)))
+        except hshap.errors.HshapError as error:
+            told.append(str(error))
+    return told
+
+
+@pytest.mark.parametrize("kind", ["pickle", "object array", "empty", "folder"])
+def test_a_shard_that_is_replaced_is_named_and_never_run(small, tmp_path, kind):
+    exploded, shard = tmp_path / "exploded", shard_of(small)
+    shard.unlink()
+    if kind == "pickle":
+        shard.write_bytes(pickle.dumps(Bomb(exploded)))
+    elif kind == "object array":
+        with shard.open("wb") as file:
+            np.save(file, np.array([Bomb(exploded)], dtype=object), allow_pickle=True)
+    elif kind == "empty":
+        shard.touch()
+    else:
+        shard.mkdir()
+    told = uses(small)
+    assert any(shard.name in line for line in told[0])
+    assert shard.name in told[1]
+    assert not exploded.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("which", ["shard", "run.json", "link"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(small, which):
+    path = small / "run.json" if which == "run.json" else shard_of(small)
+    path.unlink()
+    if which == "link":
+        os.mkfifo(small.parent / "pipe")
+        path.symlink_to(small.parent / "pipe")
+    else:
+        os.mkfifo(path)
+    told = uses(small)
+    assert any(path.name in str(line) for line in told)
+
+
+ODD = ["null", "1", "[]", '"text"', "{}", '{"schema": []}', "[" * 100_000, "\ufeff{}", "{"]
+
+
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("name", ["run.json", "agreement.json", "seal", "claims/x", "whole"])
+def test_documents_of_odd_types_are_told_and_nothing_else(small, name, text):
+    if name == "seal":
+        for seal in (small / "seals").iterdir():
+            seal.unlink()
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        name = f"seals/000000-{digest}.json"
+    if name == "whole":  # the right format, and odd values in it
+        document = json.loads((small / "run.json").read_text())
+        try:
+            odd = json.loads(text)
+        except (ValueError, RecursionError):
+            odd = text
+        text, name = json.dumps({**document, "model": odd, "settings": odd}), "run.json"
+    (small / name).parent.mkdir(exist_ok=True)
+    (small / name).write_text(text, encoding="utf-8")
+    told = uses(small)
+    if name.startswith("seals"):
+        assert any(name in line for line in told[0])
+    if name == "run.json":
+        assert "run.json" in str(told[0])
+
+
+HOSTILE = [
+    "../secret.npy",
+    "..\\secret.npy",
+    "C:\\secret.npy",
+    "\\\\server\\secret.npy",
+    "~/secret.npy",
+    "file:///{root}/secret.npy",
+    "memory://secret.npy",
+    "http://127.0.0.1:9/secret.npy",
+    "{root}/secret.npy",
+    "folder/secret.npy",
+    "link.npy",
+    "/dev/zero",
+    "pipe.npy",
+    "",
+    ".",
+    "inside/../../secret.npy",
+]
+
+
+def test_paths_of_a_list_never_leave_its_folder(tmp_path):
+    explainer = hshap.Explainer(
+        hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=2)
+    )
+    home = tmp_path / "home"
+    (home / "inside").mkdir(parents=True)
+    np.save(home / "good.npy", np.eye(2)[None])
+    np.save(tmp_path / "secret.npy", np.eye(2)[None])
+    (home / "link.npy").symlink_to(tmp_path / "secret.npy")
+    (home / "folder").symlink_to(tmp_path, target_is_directory=True)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(home / "pipe.npy")
+    names = [name.format(root=tmp_path) for name in HOSTILE]
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"image": ["good.npy", *names]}), home / "list.parquet")
+    run = hshap.runs.explain_dataset(explainer, home / "list.parquet", tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == ["good.npy"]
+    assert {row["image"] for row in run.errors} == set(names)
+    by_folder = hshap.runs.explain_dataset(explainer, home, tmp_path / "other", target=0)
+    assert [key.image for key in by_folder.keys] == ["good.npy"]
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "secret.npy", "run", "other"}
+
+
+def test_names_of_images_never_lead_exports_out_of_their_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    explainer = hshap.Explainer(
+        hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=2)
+    )
+    names = ["../../x", "/abs", "..\\x", "C:\\x", "a\nb", "..", "CON", "x" * 300, "é/日本"]
+    hshap.runs.explain_dataset(
+        explainer, dict.fromkeys(names, np.eye(2)[None]), "home/RUN", target=0
+    )
+    done("export", "home/RUN", "-f", "geojson", "-o", "home/out")
+    done("view", "home/RUN")
+    assert len(list(Path("home/out").iterdir())) == len(names)
+    assert {path.name for path in Path().iterdir()} == {"home"}
+    assert {path.name for path in Path("home").iterdir()} == {"RUN", "RUN.html", "out"}
+
+
+def test_members_of_a_tar_are_read_in_place_alone(tmp_path):
+    explainer = hshap.Explainer(
+        hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=2)
+    )
+    data = io.BytesIO()
+    np.save(data, np.eye(2)[None])
+    np.save(tmp_path / "secret.npy", np.eye(2)[None])
+    with tarfile.open(tmp_path / "images.tar", "w") as archive:
+        for name in ("good.npy", "../out.npy", "/abs.npy"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data.getvalue())
+            archive.addfile(member, io.BytesIO(data.getvalue()))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
+            member = tarfile.TarInfo(f"odd{kind.decode()}.npy")
+            member.type, member.linkname = kind, str(tmp_path / "secret.npy")
+            archive.addfile(member)
+    run = hshap.runs.explain_dataset(explainer, tmp_path / "images.tar", tmp_path / "run", target=0)
+    assert [key.image for key in run.keys] == ["../out.npy", "/abs.npy", "good.npy"]
+    assert {path.name for path in tmp_path.iterdir()} == {"images.tar", "secret.npy", "run"}
