@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import traceback
+import zlib
 
 import format_files as made
 import numpy as np
@@ -435,3 +436,32 @@ def test_a_scan_holds_no_text_of_a_header(kind, series, tmp_path):
     scan = hshap.read_image(path)
     assert not made.shows_patient(repr(scan))
     assert not made.shows_patient(repr(vars(scan)))
+
+
+def test_a_deflated_bomb_is_refused(tmp_path):
+    head = made.dicom_header()
+    path = made.save_dicom(tmp_path / "bomb.dcm", head, np.zeros((8, 8), np.uint16))
+    head = pydicom.dcmread(path)
+    head.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    head.save_as(path)
+    assert hshap.read_image(path).grid == (8, 8)  # an honest one is read
+    data = path.read_bytes()
+    start = data.index(b"DICM") + 4 + 12 + struct.unpack("<I", data[140:144])[0]
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    # Each piece ends at a whole byte and stands by itself, so one is repeated.
+    piece = packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH)
+    path.write_bytes(data[:start] + 33 * piece + packer.flush())
+    assert path.stat().st_size < 2**20
+    with pytest.raises(hshap.FormatError, match=r"unpacks to more than"):
+        hshap.read_image(path)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_pickled_arrays_are_never_read(name, tmp_path):
+    values = np.array([[{"a": 1}, 2]], dtype=object)
+    if name.endswith("z"):
+        np.savez(tmp_path / name, values)
+    else:
+        np.save(tmp_path / name, values, allow_pickle=True)
+    with pytest.raises(hshap.FormatError, match="cannot be read as an array"):
+        hshap.read_image(tmp_path / name)

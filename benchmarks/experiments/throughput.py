@@ -17,7 +17,8 @@ machine: in a process without the settings of `benchmarks/run` for threads and m
   to read a thousand rows again.
 
 `HSHAP_IMAGES` is the number of images of the first one, 10,000 if it is not given; the others take
-a twentieth and three hundredths of it. Results go to `results/throughput`, with the load of the machine.
+a twentieth and three hundredths of it. Results go to `results/throughput`, with the load of the
+machine.
 """
 
 from __future__ import annotations

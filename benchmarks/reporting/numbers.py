@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import comparison, results
 from benchmarks.core.folders import RESULTS
-from benchmarks.experiments import guided
+from benchmarks.experiments import equal, guided
 from benchmarks.reporting.claims import ZERO
 from benchmarks.speed import own_cost, speed_goals, speed_table
 
@@ -167,6 +167,12 @@ def _guided() -> Mapping[str, Any]:
     return {name: _means(rows) for name, rows in guided.stored()["rows"].items()}
 
 
+@cache
+def _equal() -> Mapping[str, Any]:
+    """Return the means of methods at equal evaluations, by set and method."""
+    return {name: _means(rows) for name, rows in equal.stored()["rows"].items()}
+
+
 def _means(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         method: {
@@ -200,6 +206,7 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
     "guided": _guided,
+    "equal": _equal,
     "gallery": lambda: _experiment("gallery", "image", "class"),
     "networks": _networks,
     "speed": _speed,

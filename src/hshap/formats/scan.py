@@ -111,16 +111,22 @@ class Scan:
         >>> scan.shown().tolist()
         [[[0.0, 0.5, 1.0]]]
         """
-        low, high = self._range() if window is None else map(float, window)
+        low, high = self.window_shown(window)
         if not high > low:
             message = f"window={(low, high)} is empty; pass the value of black, and a larger one"
             raise ArgumentError(message)
         out = np.clip((self.array.astype(np.float64) - low) / (high - low), 0.0, 1.0)
         return (1.0 - out if self.inverted else out).astype(np.float32)
 
-    def _range(self) -> tuple[float, float]:
-        if self.window is not None:
-            return self.window
+    def window_shown(self, window: tuple[float, float] | None = None) -> tuple[float, float]:
+        """Return the values of black and white that `shown` uses.
+
+        >>> Scan(np.zeros((1, 2, 2), np.uint8), axes="CYX").window_shown()
+        (0.0, 255.0)
+        """
+        if window is not None or self.window is not None:
+            low, high = map(float, window or self.window or ())
+            return low, high
         if self.array.dtype.kind == "u" and self.array.dtype.itemsize <= 2:
             return 0.0, float(np.iinfo(self.array.dtype).max)
         low, high = float(np.nanmin(self.array)), float(np.nanmax(self.array))

@@ -18,16 +18,38 @@ from hshap.cli.inputs.images import is_folder
 from hshap.cli.output import Names, plain, print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
+from hshap.cli.runs.placed import Placed
 from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Array
     from hshap.export.documents import Result
 
-SUFFIXES = {"coco": "json", "geojson": "geojson", "png": "png", "tiff": "tiff", "csv": "csv"}
+SUFFIXES = {
+    "coco": "json",
+    "geojson": "geojson",
+    "qupath": "geojson",
+    "png": "png",
+    "tiff": "tiff",
+    "csv": "csv",
+    "label-studio": "label-studio.json",
+    "cvat": "cvat.xml",
+    "datumaro": "datumaro.json",
+    "fiftyone": "fiftyone.json",
+    "dicom-seg": "seg.dcm",
+    "dicom-map": "map.dcm",
+    "nifti": "nii.gz",
+    "nifti-map": "map.nii.gz",
+    "ome-zarr": "ome.zarr",
+    "ome-tiff": "ome.tif",
+}
+DOCUMENTS = ("coco", "label-studio", "cvat", "datumaro", "fiftyone")
+"""Formats with one document for all images."""
+PLACED = ("dicom-seg", "dicom-map", "nifti", "nifti-map", "ome-zarr", "ome-tiff")
+"""Formats that take their geometry from the scan that was explained."""
 # At the size of the original image. Coefficients are values of whole leaves and must not mix; the
 # other maps keep their total.
 MAPS: dict[str, Callable[[Explanation], Array]] = {
@@ -41,9 +63,7 @@ def export(  # noqa: PLR0913, one for each option
     files: Annotated[
         list[Path], typer.Argument(help="Explanations, and folders of explain, tiles and run.")
     ],
-    format_: Annotated[
-        str, typer.Option("--format", "-f", help="coco, geojson, png, tiff or csv.")
-    ],
+    format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(SUFFIXES)}.")],
     *,
     out: Annotated[
         Path | None,
@@ -55,8 +75,19 @@ def export(  # noqa: PLR0913, one for each option
         str | None, typer.Option(help="Name of the findings; the class by default.")
     ] = None,
     map_: Annotated[
-        str, typer.Option("--map", help="For png and tiff: coefficients, saliency or attribution.")
+        str,
+        typer.Option(
+            "--map",
+            help="For png, tiff, dicom-map and nifti-map: coefficients, saliency or attribution.",
+        ),
     ] = "coefficients",
+    scan: Annotated[
+        Path | None,
+        typer.Option(help="The scan that was explained, for formats with geometry."),
+    ] = None,
+    patient: Annotated[
+        bool, typer.Option("--patient", help="Copy the patient's name and id to DICOM files.")
+    ] = False,
     select: opt.Select = None,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -65,22 +96,21 @@ def export(  # noqa: PLR0913, one for each option
     """Write findings or maps in a format that other programs read."""
     del debug
     _check(format_, map_)
-    runs = [path for path in files if is_run(path)]
-    if runs and out is None:
-        message = f"{runs[0]} is a run folder, which only runs write to; pass --out"
-        raise Refusal(Code.USAGE, message)
-    if any(out is not None and out.resolve().is_relative_to(run.resolve()) for run in runs):
-        message = f"--out {out} is in a run folder, which only runs write to; pass another"
-        raise Refusal(Code.USAGE, message)
+    _keep_out(files, out)
     found = [one for path in files for one in stored(path, select, most=MOST_IMAGES)]
     inputs = [*files, *(one.file for one in found)]
     written: list[Path] = []
-    if format_ == "coco":
-        target = out or _coco_target(files[0])
-        document = _coco(found, name)
+    if format_ in DOCUMENTS:
+        target = out or _document_target(files[0], format_)
+        named = _by_image(found, name)
         with single(target, force=force, inputs=inputs) as path:
-            exports.write_json(path, document)
+            _write_document(path, named, format_)
         written.append(target)
+    elif format_ in PLACED:
+        place = Placed(format_, name or "", MAPS[map_], scan, patient=patient)
+        for one, target in _targets(found, format_, out):
+            place.write(target, one, force=force, inputs=inputs)
+            written.append(target)
     else:
         for one, target in _targets(found, format_, out):
             with single(target, force=force, inputs=inputs) as path:
@@ -102,8 +132,30 @@ def _check(format_: str, map_: str) -> None:
         raise Refusal(Code.USAGE, f"--map {map_} is not known; pass one of {', '.join(MAPS)}")
 
 
-def _coco_target(first: Path) -> Path:
-    return first / "coco.json" if is_folder(first) else first.with_suffix(".json")
+def _keep_out(files: Sequence[Path], out: Path | None) -> None:
+    """Refuse to write into a run folder."""
+    for run in filter(is_run, files):
+        if out is None or out.resolve().is_relative_to(run.resolve()):
+            message = f"{run} is a run folder, which only runs write to; pass --out elsewhere"
+            raise Refusal(Code.USAGE, message)
+
+
+def _document_target(first: Path, format_: str) -> Path:
+    own = "coco.json" if format_ == "coco" else SUFFIXES[format_]
+    return first / own if is_folder(first) else first.with_suffix(f".{SUFFIXES[format_]}")
+
+
+def _write_document(path: Path, named: dict[str, dict[str, Result]], format_: str) -> None:
+    if format_ == "cvat":
+        exports.write_xml(path, exports.cvat(named))
+    elif format_ == "label-studio":
+        exports.write_json(path, exports.label_studio(named))
+    elif format_ == "datumaro":
+        exports.write_json(path, exports.datumaro(named))
+    elif format_ == "fiftyone":
+        exports.write_json(path, exports.fiftyone(named))
+    else:
+        exports.write_json(path, exports.coco(named))
 
 
 def _targets(
@@ -131,7 +183,7 @@ def _write(
     name: str | None,
     heat: Callable[[Explanation], Array],
 ) -> None:
-    if format_ == "geojson":
+    if format_ in ("geojson", "qupath"):
         found = one.read()
         label = name or one.label(found) or "finding"
         exports.write_json(path, exports.geojson(_flat(found, one.file), name=label))
@@ -159,8 +211,8 @@ def _file(found: Result, one: Stored) -> str:
     return source(found, "image", usual) if isinstance(found, Explanation) else found.name
 
 
-def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
-    """Return one document of all explanations, with a category for each class."""
+def _by_image(found: Sequence[Stored], name: str | None) -> dict[str, dict[str, Result]]:
+    """Return all explanations by the names of their images, and then by class."""
     images: dict[str, dict[str, Result]] = {}
     files: dict[str, str] = {}
     for one in found:
@@ -174,5 +226,4 @@ def _coco(found: Sequence[Stored], name: str | None) -> dict[str, Json]:
             raise Refusal(Code.USAGE, message)
         images[key][label], files[key] = explanation, file
     shared = [file for file, count in Counter(files.values()).items() if count > 1]
-    named = {key if files[key] in shared else files[key]: each for key, each in images.items()}
-    return exports.coco(named)
+    return {key if files[key] in shared else files[key]: each for key, each in images.items()}

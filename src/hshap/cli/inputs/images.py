@@ -12,6 +12,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing
 from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
 from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
+from hshap.cli.inputs.scans import SCANS, is_scan, pixel_size, read_slice, shown
 from hshap.errors import require
 
 if TYPE_CHECKING:
@@ -95,12 +96,13 @@ def find(paths: Iterable[Path]) -> list[Path]:
         inside = sorted(
             file
             for file in _listed(path)
-            if file.suffix.lower() in SUFFIXES
+            if (file.suffix.lower() in SUFFIXES or is_scan(file))
             and not file.name.startswith(".")
             and not is_folder(file)
         )
         if not inside:
-            message = f"{path} holds no images ({', '.join(SUFFIXES)}); pass another folder"
+            kinds = ", ".join((*SUFFIXES, *SCANS))
+            message = f"{path} holds no images ({kinds}); pass another folder"
             raise Refusal(Code.INPUT, message)
         found += inside
     return list(dict.fromkeys(found))
@@ -108,6 +110,8 @@ def find(paths: Iterable[Path]) -> list[Path]:
 
 def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
     """Read an image; a refusal names the file, the reason and the fix."""
+    if is_scan(path):
+        return _read_scan(path, reader, needed_by)
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
     wanted = Wanted(reader.format.channels == "grey", reader.format.white, reader.background)
     size = reader.format.size
@@ -128,8 +132,32 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
     return Picture(path, pixels, None if size in (None, own) else own, notes)
 
 
+def _read_scan(path: Path, reader: Reader, needed_by: str) -> Picture:
+    """Read a slice of a scan, as its window shows it; its values keep their depth."""
+    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
+    scan = read_slice(path, reader.frame, reader.max_pixels)
+    pixels, note = shown(scan, reader.format.white, grey=reader.format.channels == "grey")
+    own, size = (pixels.shape[1], pixels.shape[2]), reader.format.size
+    if size is not None and size != own:
+        _check_size(path, own, reader, needed_by)
+        to = (size[1], size[0]), pillow.Resampling.BILINEAR
+        planes = [np.asarray(pillow.fromarray(plane).resize(*to)) for plane in pixels]
+        pixels = np.clip(np.stack(planes), 0, 1)
+    if len(pixels) < reader.format.count:
+        pixels = np.repeat(pixels, reader.format.count, axis=0)
+    return Picture(path, pixels, None if size in (None, own) else own, (note,))
+
+
 def read_original(path: Path, reader: Reader) -> Original:
     """Read an image at its own size and depth, for display; a refusal names the file."""
+    if is_scan(path):
+        scan = read_slice(path, reader.frame, reader.max_pixels)
+        pixels, _ = shown(scan, reader.format.white, grey=False)
+        if len(pixels) == 3:
+            return Original(path, _bytes(pixels, 1.0), None, pixel_size(scan))
+        # 16 bits keep the levels of the window; the page moves it from there.
+        deep = np.rint(pixels * 65535).astype(np.uint16)
+        return Original(path, deep, (0.0, 65535.0), pixel_size(scan))
     wanted = Wanted(None, reader.format.white, reader.background)
     with frame_of(path, reader.frame, reader.max_pixels) as image:
         made = planes_of(image, path, reader.frame or 0, wanted)

@@ -133,6 +133,8 @@ class Results:
             "model": self._plan.loaded.name,
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        if self._plan.reader.frame is not None:
+            source["frame"] = str(self._plan.reader.frame)
         kept = replace(with_source(explanation, source), placement=placement)
         kept = kept if self._calibration is None else kept.calibrated(self._calibration)
         chosen = explanation.settings.chosen

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from hshap.errors import FormatError, require
-from hshap.formats.limits import MOST_BYTES, refuse_large
+from hshap.formats.limits import refuse_large
 from hshap.formats.quiet import quietly
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAGIC, MAGIC_AT = b"DICM", 128
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
+
+MOST_UNPACKED = 2**29
+"""Bytes to which a deflated file may unpack, header and all."""
 
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 
@@ -93,10 +96,10 @@ def _refuse_bomb(path: Path, packed: bytes) -> None:
         while packed:
             size += len(unpacking.decompress(packed, 2**24))
             packed = unpacking.unconsumed_tail
-            if size > MOST_BYTES:
+            if size > MOST_UNPACKED:
                 break
-    if size > MOST_BYTES:
-        message = f"{path} unpacks to more than {MOST_BYTES:,} bytes; export it without deflate"
+    if size > MOST_UNPACKED:
+        message = f"{path} unpacks to more than {MOST_UNPACKED:,} bytes; export it without deflate"
         raise FormatError(message)
 
 

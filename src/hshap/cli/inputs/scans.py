@@ -1,0 +1,93 @@
+"""Scans as inputs of commands: DICOM and NIfTI files, shown by their window, one slice each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.image_files.pixel_size import PixelSize
+from hshap.formats.dicom.headers import is_dicom
+from hshap.formats.reading import read_image
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hshap.formats.scan import Scan
+
+SCANS = (".dcm", ".dicom", ".nii", ".nii.gz")
+"""Endings of scans. DICOM files without an ending are known by their content."""
+
+FIX = "pass a DICOM or NIfTI file"
+
+
+def is_scan(path: Path) -> bool:
+    """Tell whether a file is a scan, by its name, or by its content if it has no ending.
+
+    >>> is_scan(Path("knee.nii.gz")), is_scan(Path("knee.png"))
+    (True, False)
+    """
+    if path.name.lower().endswith(SCANS):
+        return True
+    try:
+        return not path.suffix and path.is_file() and is_dicom(path)
+    except (OSError, ValueError):
+        return False
+
+
+def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
+    """Read one picture of a scan: the file's own, or the slice that `--frame` names."""
+    # A pipe, a device or a missing file is told as for any other input.
+    with opened(path, most=2**33, fix=FIX):
+        pass
+    scan = read_image(path)
+    if "T" in scan.axes:
+        message = f"{path} is a series in time ({scan.axes}), not a picture; explain it in Python"
+        raise Refusal(Code.INPUT, message)
+    if "Z" in scan.axes:
+        count = scan.grid[0]
+        if frame is None or frame >= count:
+            message = (
+                f"{path} is a volume of {count} slices; pass --frame 0 to {count - 1} for one of "
+                "them, or explain the volume in Python"
+            )
+            raise Refusal(Code.INPUT, message)
+        scan = scan.plane(frame)
+    elif frame:
+        raise Refusal(Code.INPUT, f"{path} has one frame; leave out --frame {frame}")
+    height, width = scan.grid
+    if height * width > max_pixels:
+        message = f"{path} has {height} x {width} pixels; pass a larger --max-pixels"
+        raise Refusal(Code.INPUT, message)
+    if len(scan.array) not in (1, 3):
+        message = f"{path} has {len(scan.array)} channels; pass grey values or colours"
+        raise Refusal(Code.INPUT, message)
+    if not np.isfinite(scan.array).all():
+        message = f"{path} has values that are no numbers; replace them first"
+        raise Refusal(Code.INPUT, message)
+    return scan
+
+
+def shown(scan: Scan, white: float | None, *, grey: bool) -> tuple[NDArray[np.float32], str]:
+    """Return the values from 0 (black) to 1 (white), as grey or colours, and a note about them."""
+    window = (0.0, white) if white is not None else None
+    pixels = scan.shown(window)
+    low, high = scan.window_shown(window)
+    note = f"values from {low:g} to {high:g} were shown from black to white"
+    if scan.inverted:
+        note += ", turned around, since low values are white in it"
+    if grey and len(pixels) == 3:
+        weights = np.array([0.299, 0.587, 0.114], np.float32)
+        return np.tensordot(weights, pixels, 1)[None].astype(np.float32), note
+    return pixels, note
+
+
+def pixel_size(scan: Scan) -> PixelSize | None:
+    """Return the size of a pixel, if the file tells it."""
+    if scan.spacing is None:
+        return None
+    height, width = scan.spacing[-2:]
+    return PixelSize((height, width), "mm", "header")
