@@ -95,7 +95,7 @@ def views_of(*files, select=None):
 
 def test_a_run_becomes_a_page_that_shows_the_files_themselves(here, home):
     views, _ = views_of("RUN")
-    assert "the page is" in done("view", "RUN").stdout
+    assert done("view", "RUN").stdout == "the page is RUN.html\n"
     assert Path("RUN.html").read_text().startswith("<!doctype html>")
     assert [view.name for view in views] == ["cell0.png", "cell1.png"] * 2
     for view, path in zip(views, sorted((home / "images").rglob("*.png")), strict=True):

@@ -103,8 +103,10 @@ def view(  # noqa: PLR0913, one for each option
 
 def _usual(first: Path) -> Path:
     """Return the page that is written without --out: beside the file or the folder."""
-    whole = first.resolve()
-    return whole.parent / f"{whole.name}.html" if is_folder(first) else first.with_suffix(".html")
+    if not is_folder(first):
+        return first.with_suffix(".html")
+    named = first if first.name not in {"", ".."} else first.resolve()  # "." has no name
+    return named.parent / f"{named.name}.html"
 
 
 def _large(files: Sequence[Path]) -> Iterator[View]:
