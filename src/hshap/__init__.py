@@ -37,6 +37,7 @@ from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
+from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
@@ -49,6 +50,7 @@ from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
 from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
+from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
 from hshap.explanation.spin import Spin
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
@@ -105,6 +107,7 @@ __all__ = [
     "Finding",
     "Fixed",
     "FormatError",
+    "FoundSlice",
     "Game",
     "GroupTesting",
     "HowSure",
@@ -155,8 +158,10 @@ __all__ = [
     "carriers",
     "cycle_spin",
     "demo",
+    "explain_slices",
     "explain_tiles",
     "export",
+    "found_slices",
     "keep_memory",
     "metrics",
     "open_image",
@@ -164,6 +169,7 @@ __all__ = [
     "read_image",
     "runs",
     "shapley",
+    "slice_coefficients",
     "testing",
     "theory",
     "viewer",
