@@ -193,6 +193,64 @@ def test_the_default_call_takes_cells_around_the_differences_and_says_so(change)
     assert found.concerns == ()
 
 
+def _told(found):
+    return found.settings["evidence"] if "evidence" in found.settings.document else None
+
+
+@settings(max_examples=10, deadline=None)
+@given(SEEDS, st.integers(10, 60))
+def test_without_gradients_the_differences_guide_the_map_inside_cells(seed, budget):
+    """The guide is the smoothed difference, made here by another library; totals stay exact."""
+    ndimage = pytest.importorskip("scipy.ndimage")
+    rng = np.random.default_rng(seed)
+    template = scene(rng)
+    image, places = with_findings(rng, template)
+    search = hshap.DepthFirst(max_evaluations=budget)
+    given_parts = (sees(places, (template, image)), hshap.Fixed(template), hshap.Spots(12), search)
+    found = hshap.Explainer(*given_parts, evidence="auto").explain(image, target=0)
+    even = hshap.Explainer(*given_parts).explain(image, target=0)
+    assert _told(found) == "differences"
+    assert (found.leaves, found.evaluations) == (even.leaves, even.evaluations)
+    apart = np.sqrt(np.square(image - template).sum(axis=0))
+    smooth = ndimage.gaussian_filter(apart, 12 / 4, mode="constant", truncate=6)
+    inside = np.corrcoef(np.sqrt(smooth).ravel(), found.evidence.ravel())[0, 1]
+    assert inside > 0.95
+    for leaf in found.leaves:
+        share = even.parts[leaf].share
+        assert found.attribution()[leaf.index].sum() == pytest.approx(share, abs=1e-9)
+
+
+def test_the_guide_by_differences_is_told_and_can_be_refused():
+    rng = np.random.default_rng(5)
+    template = scene(rng, (96, 128))
+    image, places = with_findings(rng, template)
+    parts = (sees(places, (template, image)), hshap.Fixed(template))
+    found = hshap.Explainer(*parts).explain(image, target=0)
+    assert "maps inside regions follow the differences from the baseline" in found.settings.chosen
+    assert _told(found) == "differences"
+    even = hshap.Explainer(*parts, evidence="even").explain(image, target=0)
+    assert even.evidence is None
+
+
+def test_a_backward_pass_that_failed_stays_told_beside_a_template():
+    torch = pytest.importorskip("torch")
+
+    class Broken(torch.nn.Module):
+        def forward(self, batch):
+            if torch.is_grad_enabled():
+                raise RuntimeError
+            return batch.amax(dim=(1, 2, 3))[:, None]
+
+    rng = np.random.default_rng(5)
+    template = scene(rng) * 0.5
+    image, _ = with_findings(rng, template)
+    found = hshap.Explainer(Broken().eval(), hshap.Fixed(template)).explain(
+        image.astype(np.float32), target=0
+    )
+    assert [one.kind for one in found.concerns if one.kind == "evidence"] == ["evidence"]
+    assert found.evidence is None
+
+
 @pytest.mark.parametrize(
     "baseline",
     [

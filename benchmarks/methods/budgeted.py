@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from benchmarks.core.protocol import Image, Map, Subject
 
 
+SMOOTHED = " smoothed"
+"""Ends the names of smoothed maps."""
+
+
 def _smooth(subject: Subject, image: Image, method: Method) -> Map:
     found = method.explain(subject, image)
     return gaussian(found, subject.size / SMOOTH, range(found.ndim))
@@ -36,7 +40,7 @@ def _smooth(subject: Subject, image: Image, method: Method) -> Map:
 def smoothed(method: Method) -> Method:
     """Return the method with its maps smoothed as ours are at a budget."""
     explain = partial(_smooth, method=method)
-    return replace(method, name=f"{method.name} smoothed", explain=explain)
+    return replace(method, name=f"{method.name}{SMOOTHED}", explain=explain)
 
 
 def _ablated(subject: Subject, image: Image) -> Map:

@@ -6,9 +6,13 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
 import hshap
 from benchmarks.core.protocol import Method
 from benchmarks.methods.common import probability
+from hshap._util.smoothing import gaussian
 
 if TYPE_CHECKING:
     from benchmarks.core.protocol import Image, Map, Subject
@@ -55,15 +59,35 @@ def _spin(subject: Subject, image: Image) -> Map:
 
 
 def _at(subject: Subject, image: Image, budget: int) -> Map:
-    spin, smooth = spin_at(subject, image, budget), subject.size / SMOOTH
-    return spin.alone(smooth=smooth) if subject.template else spin.attribution(smooth=smooth)
+    smooth = subject.size / SMOOTH
+    if not subject.template:
+        return spin_at(subject, image, budget).attribution(smooth=smooth)
+    return gaussian(_cells_at(subject, image, budget).ranking(), smooth, range(image.ndim - 1))
+
+
+def _cells_at(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
+    """Explain over cells where a template differs, with the differences as the guide.
+
+    The model is passed as a function, so that no gradients are seen.
+    """
+
+    def model(batch: Image) -> Map:
+        with torch.no_grad():
+            return subject.model(torch.from_numpy(np.asarray(batch, np.float32))).numpy()
+
+    return hshap.Explainer(
+        hshap.Batched(model, check_batches=False),
+        baseline=hshap.Fixed(subject.baseline),
+        partition=hshap.Spots(subject.size),
+        search=hshap.DepthFirst(0.0, max_evaluations=budget),
+        evidence="auto",
+    ).explain(image, target=probability)
 
 
 def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
-    """Explain as we would with a budget: over cells where a template differs, or trees and grids.
+    """Explain as we would with a budget and without a template: over trees and grids.
 
-    Chosen on images of training and validation (8 smears, 10 boards). Partitions share the
-    budget evenly.
+    Chosen on images of training and validation (8 smears). Partitions share the budget evenly.
     """
     partitions = _partitions(subject, budget)
     search = hshap.DepthFirst(0.0, max_evaluations=budget // len(partitions))
@@ -72,8 +96,6 @@ def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
 
 
 def _partitions(subject: Subject, budget: int) -> list[Partition]:
-    if subject.template:
-        return [hshap.Spots(subject.size)]
     half = subject.size // 2
     two = ((0, 0), (half, half))
     every = tuple(product((0, half), repeat=2))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import comparison, results
 from benchmarks.core.folders import RESULTS
-from benchmarks.experiments import guided
+from benchmarks.experiments import equal, guided
 from benchmarks.reporting.claims import ZERO
 from benchmarks.speed import own_cost, speed_goals, speed_table
 
@@ -167,6 +167,12 @@ def _guided() -> Mapping[str, Any]:
     return {name: _means(rows) for name, rows in guided.stored()["rows"].items()}
 
 
+@cache
+def _equal() -> Mapping[str, Any]:
+    """Return the means of methods at equal evaluations, by set and method."""
+    return {name: _means(rows) for name, rows in equal.stored()["rows"].items()}
+
+
 def _means(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         method: {
@@ -186,6 +192,20 @@ def _networks() -> Mapping[str, Any]:
 
 
 @cache
+def _floor() -> Mapping[str, Any]:
+    """Return the results of group testing: simulations by side and findings, sets by search."""
+    results = json.loads((RESULTS / "floor" / "summary.json").read_text())["results"]
+    nested: dict[str, Any] = {"simulated": {}}
+    for row in results["simulated"]["rows"]:
+        nested["simulated"].setdefault(str(row["side"]), {})[str(row["findings"])] = row
+    for name in results.keys() - {"simulated"}:
+        for row in results[name]["rows"]:
+            group = nested.setdefault(row["group"], {}).setdefault(row["partition"], {})
+            group[row["search"]] = {key: value for key, value in row.items() if key != "median"}
+    return nested
+
+
+@cache
 def _compare_reference() -> Mapping[str, Any]:
     return json.loads((RESULTS / "compare_reference.json").read_text())
 
@@ -197,9 +217,12 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "platelets": lambda: _task("platelets"),
     "boards": lambda: _task("boards"),
     "trees": lambda: _experiment("trees", "variant", "group", "method"),
+    "floor": _floor,
+    "predictions": lambda: _experiment("predictions", "partition", "search"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
     "guided": _guided,
+    "equal": _equal,
     "gallery": lambda: _experiment("gallery", "image", "class"),
     "networks": _networks,
     "speed": _speed,

@@ -48,6 +48,12 @@ BORDER = 2
 GRADIENTS = "gradients"
 """The origin of evidence from backward passes."""
 
+DIFFERENCES = "differences"
+"""The origin of evidence from the differences between an image and its template."""
+
+FAILED = "none: the backward pass failed"
+"""Begins the origin of evidence that could not be made."""
+
 MOST_COPIES = 4
 """Copies of the image, each with a forward and a backward pass."""
 
@@ -322,7 +328,7 @@ def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> 
     try:
         found = session.evidence(canvas, slope, copies)
     except Exception as error:  # noqa: BLE001, a guide is not worth a run: modules fail in any way
-        return Guide(None, f"none: the backward pass failed with {type(error).__name__}", 1)
+        return Guide(None, f"{FAILED} with {type(error).__name__}", 1)
     if found.heat is None:
         return Guide(None, "none: the model gives no gradients", found.passes)
     return Guide(levels(found.heat), GRADIENTS, found.passes)

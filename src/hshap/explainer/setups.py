@@ -10,15 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.axes import by_name, check_layout, checked_spacing, grid_spacing
 from hshap.baselines.recipes import OwnColour
-from hshap.errors import ArgumentError, installing
+from hshap.errors import installing
 from hshap.evaluators.easel import Easel
-from hshap.evaluators.evidence import GRADIENTS, MOST_COPIES, Guide, evidence_of, levels
+from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
+from hshap.explainer.guides import given_guide, guide_by_difference, told_inside
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.nearby import has_nearby
@@ -37,10 +35,8 @@ from hshap.partitions.spots import Spots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike
-
     from hshap._util.axes import Spacing
-    from hshap._util.types import Grid, Image
+    from hshap._util.types import Image
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
@@ -187,6 +183,9 @@ class Setups:
             chosen = replace(chosen, regions=reason)
         if partition is not given.partition:
             settings = settings.updated(partition=partition)
+        if self._wanted == AUTO and isinstance(partition, Spots):
+            by_difference = partial(guide_by_difference, partition, easel, pixels)
+            guides = tuple(one if one.levels is not None else by_difference(one) for one in guides)
         if given.search is None:
             if given.partition is None and isinstance(partition, Spots):
                 search = usual_search(partition_is_given=False, by_template=True)
@@ -248,7 +247,7 @@ class Setups:
             return (Guide(None, ""),) * len(targets)
         canvas = blank()
         if not isinstance(wanted, str):
-            own = _given_guide(wanted(to_numpy("image", canvas.image)), canvas.grid)
+            own = given_guide(wanted(to_numpy("image", canvas.image)), canvas.grid)
             return (own,) * len(targets)
         copies = MOST_COPIES
         if left < math.inf:
@@ -259,18 +258,6 @@ class Setups:
         )
         self._spent += sum(guide.evaluations for guide in made)
         return made
-
-
-def _given_guide(heat: ArrayLike, grid: Grid) -> Guide:
-    """Return the guide of the caller's own evidence."""
-    given = np.asarray(heat, dtype=np.float64)
-    if given.shape != grid or not np.isfinite(given).all() or given.min() < 0:
-        message = (
-            f"evidence returned {checks.shown(given)}; it must return a finite number of 0 or more "
-            f"for each pixel, {grid}"
-        )
-        raise ArgumentError(message)
-    return Guide(levels(given), "a function") if given.any() else Guide(None, "none: it is 0")
 
 
 def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
@@ -286,7 +273,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     if nearby:
         settings = settings.updated(inside=NEARBY)
     chosen = setup.chosen
-    inside = _inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
+    inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
     told = "; ".join(filter(None, (chosen.baseline, chosen.regions, inside, chosen.search)))
     if told:
         settings = settings.updated(chosen=told)
@@ -324,16 +311,6 @@ def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float 
         to_numpy("image", canvas.image),
         [to_numpy("baseline", one) for one in stand_ins],
     )
-
-
-def _inside(guide: Guide, *, nearby: bool) -> str:
-    """Return in words how shares are spread inside regions."""
-    if guide.levels is None:
-        followed = "follow the regions nearby" if nearby else "are even"
-        return f"maps inside regions {followed}"
-    own = guide.origin == GRADIENTS
-    followed = "the model's gradients" if own else "the given evidence"
-    return f"maps inside regions follow {followed}"
 
 
 def _whole(pixels: Image) -> Box:

@@ -64,12 +64,12 @@ class Explanation(Guarantees, EarlierNames):
     value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
-    from the gradients of a torch module, or None. `placement` tells where the grid lies in the
-    original image, if the model saw it resized, cropped, padded or flipped: exports and `boxes` are
-    in pixels of the original image. Give it with `placed`. `certificate` tells whether measurements
-    confirm the answer of `GroupTesting`; it is None for other searches, which play every game.
-    `filled` is the share of the leaves' pixels that hiding them changes, see `Audit`; None where it
-    is not known. A reading by `at` has that of the run.
+    from the gradients of a torch module or the differences from a template, or None. `placement`
+    tells where the grid lies in the original image, if the model saw it resized, cropped, padded or
+    flipped: exports and `boxes` are in pixels of the original image. Give it with `placed`.
+    `certificate` tells whether measurements confirm the answer of `GroupTesting`; it is None for
+    other searches, which play every game. `filled` is the share of the leaves' pixels that hiding
+    them changes, see `Audit`; None where it is not known. A reading by `at` has that of the run.
     `tests` are the draws behind `significance`, `calibration` is the promise of `marked_area`.
 
     >>> import hshap
