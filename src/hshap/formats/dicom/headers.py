@@ -113,7 +113,7 @@ def _refuse_no_image(path: Path, header: Untyped) -> None:
     missing = [name for name in wanted if header.get(name, None) in (None, "", 0)]
     if missing:
         message = (
-            f"{path} is no image but a {known}: it has no {', '.join(missing)}; pass image files"
+            f"{path} is no image ({known}): it has no {', '.join(missing)}; pass image files"
         )
         raise FormatError(message)
 
