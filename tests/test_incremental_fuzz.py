@@ -20,6 +20,7 @@ def test_random_networks_agree_with_full_passes():
     assert not tally.failures, tally.failures[0].code()
     assert tally.networks == 60
     assert tally.cases > 150
+    assert tally.in_boxes > 150
     assert len(tally.layers) > 30
 
 

@@ -14,4 +14,5 @@ ZOO = (
     "EfficientNet-B0-like",
     "ResNet-18-GN",
 )
+NARROW = ("FCN of 16 channels", "U-Net of 16 channels", "VGG of 16 channels")
 SHORT = ("ConvNet", "MobileNet-like", "DenseNet-121-like", "ResNet-18")  # for runs of little

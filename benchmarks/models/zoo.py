@@ -5,6 +5,7 @@ Widths are those of the originals, so that times mean something; nothing of them
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,11 +54,15 @@ def densenet() -> nn.Module:
     return nn.Sequential(*layers, *_head(channels))
 
 
-def vgg() -> nn.Module:
-    """Return VGG-11 with batch norm, ending in a mean instead of three wide layers."""
+def vgg(channels: int = 64) -> nn.Module:
+    """Return VGG-11 with batch norm, ending in a mean instead of three wide layers.
+
+    `channels` are those of the first layer; the others grow with it.
+    """
     layers: list[nn.Module] = []
+    widths = [times * channels for times in (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0)]
     channels = 3
-    for width in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
+    for width in widths:
         if not width:
             layers.append(nn.MaxPool2d(2))
             continue
@@ -107,11 +112,12 @@ def mobilenet() -> nn.Module:
 class UNet(nn.Module):
     """A U-Net of three levels whose map is averaged into one score a class."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 32) -> None:
         super().__init__()
-        self.first, self.second, self.third = _double(3, 32), _double(32, 64), _double(64, 128)
-        self.up2, self.up1 = _double(128 + 64, 64), _double(64 + 32, 32)
-        self.last = nn.Conv2d(32, CLASSES, 1)
+        a, b, c = channels, 2 * channels, 4 * channels
+        self.first, self.second, self.third = _double(3, a), _double(a, b), _double(b, c)
+        self.up2, self.up1 = _double(c + b, b), _double(b + a, a)
+        self.last = nn.Conv2d(a, CLASSES, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.first(x)
@@ -123,7 +129,29 @@ class UNet(nn.Module):
         return self.last(self.up1(torch.cat([wide, first], 1))).mean((2, 3))
 
 
+class FCN(nn.Module):
+    """Six layers of few channels at the full resolution; the score is that of the surest place."""
+
+    def __init__(self, channels: int = 16) -> None:
+        super().__init__()
+        widths = (3, *(channels,) * 6)
+        self.layers = nn.Sequential(
+            *(
+                layer
+                for a, b in pairwise(widths)
+                for layer in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+            ),
+            nn.Conv2d(channels, CLASSES, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).amax((2, 3))
+
+
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "FCN of 16 channels": FCN,
+    "U-Net of 16 channels": lambda: UNet(16),
+    "VGG of 16 channels": lambda: vgg(16),
     "ResNet-18": lambda: ResNet18(CLASSES),
     "DenseNet-121-like": densenet,
     "VGG-like": vgg,

@@ -32,11 +32,13 @@ from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
+from hshap.evaluators.onnx_import.conversion import from_onnx
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer
+from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
@@ -49,6 +51,7 @@ from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
 from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
+from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
 from hshap.explanation.spin import Spin
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
@@ -105,6 +108,7 @@ __all__ = [
     "Finding",
     "Fixed",
     "FormatError",
+    "FoundSlice",
     "Game",
     "GroupTesting",
     "HowSure",
@@ -155,8 +159,11 @@ __all__ = [
     "carriers",
     "cycle_spin",
     "demo",
+    "explain_slices",
     "explain_tiles",
     "export",
+    "found_slices",
+    "from_onnx",
     "keep_memory",
     "metrics",
     "open_image",
@@ -164,6 +171,7 @@ __all__ = [
     "read_image",
     "runs",
     "shapley",
+    "slice_coefficients",
     "testing",
     "theory",
     "viewer",

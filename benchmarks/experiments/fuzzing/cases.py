@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from benchmarks.experiments.fuzzing.program import Program
+    from hshap.evaluators.incremental.traced_network import Activations
 
 TOLERANCE = 1e-5
 """Largest difference from the full pass, relative to the largest output."""
@@ -68,6 +69,7 @@ class Subject:
 
     `kinds` are the layers that ran on patches so far. `repeated` counts cases in which the full
     pass itself is too rounded in 32 bits, because large numbers cancel; they run again in 64 bits.
+    `boxes` counts cases in which boxes inside of boxes agreed too.
     """
 
     def __init__(self, program: Program) -> None:
@@ -75,7 +77,7 @@ class Subject:
         self._before = state(self._module)
         self._network = Network(self._module)
         self.kinds: set[str] = set()
-        self.repeated = 0
+        self.repeated = self.boxes = 0
 
     def on_patches(self, case: Case) -> str | float:
         """Compare a case on patches with full passes.
@@ -115,7 +117,43 @@ class Subject:
             expect_equal(activations[name], tensor, f"the kept activation {name} was changed")
         expect_same_state(self._module, self._before)
         self.kinds |= {s.kind for s in network.steps if isinstance(results[s.name], Patch)}
-        return difference
+        return max(difference, self._in_boxes(case, anchor, activations))
+
+    def _in_boxes(self, case: Case, anchor: torch.Tensor, activations: Activations) -> float:
+        """Show boxes of a second image, each a part of the one before; compare with full passes.
+
+        Returns the largest relative difference, or raises `WrongError`.
+        """
+        numbers = np.random.default_rng(case.seed)
+        drawn = torch.Generator().manual_seed(case.seed + 1)
+        image = case.laid_out(torch.rand(anchor.shape, generator=drawn, dtype=anchor.dtype))
+        network, worst = self._network, 0.0
+        with torch.inference_mode():
+            inside, _ = network.activations(image.clone())
+            around = network.whole(inside)
+            for corners in nested_boxes(tuple(anchor.shape[2:]), numbers):
+                share = numbers.choice([0.5, 0.8, np.inf])
+                painted = anchor.clone()
+                spans = (slice(None), slice(None), *map(slice, *corners))
+                painted[spans] = image[spans]
+                expected = self._module(case.laid_out(painted))
+                try:
+                    found, around = network.run_box(
+                        corners, around, activations, image, largest_share=share
+                    )
+                except Exception as error:
+                    raise WrongError(f"in a box, {type(error).__name__}: {error}") from error
+                difference = relative(found, expected)
+                if difference > TOLERANCE and self._rounds(painted, expected):
+                    self.repeated += 1
+                    return worst
+                if not difference <= TOLERANCE:
+                    raise WrongError(
+                        f"in the box {corners}, differs from the full pass by {difference:.2g}"
+                    )
+                worst = max(worst, difference)
+        self.boxes += 1
+        return worst
 
     def _rounds(self, inputs: torch.Tensor, found: torch.Tensor) -> bool:
         """Tell whether the full pass itself differs from one in 64 bits."""
@@ -222,6 +260,31 @@ def random_case(grid: Sequence[int], rng: np.random.Generator) -> Case:
     )
     last = bool(rng.random() < 0.2)
     return Case(starts, size, int(rng.integers(2**31)), last)
+
+
+def nested_boxes(
+    grid: Sequence[int], rng: np.random.Generator
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return two or three boxes, each smaller than the one before; many share sides with it."""
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    low, high = (0,) * len(grid), tuple(grid)
+    for _ in range(int(rng.integers(2, 4))):
+        new = [_part(a, b, rng) for a, b in zip(low, high, strict=True)]
+        smaller = tuple(a for a, _ in new), tuple(b for _, b in new)
+        if smaller != (low, high):
+            low, high = smaller
+            found.append(smaller)
+    return found
+
+
+def _part(low: int, high: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Return a part of a side: all of it, one of its halves, or any other."""
+    middle = (low + high + 1) // 2
+    halves = [(low, high), (low, middle), (middle if middle < high else low, high)]
+    if rng.random() < 0.7:
+        return halves[int(rng.integers(3))]
+    first = int(rng.integers(low, high))
+    return first, int(rng.integers(first, high)) + 1
 
 
 def _start(grid: int, size: int, rng: np.random.Generator) -> int:

@@ -57,6 +57,15 @@ class ActivationCache:
         """Return the anchor of an input, if it is in the cache."""
         return self._anchors.get(ByIdentity(image))
 
+    @property
+    def room(self) -> int:
+        """Memory that is left for other activations."""
+        return max(0, self._max_memory - self.bytes)
+
+    def has_room_beside(self, anchor: Anchor) -> bool:
+        """Tell whether a second anchor of the same shape fits into memory."""
+        return 2 * anchor.bytes <= self._max_memory
+
     def add(self, network: Network, image: Tensor) -> Anchor:
         """Compute and keep the activations of an input, or raise `UnfitError`."""
         started = time.perf_counter()

@@ -36,7 +36,7 @@ def precision(module: torch.nn.Module) -> float:
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[Heat, Heat]:
-    """Return the scores of a crop of the image, from patches and from a full pass.
+    """Return the scores of a crop of the image: from a patch, from strips, and twice in full.
 
     The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
     take images of other sizes.
@@ -54,10 +54,16 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[
         *(slice(a, a + m) for a, m in zip(start, size, strict=True)),
     )
     anchor = cache.tensor(row.canvas.stand_ins(row.kept, row.draw)[crop])
-    patch = Patch(cache.tensor(row.canvas.image[crop])[middle], (start,), anchor)
+    image = cache.tensor(row.canvas.image[crop])
+    patch = Patch(image[middle], (start,), anchor)
     # Before the patches run, so that they cannot change the input that they are compared on.
     painted = patch.full()
-    activations, _ = network.activations(anchor)
+    outside, _ = network.activations(anchor)
+    inside, _ = network.activations(image)
+    whole, stop = network.whole(inside), tuple(a + n for a, n in zip(start, size, strict=True))
     with torch.inference_mode():
-        patched, full = network.run(patch, activations), network.module(painted)
-    return as_scores(patched, 1)[0], as_scores(full, 1)[0]
+        patched = network.run(patch, outside)
+        framed, _ = network.run_box((start, stop), whole, outside, image)
+        full = network.module(painted)
+    found = np.concatenate([as_scores(patched, 1), as_scores(framed, 1)])
+    return found, np.repeat(as_scores(full, 1), 2, axis=0)

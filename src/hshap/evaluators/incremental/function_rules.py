@@ -92,7 +92,7 @@ def function_rule(
         return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
-        return Rule(_concatenation) if fits else None
+        return Rule(_concatenation, is_local=True) if fits else None
     if not spatial or not spatial[0] or any(spatial[1:]):
         return None
     if target is f.interpolate:
@@ -245,7 +245,7 @@ def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) ->
         return Patch(act(first, second), on_one_rectangle[0].starts, anchor, is_owned=True)
 
     # Two patches may have different rectangles, whose difference is read from the anchors.
-    return Rule(rule, reads_anchors=not alone)
+    return Rule(rule, reads_anchors=not alone, is_local=True)
 
 
 def _are_numbers_or_constants(args: Sequence[Value], spatial: Sequence[bool]) -> bool:

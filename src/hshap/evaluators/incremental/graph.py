@@ -29,11 +29,13 @@ class Rule:
     `act(args, anchor)` returns the output patch, or None if unsupported. Tensors among `args` are
     patches; `anchor` is the output for the anchor. With `reads_anchors`, the rule reads the values
     of the arguments' anchors. With `drops_space`, the output has no spatial axes, and is a tensor.
+    With `is_local`, an output depends on one window around its place, and on nothing beyond it.
     """
 
     act: Callable[[Sequence[Value], torch.Tensor], Patch | torch.Tensor | None]
     reads_anchors: bool = True
     drops_space: bool = False
+    is_local: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,7 +167,7 @@ def convolution(layer: Layer) -> Rule:
         options = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
         return act(window, layer.weight, layer.bias, **options)
 
-    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0))
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
 
 
 def _paddings(layer: Layer) -> tuple[Sides, Sides]:
@@ -202,7 +202,7 @@ def padding(
             return None
         return shifted(patch, (0,) * (axes - len(before)) + before, anchor)
 
-    return Rule(rule)
+    return Rule(rule, is_local=True)
 
 
 def _max_pool(layer: Layer) -> Rule | None:
@@ -219,7 +219,9 @@ def _max_pool(layer: Layer) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride, 0, dilation)
 
-    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=-torch.inf))
+    return Rule(
+        lambda args, anchor: field.slide(args[0], anchor, slid, outside=-torch.inf), is_local=True
+    )
 
 
 def _average_pool(layer: Layer) -> Rule | None:
@@ -236,7 +238,7 @@ def _average_pool(layer: Layer) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride)
 
-    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0))
+    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
 
 
 def _global_mean(layer: Layer) -> Rule | None:
@@ -278,7 +280,7 @@ def upsampling(mode: str, *, align: bool | None = None, factor: Value = None) ->
         times = tuple(new // old for new, old in sides)
         return upsampled(patch, times, anchor, mode)
 
-    return Rule(rule)
+    return Rule(rule, is_local=True)
 
 
 def per_axis(value: Value, axes: int) -> tuple[Value, ...]:

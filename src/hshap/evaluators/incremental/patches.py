@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from torch.nn import functional as f
@@ -27,7 +27,19 @@ Span: TypeAlias = tuple[int, int]
 
 
 LARGE_ROW = 2**18
-"""Numbers in a row: in larger ones, copying only the rim around a patch takes less time."""
+"""Numbers in a row: in larger ones, no number is copied twice, which takes more calls."""
+
+
+class Piece(NamedTuple):
+    """A rectangle `(channels, *size)` of a tensor, and where it starts."""
+
+    start: Sides
+    data: torch.Tensor
+
+    @property
+    def size(self) -> Sides:
+        """Side lengths of the rectangle."""
+        return tuple(self.data.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +48,15 @@ class Patch:
 
     `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
     needed. `is_owned` says that no other value shares the memory of `data`: only then may the sole
-    reader of the patch write there. Nobody writes to `anchor`.
+    reader of the patch write there. Nobody writes to `anchor`. `over` are further rectangles in
+    which the tensors of all rows differ from the anchor; later ones lie on top.
     """
 
     data: torch.Tensor
     starts: tuple[Sides, ...]
     anchor: torch.Tensor
     is_owned: bool = False
+    over: tuple[Piece, ...] = ()
 
     @property
     def size(self) -> Sides:
@@ -57,25 +71,21 @@ class Patch:
     def window(self, starts: Sequence[Sides], size: Sides, outside: float = 0.0) -> torch.Tensor:
         """Return other rectangles of the same tensor; beyond its borders they hold `outside`."""
         out = empty(self.data, (len(starts), self.data.shape[1], *size))
-        origin = (0,) * len(size)
         for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
-            in_patch = _overlap(start, size, own, self.size)
-            slabs = _around(in_patch, size) if row.numel() > LARGE_ROW else [(origin, size)]
-            for first, length in slabs if in_patch != (origin, size) else ():
-                slab = row[(slice(None), *map(_span, first, length))]
-                there = tuple(a + b for a, b in zip(start, first, strict=True))
-                in_grid = _overlap(there, length, origin, self.grid)
-                if in_grid != (origin, length):
-                    slab.fill_(outside)
-                _copy(slab, self.anchor[0], in_grid, there, origin)
-            _copy(row, data, in_patch, start, own)
+            pieces = (*self.over, Piece(own, data))
+            if row.numel() > LARGE_ROW:
+                _draw_once(row, start, self.anchor[0], pieces, outside)
+            else:
+                _draw(row, start, self.anchor[0], pieces, outside)
         return out
 
     def full(self) -> torch.Tensor:
         """Return the full tensors, `(rows, channels, *grid)`."""
         out = self.anchor.expand(len(self.starts), *self.anchor.shape[1:]).clone()
+        origin = (0,) * len(self.grid)
         for row, start, data in zip(out, self.starts, self.data, strict=True):
-            row[(slice(None), *map(_span, start, self.size))] = data
+            for piece in (*self.over, Piece(start, data)):
+                _copy(row, piece.data, (piece.start, piece.size), origin, piece.start)
         return out
 
 
@@ -96,6 +106,50 @@ def _overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Si
     high = tuple(min(a + n, b + m) for a, n, b, m in zip(start, size, other, length, strict=True))
     first = tuple(a - s for a, s in zip(low, start, strict=True))
     return first, tuple(max(0, b - a) for a, b in zip(low, high, strict=True))
+
+
+def _draw(
+    row: torch.Tensor,
+    start: Sides,
+    anchor: torch.Tensor,
+    pieces: Sequence[Piece],
+    outside: float,
+) -> None:
+    """Fill a rectangle that begins at `start`: the anchor, and the pieces over it."""
+    origin, size = (0,) * len(start), tuple(row.shape[1:])
+    overlaps = [_overlap(start, size, piece.start, piece.size) for piece in pieces]
+    if overlaps[-1] != (origin, size):
+        in_grid = _overlap(start, size, origin, tuple(anchor.shape[1:]))
+        if in_grid != (origin, size):
+            row.fill_(outside)
+        _copy(row, anchor, in_grid, start, origin)
+    for piece, part in zip(pieces, overlaps, strict=True):
+        _copy(row, piece.data, part, start, piece.start)
+
+
+def _draw_once(
+    row: torch.Tensor,
+    start: Sides,
+    anchor: torch.Tensor,
+    pieces: Sequence[Piece],
+    outside: float,
+) -> None:
+    """Do the same, and copy no number that another one would cover."""
+    origin = (0,) * len(start)
+    left = [(origin, tuple(row.shape[1:]))]
+    for source in (*reversed(pieces), Piece(origin, anchor)):
+        uncovered: list[tuple[Sides, Sides]] = []
+        for first, size in left:
+            there = tuple(a + b for a, b in zip(start, first, strict=True))
+            part = _overlap(there, size, source.start, source.size)
+            if prod(part[1]):
+                slab = row[(slice(None), *map(_span, first, size))]
+                _copy(slab, source.data, part, there, source.start)
+            for low, length in _around(part, size):
+                uncovered.append((tuple(a + b for a, b in zip(first, low, strict=True)), length))
+        left = uncovered
+    for first, size in left:
+        row[(slice(None), *map(_span, first, size))] = outside
 
 
 def _around(part: tuple[Sides, Sides], size: Sides) -> Iterator[tuple[Sides, Sides]]:

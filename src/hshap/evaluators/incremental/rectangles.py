@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import combinations, starmap
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hshap._util.cache import ByIdentity
-from hshap.partitions.regions import blocks, mask
+from hshap.partitions.regions import Box, blocks, mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,14 +28,21 @@ SIDE_STEP = 16
 LARGEST_SHARE = 0.75
 """Of the grid: larger rectangles cost about as much as full passes."""
 
+LARGEST_BOX = 0.55
+"""Of the grid: halves of an image are a little larger where its side is odd, or rounded up."""
+
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """An anchor, and the rectangle outside of which an input equals it."""
+    """An anchor, and the rectangle outside of which an input equals it.
+
+    `box` is set if the input shows the image in a box, all of it, and nowhere else.
+    """
 
     anchor: Tensor
     start: Grid
     size: Grid
+    box: Corners | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -51,14 +59,33 @@ def difference(row: Row, *, image_is_kept: bool) -> Difference | None:
     grid = row.canvas.grid
     hidden = row.canvas.stand_ins(row.kept, row.draw)
     shown = around([box for region in row.kept for box in blocks(region, grid)], grid)
-    if prod(shown[1]) <= prod(grid) / 2:
-        return Difference(hidden, *shown)
+    box = shown_box(row)
+    if prod(shown[1]) <= (0.5 if box is None else LARGEST_BOX) * prod(grid):
+        return Difference(hidden, *shown, box)
     covered = around(bounds(~mask(row.kept, grid)), grid)
     if not prod(covered[1]) and not image_is_kept:
         return None
     by_image = prod(covered[1]) < prod(shown[1])
     found = Difference(row.canvas.image, *covered) if by_image else Difference(hidden, *shown)
     return found if prod(found.size) <= LARGEST_SHARE * prod(grid) else None
+
+
+def shown_box(row: Row) -> Corners | None:
+    """Return the box that a row shows: its regions are boxes that fill one without overlap."""
+    regions = row.kept
+    if not regions or not all(isinstance(region, Box) for region in regions):
+        return None
+    found = [blocks(region, row.canvas.grid)[0] for region in regions]
+    low = tuple(min(axis) for axis in zip(*(start for start, _ in found), strict=True))
+    high = tuple(max(axis) for axis in zip(*(stop for _, stop in found), strict=True))
+    area = prod(b - a for a, b in zip(low, high, strict=True))
+    is_filled = sum(region.area for region in regions) == area
+    return (low, high) if is_filled and not any(starmap(_meet, combinations(found, 2))) else None
+
+
+def _meet(one: Corners, other: Corners) -> bool:
+    sides = zip(*one, *other, strict=True)
+    return all(max(a, c) < min(b, d) for a, b, c, d in sides)
 
 
 def bounds(inside: Mask) -> list[Corners]:

@@ -16,11 +16,13 @@ from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
+from hshap.evaluators.incremental.known_boxes import KnownBoxes
 from hshap.evaluators.incremental.patches import Patch, empty
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
 from hshap.evaluators.provenance import Provenance
+from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +41,9 @@ LARGEST_BATCH = 64
 BATCH_PIXELS = 2**20
 """Pixels of all rectangles of a batch: activations should stay in the processor's cache."""
 
+LEAST_BOX = 2**10
+"""Pixels of a box: larger ones are computed along their sides alone, if memory allows."""
+
 SMALL_IMAGE = 2**17
 """Pixels: up to here, images run in full batches until tracing is affordable."""
 
@@ -51,8 +56,12 @@ class _Group:
 
     anchor: Anchor
     rows: Sequence[Row]
-    starts: Sequence[Grid]
-    size: Grid
+    found: Sequence[Difference]
+
+    @property
+    def size(self) -> Grid:
+        """Size of the rectangles."""
+        return self.found[0].size
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +70,7 @@ class _Group:
 
     def part(self, first: int, count: int) -> _Group:
         chosen = slice(first, first + count)
-        return replace(self, rows=self.rows[chosen], starts=self.starts[chosen])
+        return replace(self, rows=self.rows[chosen], found=self.found[chosen])
 
 
 class IncrementalSession:
@@ -81,7 +90,7 @@ class IncrementalSession:
     ) -> None:
         self._model, self._batched, self._batch_size = model, batched, batch_size
         self._network: Network | None = None
-        self._cache = cache
+        self._cache, self._boxes = cache, KnownBoxes()
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
         self._scored, self._incremental = Counter[int](), Counter[int]()
@@ -102,7 +111,7 @@ class IncrementalSession:
     @property
     def kept_bytes(self) -> int:
         """Memory that the activations of anchors take."""
-        return self._cache.bytes
+        return self._cache.bytes + self._boxes.bytes
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from."""
@@ -132,6 +141,9 @@ class IncrementalSession:
         if not self._is_traced(rows[0]) and (self.reason or _is_small(rows[0])):
             return self._full_scores(rows)
         found: dict[int, Heat] = {}
+        for row in rows:
+            if _shows_all(row):
+                self._keep_image(row)
         # Rows that show all pixels come first, before activations take the memory that they need.
         complete = [
             n for n, row in enumerate(rows) if _shows_all(row) and self._difference(row) is None
@@ -161,9 +173,9 @@ class IncrementalSession:
         pays = self._ledger.allows_patches(shape, first.size, count=len(rows), alone=anchor.seconds)
         if first.is_empty or not pays:
             return self._full_scores(rows)
-        starts = [found.start for _, found in group if found is not None]
+        differences = [found for _, found in group if found is not None]
         try:
-            return self._patch_scores(_Group(anchor, rows, starts, first.size))
+            return self._patch_scores(_Group(anchor, rows, differences))
         except ModelFailedError:
             raise
         except Exception as error:  # noqa: BLE001, a rule may meet a case that it does not know
@@ -182,7 +194,7 @@ class IncrementalSession:
         parts: list[Heat] = []
         for first in range(0, len(rows), count):
             started = time.perf_counter()
-            parts.append(self._run_patches(group.part(first, count)))
+            parts.append(self._part_scores(group.part(first, count)))
             seconds = time.perf_counter() - started
             self._ledger.add_patches(shape, group.size, len(parts[-1]) * full_seconds, seconds)
             if self._comparison == "not made":
@@ -190,16 +202,56 @@ class IncrementalSession:
         self._from_patches += rows
         return np.concatenate(parts)
 
+    def _part_scores(self, group: _Group) -> Heat:
+        """Score a part of a group in one batch, or row by row if all of them show large boxes."""
+        alone = [
+            self._box_scores(row, found, group.anchor)
+            for row, found in zip(group.rows, group.found, strict=True)
+        ]
+        scores = [one for one in alone if one is not None]
+        return np.concatenate(scores) if len(scores) == len(alone) else self._run_patches(group)
+
     def _run_patches(self, group: _Group) -> Heat:
         with torch.inference_mode():
             anchor = group.anchor.tensor
             data = empty(anchor, (len(group.rows), anchor.shape[1], *group.size))
-            for place, (row, start) in enumerate(zip(group.rows, group.starts, strict=True)):
+            starts = tuple(found.start for found in group.found)
+            for place, (row, start) in enumerate(zip(group.rows, starts, strict=True)):
                 spans = (slice(a, a + n) for a, n in zip(start, group.size, strict=True))
                 data[place] = torch.as_tensor(self._batched.painted(row)[(slice(None), *spans)])
-            patch = Patch(data, tuple(group.starts), anchor)
+            patch = Patch(data, starts, anchor)
             outputs = group.anchor.network.run(patch, group.anchor.activations)
         return as_scores(outputs, len(group.rows))
+
+    def _box_scores(self, row: Row, found: Difference, outside: Anchor) -> Heat | None:
+        """Score a row that shows a box, along its sides; None if that is not possible."""
+        image = self._cache.get(row.canvas.image)
+        if found.box is None or image is None or prod(found.size) < LEAST_BOX:
+            return None
+        around = self._boxes.smallest_around(found.box, outside, image)
+        with torch.inference_mode():
+            output, box = outside.network.run_box(
+                found.box, around, outside.activations, image.tensor
+            )
+        self._boxes.add(box, outside, image, self._cache.room)
+        return as_scores(output, 1)
+
+    def _keep_image(self, row: Row) -> None:
+        """Keep the activations of a large image whose regions are boxes, if memory allows.
+
+        They give the image's own score too, so they cost no further forward pass.
+        """
+        image = row.canvas.image
+        hidden = row.canvas.stand_ins((), row.draw) if row.canvas.is_still else None
+        is_framed = isinstance(row.canvas.root, Box) and not _is_small(row)
+        if hidden is None or not is_framed or image in self._cache or not self._is_traced(row):
+            return
+        outside = self._anchor(hidden)
+        if outside is None or not self._cache.has_room_beside(outside):
+            return
+        self._compare_on_crop(row)
+        if self._comparison == "passed":
+            self._anchor(image)
 
     def _full_scores(self, rows: Sequence[Row]) -> Heat:
         canvas = rows[0].canvas
@@ -217,19 +269,23 @@ class IncrementalSession:
 
         Large images are compared on a crop, if the network takes images of other sizes.
         """
-        pair = None if _is_small(row) else self._pair_on_crop(row)
-        found, expected = pair or (patched, self._full_scores([row])[0])
+        self._compare_on_crop(row)
+        if self._comparison == "not made":
+            self._judge(patched, self._full_scores([row])[0])
+
+    def _compare_on_crop(self, row: Row) -> None:
+        if self._comparison != "not made" or self._network is None or _is_small(row):
+            return
+        try:
+            pair = scores_on_crop(self._network, row, self._cache)
+        except Exception:  # noqa: BLE001, the network may take images of one size only
+            return
+        self._judge(*pair)
+
+    def _judge(self, found: Heat, expected: Heat) -> None:
         self._comparison = "passed" if agree(found, expected, self._epsilon) else "failed"
         if self._comparison == "failed":
             self._give_up("scores from patches differ from those of a full forward pass")
-
-    def _pair_on_crop(self, row: Row) -> tuple[Heat, Heat] | None:
-        try:
-            return (
-                None if self._network is None else scores_on_crop(self._network, row, self._cache)
-            )
-        except Exception:  # noqa: BLE001, the network may take images of one size only
-            return None
 
     def _difference(self, row: Row) -> Difference | None:
         """Return the closest anchor of a row and the rectangle of the difference, if any."""
@@ -243,9 +299,10 @@ class IncrementalSession:
     def _is_traced(self, row: Row) -> bool:
         """Tell whether the network is traced; trace it as soon as that is affordable."""
         is_known = self._network is not None or self.reason
-        # An anchor and a comparison follow, which cost little next to passes of large images.
-        passes = 2 if _is_small(row) else 0
-        if not is_known and self._ledger.allows_setup(row.canvas.shape, passes):
+        # An anchor and a comparison follow. Large images need no look at their cost: tracing takes
+        # less time than one pass, and the anchor of a row without a difference is its own pass.
+        pays = not _is_small(row) or self._ledger.allows_setup(row.canvas.shape, passes=2)
+        if not is_known and pays:
             started = time.perf_counter()
             self._network = Network(self._model, row.canvas.shape)
             self._ledger.add_overhead(time.perf_counter() - started)

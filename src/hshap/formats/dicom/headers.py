@@ -51,7 +51,7 @@ def header_of(path: Path, *, pixels: bool = False) -> Untyped:
         header = pydicom.dcmread(path, stop_before_pixels=not pixels)
         _refuse_no_image(path, header)
         refuse_large(str(path), _announced(header), max(int(header.BitsAllocated) // 8, 4))
-    _refuse_syntax(path, syntax)
+        _refuse_syntax(path, syntax)
     return header
 
 

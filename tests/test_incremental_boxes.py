@@ -1,0 +1,160 @@
+"""Boxes inside of known boxes are computed along their sides, and agree with full passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn
+from torch.nn import functional as f
+
+from hshap import Box, Constant, CostPolicy, Fixed, Incremental
+from hshap.evaluators.batched import Batched
+from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.evaluators.incremental.known_boxes import KnownBoxes
+from hshap.evaluators.incremental.rectangles import shown_box
+from hshap.evaluators.incremental.traced_network import Network, ShownBox
+
+GRID = (400, 420)
+NESTED = (
+    *(((0, 0), (400, 210)), ((200, 0), (400, 210)), ((200, 105), (400, 210))),
+    *(((200, 105), (300, 210)), ((250, 130), (300, 180)), ((0, 210), (400, 420))),
+)
+ROOM_FOR_ONE = 10_000_000
+
+
+class Net(nn.Module):
+    """Strides, two-sided padding, dilation, a skip connection, upsampling and circular padding."""
+
+    def __init__(self, *, wraps: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 5, stride=2, padding=2)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.wide = nn.Conv2d(4, 4, 3, padding=2, dilation=2)
+        mode = "circular" if wraps else "zeros"
+        self.same = nn.Conv2d(4, 4, (3, 5), padding="same", padding_mode=mode)
+        self.last = nn.Conv2d(8, 6, 3, padding=(0, 1))
+
+    def forward(self, x):
+        first = f.relu(self.stem(x))
+        small = self.pool(first)
+        small = f.relu(small + self.same(f.relu(self.wide(small))))
+        large = f.interpolate(f.pad(small, (0, 1, 2, 0)), scale_factor=2, mode="bilinear")
+        return self.last(torch.cat([large[..., :200, :210], first], 1)).mean((2, 3))
+
+
+class Plain(Net):
+    """The same without a slice, which has no rule."""
+
+    def forward(self, x):
+        first = f.relu(self.stem(x))
+        small = self.pool(first)
+        small = f.relu(small + self.same(f.relu(self.wide(small))))
+        large = f.interpolate(small, scale_factor=2, mode="bilinear")
+        return self.last(torch.cat([large, first], 1)).mean((2, 3))
+
+
+def network(kind=Plain, *, wraps=False):
+    torch.manual_seed(0)
+    return kind(wraps=wraps).eval()
+
+
+def rows_of(session, coalitions):
+    rng = np.random.default_rng(0)
+    image, baseline = (rng.random((3, *GRID), dtype=np.float32) for _ in range(2))
+    stand_ins = StandIns(Fixed(baseline)(image), image.shape, session.put)
+    root = Box((0, 0), GRID)
+    canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+    shown = [(root,), (), *coalitions]
+    return [Row(canvas, kept, 0) for kept in shown]
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("kind", [Plain, Net])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_boxes_score_like_full_passes(kind, wraps, channels_last):
+    model = network(kind, wraps=wraps)
+    coalitions = [(Box(*corners),) for corners in NESTED]
+    coalitions += [(Box((0, 0), (100, 100)), Box((0, 100), (100, 200)))]  # one box of two
+    coalitions += [(Box((0, 0), (100, 100)), Box((200, 200), (300, 300)))]  # no box
+    way = Incremental(model, cost_policy=CostPolicy.always(), channels_last=channels_last)
+    session = way.open_session()
+    rows = rows_of(session, coalitions)
+    # One by one, so that each box is known when its parts come.
+    found = np.concatenate([session.score([row]) for row in rows])
+    expected = (
+        Batched(model).open_session().score(rows_of(Batched(model).open_session(), coalitions))
+    )
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    # A network for images of one size is compared on the first box, so two rows ran before that.
+    assert session.provenance(0).incremental == len(rows) - (2 if kind is Net else 0)
+    assert session.provenance(0).comparison == "passed"
+
+
+def test_without_room_for_the_image_scores_are_the_same():
+    model, coalitions = network(), [(Box(*corners),) for corners in NESTED]
+    found, kept = {}, {}
+    for memory in (ROOM_FOR_ONE, 2**30):
+        way = Incremental(model, cost_policy=CostPolicy.always(), max_memory=memory)
+        session = way.open_session()
+        found[memory] = np.concatenate([session.score([r]) for r in rows_of(session, coalitions)])
+        kept[memory] = session.kept_bytes
+        assert session.kept_bytes <= memory
+    assert kept[ROOM_FOR_ONE] < kept[2**30] / 1.5
+    assert np.allclose(found[ROOM_FOR_ONE], found[2**30], rtol=1e-5, atol=1e-6)
+
+
+def test_a_box_inside_of_a_known_box_needs_one_strip():
+    net = Network(network())
+    image, anchor = torch.rand(1, 3, *GRID), torch.rand(1, 3, *GRID)
+    outside, inside = net.activations(anchor)[0], net.activations(image)[0]
+    whole = net.whole(inside)
+    sizes = {}
+    with torch.inference_mode():
+        _, left = net.run_box(((0, 0), (400, 210)), whole, outside, image)
+        for name, around in (("image", whole), ("half", left)):
+            _, found = net.run_box(((200, 0), (400, 210)), around, outside, image)
+            sizes[name] = found.bytes
+    assert sizes["half"] < 0.6 * sizes["image"]
+
+
+def test_known_boxes_are_forgotten_when_they_take_too_much_memory():
+    net = Network(network())
+    anchors = [_anchor(net, torch.rand(1, 3, 40, 40)) for _ in range(2)]
+    known, half, quarter = KnownBoxes(), ((0, 0), (40, 20)), ((0, 0), (20, 20))
+    known.add(ShownBox(half, {}, 60), *anchors, max_bytes=100)
+    assert known.smallest_around(quarter, *anchors).corners == half
+    assert known.smallest_around(half, *anchors).corners == ((0, 0), (40, 40))
+    assert known.smallest_around(quarter, *anchors[::-1]).corners == ((0, 0), (40, 40))
+    known.add(ShownBox(quarter, {}, 60), *anchors, max_bytes=100)
+    assert known.bytes == 60
+    assert known.smallest_around(((0, 0), (9, 9)), *anchors).corners == quarter
+    known.add(ShownBox(((0, 0), (9, 9)), {}, 101), *anchors, max_bytes=100)
+    assert known.bytes == 0
+
+
+def _anchor(net, tensor):
+    from hshap.evaluators.incremental.activation_cache import Anchor
+
+    activations, output = net.activations(tensor)
+    return Anchor(net, tensor, activations, output.numpy()[0], 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "expected"),
+    [
+        ([((1, 2), (3, 4))], ((1, 2), (3, 4))),
+        ([((0, 0), (2, 2)), ((0, 2), (2, 5))], ((0, 0), (2, 5))),
+        ([((0, 0), (2, 2)), ((0, 3), (2, 5))], None),  # a gap
+        ([((0, 0), (2, 2)), ((0, 1), (2, 3)), ((0, 3), (2, 5))], None),  # an overlap
+        ([((0, 0), (2, 3)), ((0, 2), (2, 4)), ((0, 5), (2, 6))], None),  # both, the area is right
+        ([], None),
+    ],
+)
+def test_boxes_that_fill_a_box_are_one(boxes, expected):
+    image = np.zeros((1, 8, 8), np.float32)
+    stand_ins = StandIns(Constant(0.0)(image), image.shape, np.asarray)
+    canvas = Canvas(image, stand_ins, Box((0, 0), (8, 8)), put=np.asarray, position=0)
+    assert shown_box(Row(canvas, tuple(Box(*corners) for corners in boxes), 0)) == expected
