@@ -714,6 +714,46 @@ CASES = {
         "model",
         "get_image_features",
         "CLIPModel",
+    "path of a scan": (lambda: hshap.read_image(3), "path", "3", "path of an image file"),
+    "axes of a scan": (lambda: hshap.Scan(COLOUR, axes="YXC"), "axes", "'YXC'", "after the chan"),
+    "spacing of a scan": (
+        lambda: hshap.Scan(COLOUR, axes="CYX", spacing=(1.0, 0.0)),
+        "spacing",
+        "0.0",
+        "pass one",
+    ),
+    "number of spacings": (
+        lambda: hshap.Scan(COLOUR, axes="CYX", spacing=(1.0,)),
+        "spacing",
+        "(1.0,)",
+        "one number for each of YX",
+    ),
+    "affine of a scan": (
+        lambda: hshap.Scan(COLOUR, axes="CYX", affine=np.eye(3)),
+        "affine",
+        "(3, 3)",
+        "pass 4 x 4",
+    ),
+    "window": (
+        lambda: hshap.Scan(COLOUR, axes="CYX").shown((5, 5)),
+        "window",
+        "(5.0, 5.0)",
+        "a larger one",
+    ),
+    "slice of a picture": (lambda: hshap.Scan(COLOUR, axes="CYX").plane(1), "z", "1", "axis Z"),
+    "scan without a place": (
+        lambda: hshap.export.write_nifti("a.nii", np.zeros((32, 32)), hshap.Scan(COLOUR, "CYX")),
+        "geometry",
+        "CYX",
+        "spacing=",
+    ),
+    "labels of a scan": (
+        lambda: hshap.export.write_ome_zarr(
+            "a.zarr", np.zeros((32, 32)), hshap.Scan(COLOUR, axes="CYX")
+        ),
+        "labels",
+        "float64",
+        "whole numbers",
     ),
     "workers": (lambda: hshap.runs.Processes(0), "workers", "0", "pass 1 or more"),
 }
