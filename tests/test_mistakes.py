@@ -714,6 +714,7 @@ CASES = {
         "model",
         "get_image_features",
         "CLIPModel",
+    ),
     "path of a scan": (lambda: hshap.read_image(3), "path", "3", "path of an image file"),
     "axes of a scan": (lambda: hshap.Scan(COLOUR, axes="YXC"), "axes", "'YXC'", "after the chan"),
     "spacing of a scan": (
