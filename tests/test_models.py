@@ -867,3 +867,32 @@ def test_tests_and_spins_read_images_alike():
     assert spun.saliency()[5, 5] > 0
     (many,) = explainer.explain_many([(picture, "g")])
     assert many.leaves == found.leaves
+
+
+def test_the_command_line_takes_a_prepared_model_and_its_names(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from hshap.__main__ import main
+
+    pytest.importorskip("typer")
+    code = (
+        "import hshap, torch\n"
+        "net = torch.nn.Sequential(torch.nn.AdaptiveMaxPool2d(1), torch.nn.Flatten()).eval()\n"
+        "steps = hshap.models.Preparation(resize=16, crop=16, mean=0.5, std=0.5)\n"
+        "model = hshap.models.prepared(net, steps, names=['red', 'green', 'blue'])\n"
+    )
+    (tmp_path / "prepared_net.py").write_text(code, encoding="utf-8")
+    picture = np.zeros((20, 24, 3), np.uint8)
+    picture[4:10, 8:14, 1] = 255
+    Image.fromarray(picture).save(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["explain", "a.png", "--model", "prepared_net:model", "--target", "green"]
+    monkeypatch.setattr("sys.argv", ["hshap", *command, "--out", "out"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    (file,) = (tmp_path / "out").glob("*.npz")
+    found = hshap.Explanation.load(file)
+    assert (found.class_name, found.class_index, found.grid) == ("green", 1, (20, 24))
+    assert found.saliency()[6, 10] > 0
