@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing.util
+import os
+import time
+import traceback
 import warnings
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import myst_nb.core.execute.direct
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from jupyter_cache.executors.utils import ExecutionResult
+from jupyter_client.manager import KernelManager
+from nbclient import execute
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbformat.v4 import new_code_cell, new_notebook
 
 import hshap
 from hshap._util.version import __version__
@@ -33,6 +43,8 @@ html_static_path = ["_static"]
 html_css_files = ["hshap.css"]
 html_copy_source = False
 html_show_sphinx = False
+# Browsers let no page read another one from a file, so results are shown without extracts.
+html_show_search_summary = False
 
 # Markdown; examples are run at each build, and one that fails fails the build.
 myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath", "substitution"]
@@ -76,7 +88,7 @@ nitpick_ignore_regex = [
     # The aliases of reference/types.md.
     (
         "py:.*",
-        r"(Grid|Shape|Position|Corners|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
+        r"(Grid|Shape|Position|Spacing|Corners|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
     ),
     (
         "py:.*",
@@ -87,6 +99,48 @@ nitpick_ignore_regex = [
 # Libraries that the kernels of the examples rest on warn about themselves, not about us.
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 logging.getLogger("traitlets").setLevel(logging.ERROR)
+
+
+# One kernel runs the examples of all pages, one after another: starting one for each page, with
+# torch and matplotlib, takes most of the time of a build. Names of a page are forgotten before the
+# next one.
+KERNELS: dict[int, KernelManager] = {}
+BETWEEN_PAGES = """%reset -f
+import os, warnings, matplotlib.pyplot
+os.chdir({folder!r})
+warnings.resetwarnings()
+matplotlib.pyplot.close("all")
+matplotlib.rcdefaults()
+del os, warnings, matplotlib
+%matplotlib inline
+"""
+
+
+def _kernel() -> KernelManager:
+    """Return the kernel of this process; it ends with the process."""
+    found = KERNELS.get(os.getpid())
+    if found is None:
+        found = KERNELS[os.getpid()] = KernelManager(kernel_name="python3")
+        found.start_kernel()
+        multiprocessing.util.Finalize(
+            None, found.shutdown_kernel, kwargs={"now": True}, exitpriority=10
+        )
+    return found
+
+
+def _run_page(nb: Any, cwd: str, timeout: int, allow_errors: bool, **_: Any) -> ExecutionResult:  # noqa: FBT001
+    """Run the examples of a page in the kernel that all pages share."""
+    kernel, started, error, text = _kernel(), time.perf_counter(), None, None
+    fresh = new_notebook(cells=[new_code_cell(BETWEEN_PAGES.format(folder=cwd))])
+    try:
+        execute(fresh, km=kernel, timeout=timeout)
+        execute(nb, km=kernel, timeout=timeout, allow_errors=allow_errors)
+    except (CellExecutionError, CellTimeoutError) as caught:
+        error, text = caught, traceback.format_exc()
+    return ExecutionResult(nb, cwd, time.perf_counter() - started, error, text)
+
+
+myst_nb.core.execute.direct.single_nb_execution = _run_page
 
 
 def setup(app: Any) -> None:

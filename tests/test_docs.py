@@ -207,3 +207,60 @@ def test_the_site_needs_no_network(site):
         assert not fetched.findall(page.read_text(encoding="utf-8")), page
     for style in (site / "_static").rglob("*.css"):
         assert "url(http" not in style.read_text(encoding="utf-8"), style
+
+
+HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.name != "index.md")
+GUIDES = [*HOW_TO, DOCS / "faq.md", DOCS / "troubleshooting.md"]
+MOST_WORDS = 1000
+"""Words of prose that take five minutes, at 200 words a minute."""
+
+
+def body(page):
+    """Return a page without its front matter and its title."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return text.strip().partition("\n")[2].strip()
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_guide_starts_with_the_gain_and_takes_five_minutes(page):
+    text = body(page)
+    assert text.startswith("**You get** "), f"{page.name} starts with {text[:60]!r}"
+    prose = [line for line in FENCE.sub("", text).splitlines() if not line.startswith("|")]
+    assert len(" ".join(prose).split()) <= MOST_WORDS
+
+
+def test_every_guide_is_listed():
+    listed = (DOCS / "how-to" / "index.md").read_text(encoding="utf-8").split()
+    assert not [page.stem for page in HOW_TO if page.stem not in listed]
+
+
+def test_the_answers_to_errors_are_the_messages_of_the_library(site):
+    """The page runs each mistake, and fails the build if there is no error."""
+    page = re.sub(r"<[^>]+>", "", (site / "faq.html").read_text(encoding="utf-8"))
+    for error in ("ArgumentError", "UnknownOptionError", "ModelError", "ModelFailedError"):
+        assert f"{error}: " in page
+    assert page.count("Error: ") >= 15
+    assert "did you mean min_size?" in page.replace("&#39;", "'")
+
+
+@pytest.mark.parametrize(
+    ("word", "page"), [("troubleshooting", "troubleshooting"), ("spacing", "signals-and-volumes")]
+)
+def test_the_search_works_without_a_server(site, browser, word, page):
+    """From a file, as from a site: typing a word finds pages."""
+    tab, complaints = browser.new_page(), []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.goto((site / "index.html").as_uri())
+    tab.locator("input[name=q]").first.fill(word)
+    tab.keyboard.press("Enter")
+    tab.wait_for_function(
+        "document.querySelector('.search-summary')?.textContent.includes('finished')",
+        timeout=20_000,
+    )
+    found = tab.locator("#search-results ul.search li > a").evaluate_all(
+        "all => all.map((a) => a.href)"
+    )
+    tab.close()
+    assert any(page in link for link in found), found
+    assert all(link.startswith("file:") for link in found)
+    assert not complaints

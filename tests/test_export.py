@@ -332,12 +332,23 @@ def test_a_tiff_keeps_the_values(tmp_path, rng):
         assert np.array_equal(back, values.astype(np.float32), equal_nan=True)
 
 
+def test_a_volume_is_a_tiff_of_pages_and_no_png(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    volume = np.random.default_rng(0).normal(size=(3, 7, 11))
+    path = export.write_tiff(tmp_path / "x.tiff", volume)
+    with tifffile.TiffFile(path) as file:
+        assert len(file.pages) == 3
+        assert np.array_equal(file.asarray(), volume.astype(np.float32))
+    with pytest.raises(ArgumentError, match=r"shape \(3, 7, 11\) .* values\[i\] for a volume"):
+        export.write_png(tmp_path / "x.png", volume)
+
+
 @pytest.mark.parametrize("write", [export.write_png, export.write_tiff])
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (np.zeros(5), r"holds a map with two axes, but values is ndarray of shape \(5,\)"),
-        (np.zeros((2, 3, 4)), r"shape \(2, 3, 4\) of type float64; .* values\[i\] for a volume"),
+        (np.zeros((2, 3, 4, 5)), r"shape \(2, 3, 4, 5\) of type float64; .* values\[i\] for a vol"),
         (np.zeros((0, 4)), r"shape \(0, 4\)"),
         (np.array([["a"]]), "of type <U1"),
         (np.array([[np.inf]]), "values has 1 infinite entries; replace them first"),

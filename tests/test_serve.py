@@ -389,7 +389,7 @@ def test_an_image_that_changes_while_the_page_is_made_is_shown_on_grey(rounds, t
 
     assert rounds.explain(watch).done == 2
     assert named_in(tmp_path / "found" / "index.html") == ["a.png", "b.png"]
-    assert "b.png: it has changed since it was explained" in capsys.readouterr().err
+    assert "b.png: its file is not there any more" in capsys.readouterr().err
 
 
 def test_stopping_ends_a_round_that_runs(tmp_path):

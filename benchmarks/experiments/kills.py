@@ -50,9 +50,13 @@ class DeadlyFiles(LocalFiles):
     spared: int = 0
     """Number of a process that is not killed."""
 
+    most: int | None = None
+    """Kills after which no process is killed any more; a job or an actor takes seconds to start."""
+
     def _is_hit(self) -> bool:
         # A new generator each time: a process that was forked must not repeat its parent.
-        return os.getpid() != self.spared and random.SystemRandom().random() < OFTEN
+        is_hit = os.getpid() != self.spared and random.SystemRandom().random() < OFTEN
+        return is_hit and (self.most is None or len(self.log.read_text().split()) < self.most)
 
     def _die(self, point: str) -> None:
         with self.log.open("a") as file:
@@ -142,9 +146,10 @@ class Campaign:
         folder.mkdir()
         log = folder / "log"
         log.touch()
-        while len(log.read_text().split()) < min(EACH, most):
+        wanted = min(EACH, most)
+        while len(log.read_text().split()) < wanted:
             before = len(log.read_text().split())
-            codes = self._disturbed(folder / "run", log)
+            codes = self._disturbed(folder / "run", log, wanted)
             if any(code not in (0, -signal.SIGKILL) for code in codes):
                 self.failures.append(f"a driver ended with {codes}")
                 break
@@ -164,10 +169,10 @@ class Campaign:
         if found != expected:
             self.failures.append(_difference(found, expected))
 
-    def _disturbed(self, folder: Path, log: Path) -> list[int]:
+    def _disturbed(self, folder: Path, log: Path, wanted: int) -> list[int]:
         """Let drivers work on a folder until they end or die; return their exit codes."""
         if self.spare_driver:
-            explain(DeadlyFiles(folder, log, os.getpid()), self.executor)
+            explain(DeadlyFiles(folder, log, os.getpid(), wanted), self.executor)
             return [0]
         children = [self._driver(DeadlyFiles(folder, log)) for _ in range(self.drivers)]
         return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -26,17 +26,20 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators import models
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
+from hshap.evaluators.onnx_import.conversion import from_onnx
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
-from hshap.explainer import Explainer
+from hshap.explainer import Explainer, drop_ins
+from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
@@ -49,6 +52,7 @@ from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
 from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
+from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
 from hshap.explanation.spin import Spin
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export import page as viewer
@@ -105,6 +109,7 @@ __all__ = [
     "Finding",
     "Fixed",
     "FormatError",
+    "FoundSlice",
     "Game",
     "GroupTesting",
     "HowSure",
@@ -155,21 +160,29 @@ __all__ = [
     "carriers",
     "cycle_spin",
     "demo",
+    "drop_ins",
+    "explain_slices",
     "explain_tiles",
     "export",
+    "found_slices",
+    "from_onnx",
     "keep_memory",
     "metrics",
+    "models",
     "open_image",
     "plot",
     "read_image",
     "runs",
     "shapley",
+    "slice_coefficients",
     "testing",
     "theory",
     "viewer",
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
+_modules["hshap.drop_ins"] = drop_ins
+_modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer
 

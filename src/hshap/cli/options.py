@@ -195,6 +195,12 @@ BatchSize = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files of an earlier run.")]
+Select = Annotated[
+    str | None,
+    typer.Option(
+        help='Images of a run folder, by SQL: "select image from explanations where doubt > 0.5".'
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Go on with an earlier run: explain only the images it lacks."),

@@ -89,7 +89,7 @@ class Tiles:
                 f"{self.side // 2}"
             )
             raise ArgumentError(message)
-        _check_bags(self.bags)
+        check_bags(self.bags)
         if isinstance(self.prepare, type) or not callable(self.prepare):
             message = (
                 f"prepare is {checks.shown(self.prepare)}; pass a function from pixels (channels, "
@@ -135,7 +135,8 @@ class Tiles:
         return made
 
 
-def _check_bags(bags: object) -> None:
+def check_bags(bags: object) -> None:
+    """Refuse anything but `Bags`."""
     if not isinstance(bags, Bags):
         message = f"bags is {checks.shown(bags)}; pass Bags(embed, head, pool)"
         raise ArgumentError(message)
@@ -159,7 +160,7 @@ class Pool:
         """The outputs of the whole image `(1, classes)`."""
         flat = self.shown.reshape(-1, self.shown.shape[-1])
         bag = flat.sum(axis=0) if self.bags.pool == "sum" else flat.max(axis=0)
-        return _outputs(self.bags, bag[None])
+        return outputs_of(self.bags, bag[None])
 
     @cached_property
     def rest(self) -> Heat:
@@ -191,11 +192,12 @@ def joined(bags: Bags, contributions: Heat, rest: Heat) -> Heat:
     """Return the outputs `(..., classes)` of bags that hold one tile each, and a rest."""
     join = np.add if bags.pool == "sum" else np.maximum
     made = join(contributions, rest)
-    flat = _outputs(bags, made.reshape(-1, made.shape[-1]))
+    flat = outputs_of(bags, made.reshape(-1, made.shape[-1]))
     return flat.reshape(*made.shape[:-1], -1)
 
 
-def _outputs(bags: Bags, made: Heat) -> Heat:
+def outputs_of(bags: Bags, made: Heat) -> Heat:
+    """Return the outputs `(n, classes)` of bags `(n, width)`."""
     return as_scores(bags.head(made), len(made))
 
 

@@ -1,4 +1,4 @@
-"""Pictures of an explanation: `plot(image)`, `plot.tree()` and `plot.levels(image)`."""
+"""Pictures of an explanation: `plot(image)`, `plot.tree()`, `plot.levels()`, `plot.slices()`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hshap import plot
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.explanation.display import as_text
+from hshap.explanation.slices import axis_of, found_slices, slice_coefficients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,28 @@ class Plotting:
         chosen = np.unique(np.linspace(deepest, min(deepest, 1), count).astype(int))
         maps = {f"level {depth}": self._level(depth) for depth in chosen.tolist()}
         return plot.levels(image, maps, title=self._title(None), figure=figure)
+
+    def slices(
+        self, image: object = None, *, most: int = 4, figure: FigureBase | None = None
+    ) -> Figure:
+        """Return a figure of an exam by `explain_slices`: a bar for each slice, and the strongest.
+
+        `image` is the exam, `(channels, *grid)`. At most `most` slices are shown.
+        """
+        count = checks.integer("most", most, minimum=1)
+        made = self.explanation
+        axis, sides = axis_of(made), made.settings.spacing
+        down, across = (1.0, 1.0) if sides is None else [*sides[:axis], *sides[axis + 1 :]][-2:]
+        return plot.slices(
+            image,
+            made.coefficients(),
+            axis=axis,
+            coefficients=slice_coefficients(made),
+            numbers=sorted(one.number for one in found_slices(made)[:count]),
+            aspect=down / across,
+            title=self._title(None),
+            figure=figure,
+        )
 
     def _title(self, title: str | None) -> str:
         return as_text(self.explanation) if title is None else title

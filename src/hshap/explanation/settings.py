@@ -104,6 +104,23 @@ class Settings(Mapping[str, "Json"]):
         return grid_letters(layout) if isinstance(layout, str) else ""
 
     @property
+    def slice_axis(self) -> int | None:
+        """The axis of slices, if the run looked at slices first; else None."""
+        partition = _mapping(self.document.get("partition"))
+        axis = partition.get("axis")
+        is_sliced = partition.get("type") == "BySlices"
+        return axis if is_sliced and isinstance(axis, int) and axis >= 0 else None
+
+    def of_slice(self, axis: int) -> Settings:
+        """Return the description of the run inside one slice."""
+        document = {name: value for name, value in self.document.items() if name != "layout"}
+        document["partition"] = _mapping(document.get("partition")).get("partition")
+        sides = self.spacing
+        if sides is not None:
+            document["spacing"] = [*sides[:axis], *sides[axis + 1 :]]
+        return replace(self, document=document)
+
+    @property
     def min_area(self) -> int | None:
         """Area below which regions were not split; None if it was not given."""
         given = self._innermost.get("min_area")

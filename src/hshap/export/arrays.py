@@ -17,12 +17,14 @@ from hshap.partitions.regions import Rolled, blocks
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Array, Grid, Untyped
+    from hshap._util.types import Array, Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.placement import Placement, Position
     from hshap.partitions.protocol import Region
 
 AXES = ("z", "y", "x")
+NAMES = {"D": "z", "H": "y", "W": "x"}
+"""Names of axes whose letter in a layout is another one."""
 
 
 def table(explanation: Explanation, *, every: bool = False) -> Untyped:
@@ -59,7 +61,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
         "error": np.array([part.error for part in wanted], dtype=np.float64),
         "attribution": np.array([part.share for part in wanted], dtype=np.float64),
     }
-    for axis, name in enumerate(_axes(explanation.grid)):
+    for axis, name in enumerate(_axes(explanation)):
         columns[f"{name}_start"], columns[f"{name}_stop"] = bounds[:, :, axis].T
     numbers = np.array([part.number for part in wanted], dtype=np.int64)
     return pandas.DataFrame(columns, index=pandas.Index(numbers, name="region"))
@@ -68,8 +70,9 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
 def dataarray(explanation: Explanation, *, heat: ArrayLike | None = None) -> Untyped:
     """Return a map as an xarray array, with the scores and settings of the run as attributes.
 
-    `heat` is the map, by default `coefficients()`. Axes are named (z, y, x), (y, x) or (x);
-    coordinates are the centres of pixels in the original image, whose first pixel is at 0.
+    `heat` is the map, by default `coefficients()`. Axes are named as in the layout of the run,
+    such as (t, y, x), and else (z, y, x), (y, x) or (x). Coordinates are the centres of pixels in
+    the original image, whose first pixel is at 0.
 
     >>> from hshap.demo import example
     >>> array = dataarray(example())
@@ -82,7 +85,7 @@ def dataarray(explanation: Explanation, *, heat: ArrayLike | None = None) -> Unt
     if values.shape != grid:
         message = f"heat has shape {values.shape}; pass a map of shape {grid}"
         raise ArgumentError(message)
-    names, place = _axes(grid), explanation.placement
+    names, place = _axes(explanation), explanation.placement
     return xarray.DataArray(
         values,
         dims=names,
@@ -143,5 +146,10 @@ def _span(region: Region, place: Placement) -> tuple[Position, Position]:
     return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
-def _axes(grid: Grid) -> tuple[str, ...]:
+def _axes(explanation: Explanation) -> tuple[str, ...]:
+    """Return the names of the axes: those of the layout, else z, y and x."""
+    grid, letters = explanation.grid, explanation.settings.axes
+    names = tuple(NAMES.get(letter, letter.lower()) for letter in letters)
+    if len(names) == len(grid) == len(set(names)):
+        return names
     return AXES[-len(grid) :] if len(grid) <= 3 else tuple(f"axis_{i}" for i in range(len(grid)))

@@ -86,10 +86,10 @@ def picture_grid(function: str, explanation: object) -> tuple[int, int]:
     return grid[0], grid[1]
 
 
-def as_plane(function: str, values: object) -> Heat:
-    """Return a map with two axes; NaN is allowed, infinity is not."""
+def as_plane(function: str, values: object, *, most: int = 2) -> Heat:
+    """Return a map of two axes, or up to `most`; NaN is allowed, infinity is not."""
     plane = to_numpy("values", values)
-    if plane.ndim != 2 or not plane.size or plane.dtype.kind not in "fiub":
+    if not 2 <= plane.ndim <= most or not plane.size or plane.dtype.kind not in "fiub":
         message = (
             f"{function} holds a map with two axes, but values is {checks.shown(plane)} of type "
             f"{plane.dtype}; pass one plane of numbers, values[None] for a signal or values[i] for "

@@ -41,6 +41,8 @@ def write_png(path: str | PathLike[str], values: ArrayLike) -> Path:
 def write_tiff(path: str | PathLike[str], values: ArrayLike) -> Path:
     """Write a map as a TIFF of 32-bit floats, with all its values; return the path.
 
+    A volume or a video becomes a TIFF of several pages, one for each plane of its first axis.
+
     >>> from hshap.demo import example
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +50,7 @@ def write_tiff(path: str | PathLike[str], values: ArrayLike) -> Path:
     True
     """
     tifffile = require("tifffile", extra="export", needed_by="export.write_tiff")
-    plane = as_plane("write_tiff", values).astype(np.float32)
+    plane = as_plane("write_tiff", values, most=3).astype(np.float32)
     file = io.BytesIO()
     # Uncompressed, which every program can read.
     tifffile.imwrite(file, plane, photometric="minisblack", metadata=None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.baselines.per_slice import PerSlice
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean, OwnColour
 from hshap.evaluators.canvas import Row
 from hshap.games.search.budget import first_game
@@ -164,4 +165,6 @@ def name_of(baseline: Baseline) -> str:
         return f"the mean of {baseline.count} images"
     if isinstance(baseline, Constant):
         return f"the colour {baseline.value}"
+    if isinstance(baseline, PerSlice):
+        return f"in each slice, {name_of(baseline.baseline)}"
     return "a given image" if isinstance(baseline, Fixed) else type(baseline).__name__

@@ -10,7 +10,8 @@ pyplot keeps no reference to a figure: show it, save it with `savefig`, or drop 
 """
 
 from hshap.plot.charts import curves, tree
+from hshap.plot.exams import slices
 from hshap.plot.overlay import draw
 from hshap.plot.panels import compare, levels
 
-__all__ = ["compare", "curves", "draw", "levels", "tree"]
+__all__ = ["compare", "curves", "draw", "levels", "slices", "tree"]

@@ -96,6 +96,6 @@ def read_agreement(files: Files) -> float | None:
     """Return the difference that a run noted; None if it is not known."""
     try:
         found = json.loads(files.read(AGREEMENT))["batch_difference"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return float(found) if isinstance(found, (int, float)) else None

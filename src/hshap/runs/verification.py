@@ -114,12 +114,12 @@ def _check_shard(
     folder: Folder, shard: Shard, own: Fingerprint | None, found: _Findings
 ) -> str | None:
     """Check a shard and its rows; return the digest of the shard before it, None if unknown."""
-    if hashlib.sha256(folder.files.read(shard.name)).hexdigest() != shard.sha256:
-        found.problems.append(f"shard {shard.name} was altered")
     try:
+        if hashlib.sha256(folder.files.read(shard.name)).hexdigest() != shard.sha256:
+            found.problems.append(f"shard {shard.name} was altered")
         rows = folder.rows(shard).to_pylist()
         facts = folder.facts(shard)
-    except (FormatError, ValueError):
+    except (FormatError, OSError, ValueError):
         found.problems.append(f"shard {shard.name} cannot be read")
         return None
     for row in rows:
@@ -158,7 +158,11 @@ def _check_seals(folder: Folder, present: set[str], found: _Findings) -> tuple[s
         if hashlib.sha256(folder.files.read(name)).hexdigest() != digest:
             found.problems.append(f"seal {name} was altered")
             continue
-        document = folder.sealed((number, digest))
+        try:
+            document = folder.sealed((number, digest))
+        except FormatError as error:
+            found.problems.append(str(error))
+            continue
         # Two drivers that end at the same moment write two seals after one.
         if document.get("previous") not in (seals if number else [""]):
             found.problems.append(f"seal {name} does not follow a seal before it")

@@ -13,19 +13,20 @@ import typer
 from hshap import export as exports
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, load, source
+from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.output import Names, plain, print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
 from hshap.cli.runs.placed import Placed
-from hshap.cli.runs.record import Stored, stored
+from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hshap._util.types import Array
+    from hshap.export.documents import Result
 
 SUFFIXES = {
     "coco": "json",
@@ -60,7 +61,7 @@ MAPS: dict[str, Callable[[Explanation], Array]] = {
 
 def export(  # noqa: PLR0913, one for each option
     files: Annotated[
-        list[Path], typer.Argument(help="Explanations, and folders that explain wrote.")
+        list[Path], typer.Argument(help="Explanations, and folders of explain, tiles and run.")
     ],
     format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(SUFFIXES)}.")],
     *,
@@ -87,6 +88,7 @@ def export(  # noqa: PLR0913, one for each option
     patient: Annotated[
         bool, typer.Option("--patient", help="Copy the patient's name and id to DICOM files.")
     ] = False,
+    select: opt.Select = None,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -94,7 +96,8 @@ def export(  # noqa: PLR0913, one for each option
     """Write findings or maps in a format that other programs read."""
     del debug
     _check(format_, map_)
-    found = [one for path in files for one in stored(path)]
+    _keep_out(files, out)
+    found = [one for path in files for one in stored(path, select, most=MOST_IMAGES)]
     inputs = [*files, *(one.file for one in found)]
     written: list[Path] = []
     if format_ in DOCUMENTS:
@@ -129,12 +132,20 @@ def _check(format_: str, map_: str) -> None:
         raise Refusal(Code.USAGE, f"--map {map_} is not known; pass one of {', '.join(MAPS)}")
 
 
+def _keep_out(files: Sequence[Path], out: Path | None) -> None:
+    """Refuse to write into a run folder."""
+    for run in filter(is_run, files):
+        if out is None or out.resolve().is_relative_to(run.resolve()):
+            message = f"{run} is a run folder, which only runs write to; pass --out elsewhere"
+            raise Refusal(Code.USAGE, message)
+
+
 def _document_target(first: Path, format_: str) -> Path:
     own = "coco.json" if format_ == "coco" else SUFFIXES[format_]
     return first / own if is_folder(first) else first.with_suffix(f".{SUFFIXES[format_]}")
 
 
-def _write_document(path: Path, named: dict[str, dict[str, Explanation]], format_: str) -> None:
+def _write_document(path: Path, named: dict[str, dict[str, Result]], format_: str) -> None:
     if format_ == "cvat":
         exports.write_xml(path, exports.cvat(named))
     elif format_ == "label-studio":
@@ -172,15 +183,16 @@ def _write(
     name: str | None,
     heat: Callable[[Explanation], Array],
 ) -> None:
-    explanation = load(one.file)
+    if format_ in ("geojson", "qupath"):
+        found = one.read()
+        label = name or one.label(found) or "finding"
+        exports.write_json(path, exports.geojson(_flat(found, one.file), name=label))
+        return
+    explanation = one.explanation()
     if format_ == "csv":
         exports.table(explanation).to_csv(path, index=False)
         return
     picture = as_picture(explanation, one.file)
-    if format_ in ("geojson", "qupath"):
-        label = name or source(picture, "class", "finding")
-        exports.write_json(path, exports.geojson(picture, name=label))
-        return
     whole = picture.placement.shape
     if 8 * prod(whole) > MAX_BYTES:
         message = f"{one.file} is of {whole[0]} x {whole[1]} pixels, too many for a map; use it in "
@@ -189,15 +201,25 @@ def _write(
     write(path, heat(picture))
 
 
-def _by_image(found: Sequence[Stored], name: str | None) -> dict[str, dict[str, Explanation]]:
+def _flat(found: Result, file: Path) -> Result:
+    return as_picture(found, file) if isinstance(found, Explanation) else found
+
+
+def _file(found: Result, one: Stored) -> str:
+    """Return the name of the image of an explanation."""
+    usual = one.image or one.file.with_suffix(".png").name
+    return source(found, "image", usual) if isinstance(found, Explanation) else found.name
+
+
+def _by_image(found: Sequence[Stored], name: str | None) -> dict[str, dict[str, Result]]:
     """Return all explanations by the names of their images, and then by class."""
-    images: dict[str, dict[str, Explanation]] = {}
+    images: dict[str, dict[str, Result]] = {}
     files: dict[str, str] = {}
     for one in found:
-        explanation = as_picture(load(one.file), one.file)
-        file = source(explanation, "image", one.file.with_suffix(".png").name)
+        explanation = _flat(one.read(), one.file)
+        file = _file(explanation, one)
         key = one.image or file  # images of one name may lie in several folders
-        label = name or source(explanation, "class", "finding")
+        label = name or one.label(explanation) or "finding"
         if label in images.setdefault(key, {}):
             fix = "leave out --name" if name else "export them one by one"
             message = f"several files explain the image {file} and the class {label}; {fix}"

@@ -207,6 +207,8 @@ def _end(made: Run, out: str, *, json: bool) -> None:
                 "images make them large"
             )
         tell(f'read it again: hshap query {quote(out)} "{SQL}"')
+        if "://" not in out:
+            tell(f"look at it: hshap view {quote(out)}")
         tell(f"check it: hshap verify {quote(out)}; in Python: hshap.runs.open({out!r})")
     if errors:
         raise typer.Exit(Code.SKIPPED)

@@ -1,4 +1,4 @@
-"""`hshap view`: a page of explanations of one image, side by side. No model is called."""
+"""`hshap view`: a page of explanations that are stored. No model is called."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ import typer
 
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import load_calibration, load_picture, source
+from hshap.cli.inputs.explanations import (
+    is_tiled,
+    load_any,
+    load_calibration,
+    load_picture,
+    source,
+)
 from hshap.cli.inputs.formats import Format
-from hshap.cli.inputs.images import Original, Reader, read, read_original
+from hshap.cli.inputs.images import Original, Reader, is_folder, read, read_original
 from hshap.cli.output import plain, print_json, say, say_notes
 from hshap.cli.progress import Shown, tell
+from hshap.cli.runs.folder_views import folder_views
 from hshap.cli.runs.folders import single
 from hshap.cli.runs.originals import Originals, Scale, on_grey
-from hshap.export.page import write_page
+from hshap.explanation.tiled import TiledExplanation
+from hshap.export.page import large_views, write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.calibration import Calibration
+    from hshap.export.page import View
 
 SUFFIX = ".npz"
 
@@ -33,8 +43,9 @@ def view(  # noqa: PLR0913, one for each option
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE.npz... [IMAGE]",
-            help="Explanations of one image, as hshap explain wrote them, and the image.",
+            metavar="FILE.npz... [IMAGE] | FOLDER [IMAGES]",
+            help="Explanations of one image, and the image; or a folder that hshap run or explain "
+            "wrote, and the folder of the images if they have been moved.",
         ),
     ],
     *,
@@ -50,40 +61,81 @@ def view(  # noqa: PLR0913, one for each option
     white: opt.White = None,
     pixel_size: opt.PixelSize = None,
     unit: opt.Unit = "mm",
+    select: opt.Select = None,
     calibration: opt.Calibration = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Make a page of an explanation, or of several side by side, and print its path."""
+    """Make a page of stored explanations: of one image side by side, or of a whole folder."""
     del debug
-    paths, image = _parted(files)
-    found = _named({path: load_picture(path) for path in paths})
-    if calibration is not None:
-        promise = load_calibration(calibration)
-        found = {name: made.calibrated(promise) for name, made in found.items()}
     reader = Reader(
         Format(white=white), resize, max_pixels=max_pixels, frame=frame, background=background
     )
-    target = out or paths[0].with_suffix(".html")
-    first = next(iter(found.values()))
+    promise = None if calibration is None else load_calibration(calibration)
+    originals = Originals(reader, Scale(pixel_size, unit))
+    target = out or _usual(files[0])
     inputs = files if calibration is None else [*files, calibration]
+    if is_folder(files[0]):
+        views = folder_views(files, select, originals, promise)
+    elif select is not None:
+        message = f"--select is for run folders, and {files[0]} is none; leave it out"
+        raise Refusal(Code.USAGE, message)
+    elif is_tiled(files[0]):
+        views = _large(files)
+    else:
+        views = iter([_single(files, originals, promise)])
+    if is_folder(files[0]) and target.resolve().is_relative_to(files[0].resolve()):
+        message = f"--out {target} is in {files[0]}, which it is made from; pass another place"
+        raise Refusal(Code.USAGE, message)
     with (
         single(target, force=force, inputs=inputs, is_page=True) as path,
         Shown("writing the page"),
     ):
-        if image is None:
-            shown = on_grey(source(first, "image", paths[0].stem), found)
-        else:
-            originals = Originals(reader, Scale(pixel_size, unit))
-            shown = originals.drawn(_fitting(image, reader, first), found)
-            say_notes(originals.notes)
-        write_page(path, [shown], title=f"hshap: {shown.name}")
+        write_page(path, views, title=f"hshap: {plain(files[0].resolve().stem)}")
+        say_notes(originals.notes)
     if json:
         print_json({"page": plain(str(target))})
     else:
         tell(f"the page is {target}")
     if open_ and not webbrowser.open(target.absolute().as_uri()):
         say(f"no browser was found; open {target} in one")
+
+
+def _usual(first: Path) -> Path:
+    """Return the page that is written without --out: beside the file or the folder."""
+    if not is_folder(first):
+        return first.with_suffix(".html")
+    named = first if first.name not in {"", ".."} else first.resolve()  # "." has no name
+    return named.parent / f"{named.name}.html"
+
+
+def _large(files: Sequence[Path]) -> Iterator[View]:
+    """Return the views of a large image, whose pixels are read as the page is written."""
+    paths, image = _parted(files)
+    if image is None:
+        message = f"{paths[0]} explains a large image by tiles; pass the image after it"
+        raise Refusal(Code.USAGE, message)
+    found = {path: load_any(path) for path in paths}
+    tiled = {path: one for path, one in found.items() if isinstance(one, TiledExplanation)}
+    if len(tiled) < len(found):
+        other = next(path for path in found if path not in tiled)
+        message = f"{other} explains no large image, but {paths[0]} does; pass one kind"
+        raise Refusal(Code.USAGE, message)
+    names = {path: str(one.target) for path, one in tiled.items()}
+    twice = len(set(names.values())) < len(names)
+    return large_views(image, {path.stem if twice else names[path]: tiled[path] for path in tiled})
+
+
+def _single(files: Sequence[Path], originals: Originals, promise: Calibration | None) -> View:
+    """Return the view of one image, with its explanations side by side."""
+    paths, image = _parted(files)
+    found = _named({path: load_picture(path) for path in paths})
+    if promise is not None:
+        found = {name: made.calibrated(promise) for name, made in found.items()}
+    first = next(iter(found.values()))
+    if image is None:
+        return on_grey(source(first, "image", paths[0].stem), found)
+    return originals.drawn(_fitting(image, originals.reader, first), found)
 
 
 def _parted(files: Sequence[Path]) -> tuple[list[Path], Path | None]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.annotations import find, read_annotations
-from hshap.cli.inputs.explanations import as_picture, load, source
+from hshap.cli.inputs.explanations import as_picture, source
 from hshap.cli.output import say
-from hshap.cli.runs.record import stored
-from hshap.runs import open as open_run
-from hshap.runs.storing.rows import from_row
+from hshap.cli.runs.stored import stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from hshap._util.types import Mask
     from hshap.cli.inputs.annotations import Annotated
@@ -89,15 +87,9 @@ def on_grid(mask: Mask, explanation: Explanation) -> Mask:
 
 def _explanations(run: str) -> Iterator[tuple[str, Explanation]]:
     """Yield the names of images and their explanations, from a run folder, or .npz files."""
-    local = Path(run)
-    if local.is_file() or next(local.glob("*.npz"), None) is not None:
-        for one in stored(local):
-            explanation = as_picture(load(one.file), one.file)
-            yield source(explanation, "image", one.image or one.file.stem), explanation
-        return
-    opened = open_run(run)
-    for row in opened.rows():
-        yield row["image"], as_picture(from_row(row), local / str(row["image"]))
+    for one in stored(run):
+        explanation = as_picture(one.explanation(), one.file)
+        yield source(explanation, "image", one.image or one.file.stem), explanation
 
 
 def _names(explanation: Explanation) -> tuple[str, ...]:

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
+from zipfile import BadZipFile, ZipFile
 
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import opened
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.guarantees.calibration import LARGEST, Calibration
+from hshap.explanation.tiled import TiledExplanation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 8 * 2**30
+TILED = "tile_scores.npy"
+"""The part of a file that only explanations of large images have."""
 
 
 def load(path: Path) -> Explanation:
     """Read an explanation; one that would take more than 8 GiB of memory is refused unread."""
+    found = load_any(path)
+    if isinstance(found, Explanation):
+        return found
+    message = f"{path} explains a large image by tiles; pass one that hshap explain wrote"
+    raise Refusal(Code.INPUT, message)
+
+
+def load_any(path: Path) -> Explanation | TiledExplanation:
+    """Read an explanation, also one of a large image that `hshap tiles` wrote."""
     # Opened once here: a pipe, a device or a missing file is told as for any other input.
     with opened(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote") as file:
         if not file.size:
             raise Refusal(Code.INPUT, f"{path} is empty; pass an .npz that hshap wrote")
+    kind = TiledExplanation if is_tiled(path) else Explanation
     try:
-        return Explanation.load(path, max_bytes=MAX_BYTES)
+        return kind.load(path, max_bytes=MAX_BYTES)
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror or error}); pass an .npz file"
         raise Refusal(Code.INPUT, message) from error
+
+
+def is_tiled(path: Path) -> bool:
+    """Tell whether a file looks like the explanation of a large image."""
+    try:
+        with ZipFile(path) as archive:
+            return TILED in archive.namelist()
+    except (BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
 
 
 def load_calibration(path: Path) -> Calibration:

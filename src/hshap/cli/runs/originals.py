@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hshap._util.types import Grid
     from hshap.cli.inputs.image_files.pixel_size import PixelSize
     from hshap.cli.inputs.images import Original, Reader
-    from hshap.cli.runs.plan import Asked
     from hshap.explanation.explanation import Explanation
 
 GREY = 200
@@ -51,13 +51,17 @@ class Originals:
     scale: Scale = field(default_factory=Scale)
     notes: dict[str, list[Path]] = field(default_factory=dict[str, "list[Path]"])
 
-    def view(self, asked: Asked, explanations: Mapping[str, Explanation]) -> View:
+    def view(
+        self, path: Path, sha256: str, size: Grid, explanations: Mapping[str, Explanation]
+    ) -> View:
         """Return an image with its explanations; on grey if the file is no longer the same."""
-        original = self._read(asked)
+        original = self._read(path, sha256, size)
         if original is None:
-            note = "it has changed since it was explained, so the page shows its findings on grey"
-            self.notes.setdefault(note, []).append(asked.path)
-            return on_grey(plain(asked.path.name), explanations)
+            changed = "it has changed since it was explained"
+            reason = changed if path.exists() else "its file is not there any more"
+            note = f"{reason}, so the page shows its findings on grey"
+            self.notes.setdefault(note, []).append(path)
+            return on_grey(plain(path.name), explanations)
         return self.drawn(original, explanations)
 
     def drawn(self, original: Original, explanations: Mapping[str, Explanation]) -> View:
@@ -70,14 +74,15 @@ class Originals:
         name, window = plain(original.path.name), original.window
         return View(name, original.pixels, explanations, pixel_size=size, unit=unit, window=window)
 
-    def _read(self, asked: Asked) -> Original | None:
+    def _read(self, path: Path, sha256: str, size: Grid) -> Original | None:
         try:
-            if digest(asked.path) != asked.sha256:
+            # A record of others may name a pipe, which never ends.
+            if not path.is_file() or digest(path) != sha256:
                 return None
-            found = read_original(asked.path, self.reader)
+            found = read_original(path, self.reader)
         except (OSError, Refusal):
             return None
-        return found if found.size == (asked.resized_from or asked.size) else None
+        return found if found.size == size else None
 
 
 def on_grey(name: str, explanations: Mapping[str, Explanation]) -> View:

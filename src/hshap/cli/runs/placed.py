@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hshap import export as exports
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.explanations import load, source
 from hshap.cli.runs.folders import single
 from hshap.formats.reading import read_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from hshap._util.types import Array
-    from hshap.cli.runs.record import Stored
+    from hshap.cli.runs.stored import Stored
     from hshap.explanation.explanation import Explanation
     from hshap.formats.scan import Scan
 
@@ -34,9 +33,9 @@ class Placed:
 
     def write(self, target: Path, one: Stored, *, force: bool, inputs: Collection[Path]) -> None:
         """Write one explanation; an input, and a folder that is there, are never replaced."""
-        explanation = load(one.file)
+        explanation = one.explanation()
         scan = self._scan(one, explanation)
-        label = self.name or source(explanation, "class", "finding")
+        label = self.name or one.label(explanation) or "finding"
         folders = {file.resolve().parent for file in scan.files}
         if scan.format == "dicom" and target.resolve().parent in folders:
             message = f"{target} would lie among the files of the series; pass another --out"
@@ -66,7 +65,7 @@ class Placed:
 
     def _scan(self, one: Stored, explanation: Explanation) -> Scan:
         """Return the scan that was explained: the one that --scan names, or the recorded image."""
-        path = self.scan or (Path(one.image) if one.image else None)
+        path = self.scan or one.original
         if path is None or not path.exists():
             message = f"{one.file} does not tell where its scan is; pass --scan PATH"
             raise Refusal(Code.USAGE, message)

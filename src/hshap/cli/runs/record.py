@@ -8,7 +8,6 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import as_json
 from hshap.export.page.writing import folder_of
 
@@ -73,33 +72,25 @@ def read_summary(folder: Path) -> dict[str, Json] | None:
     return cast("dict[str, Json]", found) if is_record else None
 
 
-class Stored(NamedTuple):
-    """A saved explanation, and the path of its image where a record tells it."""
+class Recorded(NamedTuple):
+    """A saved explanation of a record: its file, and path and digest of its image."""
 
     file: Path
-    image: str | None = None
+    image: str
+    sha256: str
 
 
-def stored(path: Path) -> list[Stored]:
-    """Return a file, or the explanations in a folder: those of its record, else by name."""
-    if not path.is_dir():
-        return [Stored(path)]
-    found = list(_recorded(path)) or [Stored(file) for file in sorted(path.glob("*.npz"))]
-    if not found:
-        message = f"{path} holds no explanations (.npz); pass a folder that hshap explain wrote"
-        raise Refusal(Code.INPUT, message)
-    return found
-
-
-def _recorded(folder: Path) -> Iterator[Stored]:
+def recorded(folder: Path) -> Iterator[Recorded]:
+    """Yield the explanations of a folder's record that are there."""
     record = read_summary(folder) or {}
     for entry in cast("Iterable[Untyped]", record.get("images") or ()):
         try:
             names = [Path(str(each["explanation"])).name for each in entry["explanations"]]
-            image = str(entry["image"])
-        except (KeyError, TypeError):  # anybody may have edited the record
+            image, sha256 = str(entry["image"]), str(entry.get("sha256", ""))
+        except (AttributeError, KeyError, TypeError):  # anybody may have edited the record
             continue
-        yield from (Stored(folder / name, image) for name in names if (folder / name).exists())
+        files = (folder / name for name in names)
+        yield from (Recorded(file, image, sha256) for file in files if file.exists())
 
 
 def unchanged(folder: Path) -> dict[str, str]:

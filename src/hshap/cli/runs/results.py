@@ -244,7 +244,8 @@ class Results:
                     self._plan.format.name(number): self._done[asked.path, number].explanation
                     for number in asked.classes
                 }
-                yield self._originals.view(asked, found)
+                size = asked.resized_from or asked.size
+                yield self._originals.view(asked.path, asked.sha256, size, found)
 
     def _document(self, asked: Asked) -> dict[str, Json]:
         return {

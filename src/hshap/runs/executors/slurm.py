@@ -49,6 +49,8 @@ class Slurm:
         submitit: Untyped = require("submitit", extra="slurm", needed_by="Slurm")
         executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
         executor.update_parameters(**dict(self.options or {"timeout_min": 60}))
+        # On this machine a job is seen to end at once, and none of its files is late.
+        is_local = executor.cluster == "local"
         while tasks := list(iter(next_task, None)):
             share = -(-len(tasks) // self.workers)
             shares = [tasks[i : i + share] for i in range(0, len(tasks), share)]
@@ -56,10 +58,10 @@ class Slurm:
                 jobs = [executor.submit(work_through, job, mine) for mine in shares]
             waiting = list(zip(jobs, shares, strict=True))
             while waiting:
-                ended = [pair for pair in waiting if pair[0].done()]
+                ended = [pair for pair in waiting if pair[0].done(force_check=is_local)]
                 for pair in ended:
                     waiting.remove(pair)
-                    yield from _outcomes(*pair)
+                    yield from _outcomes(*pair, is_local=is_local)
                 if not ended:
                     time.sleep(POLL)
 
@@ -79,11 +81,14 @@ def _work_through(worker: Worker, tasks: Sequence[Task]) -> list[Outcome]:
     return outcomes
 
 
-def _outcomes(job: Untyped, tasks: Sequence[Task]) -> Iterator[Outcome]:
-    error = job.exception()
-    if error is None:
+def _outcomes(job: Untyped, tasks: Sequence[Task], *, is_local: bool) -> Iterator[Outcome]:
+    # submitit waits 15 s for the file of a job that was killed: a network disk may be slow.
+    is_killed = is_local and not job.paths.result_pickle.exists()
+    error = None if is_killed else job.exception()
+    if error is None and not is_killed:
         yield from job.result()
         return
-    told = f"the job {job.job_id} of Slurm ended early ({type(error).__name__})"
+    reason = "killed" if error is None else type(error).__name__
+    told = f"the job {job.job_id} of Slurm ended early ({reason})"
     for task in tasks:
         yield Outcome(task, lost=told)

@@ -5,8 +5,10 @@ A name is a path inside the run folder, with slashes. A file appears whole or no
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,12 +96,17 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(path.name for path in (self.root / folder).iterdir())
+            with os.scandir(self.root / folder) as found:
+                # A pipe or a device in a folder of others would be read for ever.
+                return sorted(entry.name for entry in found if entry.is_file() or entry.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        path = self.root / name
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return path.read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
         path = self.root / name

@@ -175,6 +175,9 @@ class Folder:
             data = self.files.read(RUN)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            message = f"{self.files.location}/{RUN} cannot be read ({error.strerror or error})"
+            raise FormatError(message) from error
         try:
             found = json.loads(data)
             version = found["schema"] if found["format"] == FORMAT else None
@@ -267,8 +270,16 @@ class Folder:
         return sorted((int(m[1]), m[2]) for m in found if m)
 
     def sealed(self, seal: tuple[int, str]) -> dict[str, Untyped]:
-        """Return the content of a seal."""
-        return json.loads(self.files.read(f"seals/{seal[0]:06d}-{seal[1]}.json"))
+        """Return the content of a seal; a `FormatError` if it is none."""
+        name = f"seals/{seal[0]:06d}-{seal[1]}.json"
+        try:
+            found: Untyped = json.loads(self.files.read(name))
+            shards = found["shards"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(f"{name} is no seal ({type(error).__name__})") from error
+        if not isinstance(shards, list) or not all(isinstance(one, str) for one in shards):
+            raise FormatError(f"{name} is no seal: it lists no shards")
+        return found
 
 
 @dataclass

@@ -1,0 +1,161 @@
+"""Slices: an exam explained by a model of its slices: which of them matter, and where in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+
+from hshap._util import checks
+from hshap.baselines.per_slice import PerSlice
+from hshap.baselines.recipes import OwnColour
+from hshap.evaluators.slices import Slices
+from hshap.evaluators.tiles import BEST_TILE
+from hshap.explainer import Explainer
+from hshap.explainer.setups import EVEN
+from hshap.games.automatic import SHARE, usual_partition
+from hshap.games.baseline_choice import CELLS
+from hshap.games.search import Share
+from hshap.partitions.by_slices import BySlices
+from hshap.partitions.regions import Box, Pixels
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hshap._util.types import Heat, Image
+    from hshap.baselines.protocol import Baseline
+    from hshap.evaluators.bags import Bags
+    from hshap.explainer import Evidence
+    from hshap.explanation.explanation import Explanation
+    from hshap.games.engine import Progress
+    from hshap.games.game import Game
+    from hshap.games.targets import Target
+    from hshap.partitions.protocol import Region
+
+    OnProgress = Callable[[Progress], None]
+
+
+@overload
+def explain_slices(
+    explainer: Explainer,
+    exam: ArrayLike,
+    target: Target,
+    *,
+    axis: int = 0,
+    bags: Bags = BEST_TILE,
+    layout: str | None = None,
+    spacing: Sequence[float] | None = None,
+    progress: OnProgress | None = None,
+) -> Explanation: ...
+
+
+@overload
+def explain_slices(
+    explainer: Explainer,
+    exam: ArrayLike,
+    target: Sequence[Target],
+    *,
+    axis: int = 0,
+    bags: Bags = BEST_TILE,
+    layout: str | None = None,
+    spacing: Sequence[float] | None = None,
+    progress: OnProgress | None = None,
+) -> list[Explanation]: ...
+
+
+def explain_slices(  # noqa: PLR0913, the facts of an exam
+    explainer: Explainer,
+    exam: ArrayLike,
+    target: Target | Sequence[Target],
+    *,
+    axis: int = 0,
+    bags: Bags = BEST_TILE,
+    layout: str | None = None,
+    spacing: Sequence[float] | None = None,
+    progress: OnProgress | None = None,
+) -> Explanation | list[Explanation]:
+    """Explain an exam by a model of its slices: which slices matter, and where in each of them.
+
+    The model of the explainer takes one slice, and so do its baseline and its partition. `axis` is
+    the number of the spatial axis that the slices lie along, 0 for the first. `bags` pools the
+    model's outputs over slices: by default the exam scores as its best slice does. `target` is a
+    class of the pooled outputs. `layout` and `spacing` are as in `Explainer.explain`.
+
+    First whole slices are shown and hidden, then the regions of those that matter. Both are games
+    of one pooled model, so the result is an ordinary explanation of the exam, in its voxels: its
+    maps, boxes, exports and page are those of a volume. `found_slices` lists the slices.
+    `evaluations` counts scores of the exam, `provenance.full` the slices that the model saw: each
+    is scored once for each set of its regions that is shown.
+
+    Without a search, slices and regions below a fifth of the strongest finding are dropped. Shares
+    are even inside regions, unless the explainer's `evidence` is a function of a slice.
+
+    >>> import hshap
+    >>> exam = np.zeros((1, 6, 16, 16))
+    >>> exam[0, 4, 9, 2] = 1.0
+    >>> explainer = hshap.Explainer(
+    ...     lambda slices: slices.max(axis=(1, 2, 3)),
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Bisection(min_size=1),
+    ... )
+    >>> found = explain_slices(explainer, exam, target=0, layout="CZYX")
+    >>> found.boxes()
+    [Finding(start=(4, 9, 2), stop=(5, 10, 3), score=1.0)]
+    >>> found.evaluations, found.provenance.full
+    (24, 23)
+    """
+    number = checks.integer("axis", axis, minimum=0)
+    made = Explainer(
+        Slices(explainer.evaluator, number, bags),
+        baseline=_baselines(explainer.baseline, number),
+        partition=BySlices(explainer.partition or usual_partition(2), number),
+        search=explainer.search or Share(SHARE, of="finding"),
+        evidence=_evidence(explainer, number),
+    )
+    found = made.explain(exam, target, layout=layout, spacing=spacing, progress=progress)
+    if isinstance(found, list):
+        return [_forgetting(one) for one in found]
+    return _forgetting(found)
+
+
+def _baselines(
+    given: Baseline | Sequence[Baseline] | None, axis: int
+) -> PerSlice | tuple[PerSlice, ...]:
+    """Return the baseline of an exam; candidates are those given, or each slice's own colours."""
+    if given is None:
+        given = (OwnColour(), OwnColour(CELLS))
+    if isinstance(given, Sequence):
+        return tuple(PerSlice(one, axis) for one in given)
+    return PerSlice(given, axis)
+
+
+def _evidence(explainer: Explainer, axis: int) -> Evidence | Literal["even"]:
+    """Return the evidence of an exam, slice by slice; even if it is not a function."""
+    given = explainer.evidence
+    if given is None or isinstance(given, str):
+        return EVEN
+
+    def of_exam(exam: Image) -> Heat:
+        slices = np.moveaxis(exam, axis + 1, 0)
+        return np.stack([np.asarray(given(one), np.float64) for one in slices], axis=axis)
+
+    return of_exam
+
+
+def _forgetting(found: Explanation) -> Explanation:
+    """Return an explanation whose regions cannot be split again: their rules hold the exam."""
+
+    def bare(region: Region) -> Region:
+        return replace(region, rule=None) if isinstance(region, (Box, Pixels)) else region
+
+    def game(one: Game) -> Game:
+        return replace(one, region=bare(one.region), children=tuple(map(bare, one.children)))
+
+    return replace(
+        found,
+        leaves=tuple(map(bare, found.leaves)),
+        games=tuple(map(game, found.games)),
+        unfinished=tuple(map(bare, found.unfinished)),
+    )
