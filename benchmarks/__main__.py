@@ -65,6 +65,7 @@ EXPERIMENTS = {
     "guarantees": "Try p-values, error rates, calibrations and reports where the truth is known.",
     "large": "Explain a picture of 32,768 x 32,768 pixels on a disk: memory, time, findings.",
     "floor": "Count the questions of group testing against the floor, and certify it on networks.",
+    "predictions": "Compare evaluations and CPU time that `hshap cost` expects with those of runs.",
     "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
 }
 
@@ -170,11 +171,14 @@ for experiment, summary in EXPERIMENTS.items():
 
 
 @app.command()
-def speed(fresh: Fresh = False) -> None:  # noqa: FBT002
+def speed(
+    fresh: Fresh = False,  # noqa: FBT002
+    only: Annotated[str, typer.Option(help="repeat measurements that begin so: share")] = "",
+) -> None:
     """Measure time, memory and evaluations against the authors' package and peers."""
     from benchmarks.speed import speed_table
 
-    speed_table.run(fresh=fresh)
+    speed_table.run(fresh=fresh, only=only)
 
 
 @app.command()

@@ -22,16 +22,20 @@ OPTIONAL = (
     "docutils",
     "furo",
     "higra",
+    "highdicom",
     "httpx2",
+    "imagecodecs",
     "lime",
     "matplotlib",
     "myst_nb",
+    "nibabel",
     "onnx",
     "onnxruntime",
     "onnxscript",
     "pandas",
     "playwright",
     "pycocotools",
+    "pydicom",
     "rich",
     "safetensors",
     "scipy",
@@ -49,6 +53,7 @@ OPTIONAL = (
     "uvicorn",
     "xarray",
     "yaml",
+    "zarr",
 )
 # Looked up once: a test may hide a package to see the error, and must not be skipped for it.
 ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)

@@ -19,9 +19,11 @@ from benchmarks.core import markdown, meter, results, runner, tasks
 from benchmarks.core.folders import RESULTS, ROOT
 from benchmarks.core.measures import SHARES, against_model, against_truth
 from benchmarks.core.protocol import Cannot, Method
+from benchmarks.core.results import DRAWS
 from benchmarks.experiments import compare_reference, sanity
 from benchmarks.methods import METHODS, named
 from benchmarks.reporting import budgets, claims, numbers, ranking, report
+from hshap.metrics import paired_bootstrap
 
 # Ours, the controls, and two peers that are quick, where their packages are installed.
 RECOMPUTED = [m for m in METHODS if m.package is None]
@@ -585,6 +587,31 @@ def test_budgets_are_compared_with_the_best_who_asks_no_more():
     assert first.splitlines()[2:] == lines
     assert "with gradients, 5 images" in second
     assert all("Grad-CAM" in line and "| behind |" in line for line in second.splitlines()[2:])
+
+
+def test_every_rival_has_a_line_with_the_interval_of_the_paired_bootstrap():
+    rng = np.random.default_rng(1)
+
+    def rows(method, level):
+        return [
+            {
+                "method": method,
+                "group": "",
+                "image": str(image),
+                "evaluations": "9",
+                **dict.fromkeys(budgets.MEASURES, f"{level + 0.2 * rng.random():.4f}"),
+            }
+            for image in range(9)
+        ]
+
+    ours, close, far = rows("h-shap at 10", 0.5), rows("close", 0.5), rows("far", 0.1)
+    lines = budgets.every([*ours, *close, *far]).splitlines()[2:]
+    assert [line.split(" | ")[1] for line in lines] == ["close", "far"]
+    for line, other in zip(lines, (close, far), strict=True):
+        values = [[float(row["iou_best"]) for row in one] for one in (ours, other)]
+        mean, low, high = paired_bootstrap(*values, draws=DRAWS, seed=tasks.SEED)
+        assert f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" in line
+    assert "**" in lines[1]
 
 
 def test_rivals_without_all_images_are_counted_and_few_images_give_no_verdict():

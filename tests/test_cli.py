@@ -33,9 +33,10 @@ import hshap
 from hshap import Share
 from hshap.cli.app import app
 from hshap.cli.commands.compare import agreement, rank_correlation
-from hshap.cli.commands.cost import predicted
+from hshap.cli.commands.cost import measured, predicted
 from hshap.cli.commands.doctor import conflicts, report, self_test
 from hshap.cli.faults import Code
+from hshap.cli.inputs.models import Loaded
 from hshap.demo import bundled
 
 ROOT = Path(__file__).parents[1]
@@ -840,10 +841,20 @@ def test_the_predicted_cost_is_what_a_run_takes(rng, name, partition, gamma):
     assert explainer.explain(corners, 0).evaluations <= cost.most <= cost.bound + 2
 
 
+def test_cost_times_channels_last_of_a_torch_module():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.AdaptiveAvgPool2d(1)).eval()
+    timing = measured(Loaded(net, "net"), (3, 20, 30), None)
+    assert [other[:2] for other in timing.alternatives] == [(1, False), (8, False), (32, True)]
+    assert all(other.seconds > 0 for other in timing.alternatives)
+
+
 def test_cost_measures_the_model(work):
     told = json.loads(fine("cost", "-m", "model.onnx", "-k", 6, "--images", 5, "--json").stdout)
     assert told["size"] == [100, 120]
     assert told["seconds"]["expected"] > 0
+    assert [other["batch_size"] for other in told["alternatives"]] == [1, 8]
+    assert all(other["seconds"] > 0 for other in told["alternatives"])
     assert told["evaluations"]["expected"] <= told["evaluations"]["most"]
     assert "evaluations" in fine("cost", "--size", "64").stdout
     nothing = json.loads(fine("cost", "--size", "64", "-k", 0, "--json").stdout)

@@ -393,8 +393,8 @@ BAD = {
     "doubled": "several images at one position",
     "turned": "different orientation or spacing",
     "sizes": "differs in size or colours",
-    "report": "is no image but a Basic Text SR Storage",
-    "pdf": "is no image but a Encapsulated PDF Storage",
+    "report": "is no image (Basic Text SR Storage)",
+    "pdf": "is no image (Encapsulated PDF Storage)",
     "syntax": "transfer syntax that cannot be decoded here: MPEG2",
     "endianness": "another order (endianness)",
     "truncated": "is truncated: it has",
@@ -463,5 +463,40 @@ def test_pickled_arrays_are_never_read(name, tmp_path):
         np.savez(tmp_path / name, values)
     else:
         np.save(tmp_path / name, values, allow_pickle=True)
-    with pytest.raises(hshap.FormatError, match="cannot be read as an array"):
+    with pytest.raises(hshap.FormatError, match="reading it as an array without pickle failed"):
         hshap.read_image(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["dcm", "nii", "nii.gz", "ome.tif", "npy", "npz", "zarr"])
+def test_changed_bytes_are_refused_in_one_line_or_read(kind, series, tmp_path):
+    rng, path = np.random.default_rng(7), tmp_path / f"whole.{kind}"
+    if kind == "dcm":
+        path = min(series.iterdir())
+    elif kind.startswith("nii"):
+        made.nifti(path)
+    elif kind == "ome.tif":
+        made.ome_tiff(path)
+    elif kind == "zarr":
+        made.ome_zarr(path)
+    else:
+        (np.save if kind == "npy" else np.savez)(path, made.volume()[None])
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if kind == "zarr" else [path]
+    whole = {file: file.read_bytes() for file in files}
+    refused = []
+    for _ in range(60):
+        file = files[rng.integers(len(files))]
+        data = bytearray(whole[file])
+        data = data[: rng.integers(1, len(data))] if rng.random() < 0.2 else data
+        for place in rng.integers(0, min(len(data), 1500), rng.integers(1, 6)):
+            data[place] = rng.integers(0, 256)
+        changed = file if kind == "zarr" else tmp_path / f"changed.{kind}"
+        changed.write_bytes(data)
+        try:
+            hshap.read_image(path if kind == "zarr" else changed)
+        except hshap.FormatError as error:
+            refused.append("".join(traceback.format_exception_only(error)).strip())
+            refused.append("".join(traceback.format_exception(error)).replace("\n", " "))
+        if kind == "zarr":
+            file.write_bytes(whole[file])
+    assert refused
+    assert not any("\n" in text or made.shows_patient(text) for text in refused)

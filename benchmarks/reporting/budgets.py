@@ -9,16 +9,23 @@ best method by that line's measure, chosen with the test images in view, which f
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchmarks.core import markdown
 from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
+from benchmarks.core.results import DRAWS, FEWEST
+from benchmarks.core.tasks import SEED
 from benchmarks.methods import EVERY, guided
 from benchmarks.methods.ours import AT, BUDGETS, FAMILY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
+
+    from numpy.typing import NDArray
 
     Rows = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -32,16 +39,59 @@ ALONE = "spots alone smoothed"
 def table(rows: Iterable[Mapping[str, Any]], guided_rows: Iterable[Mapping[str, Any]] = ()) -> str:
     """Return one line for each budget and measure: ours, the best rival, and the difference."""
     by = by_method(rows)
+    parts = [_lines(*side) for side in _sides(by, by_method(guided_rows))]
+    return "\n\n".join([*parts, *([_control(by[ALONE])] if ALONE in by else [])])
+
+
+def every(rows: Iterable[Mapping[str, Any]], guided_rows: Iterable[Mapping[str, Any]] = ()) -> str:
+    """Return one line for each budget and rival: the differences in all measures."""
+    sides = _sides(by_method(rows), by_method(guided_rows))
+    return "\n\n".join(_differences(*side) for side in sides)
+
+
+def _sides(by: Rows, guided_by: Rows) -> Iterator[tuple[Rows, str, list[str], list[str]]]:
+    """Yield the rows, the name, our methods and the rivals: outputs only, then with gradients."""
     others = [method for method in by if method not in OURS]
-    blind = [method for method in others if method not in GRADIENTS | set(guided.RIVALS)]
-    parts = [_lines(by, OUTPUTS_ONLY, [method.name for method in AT], blind)] if by else []
+    if by:
+        blind = [method for method in others if method not in GRADIENTS | set(guided.RIVALS)]
+        yield by, OUTPUTS_ONLY, [method.name for method in AT], blind
     # A peer with the same name in both is the same map; these rows have the images of ours.
-    both = by | by_method(guided_rows)
+    both = {**by, **guided_by}
     ours = [method.name for method in guided.AT]
     if ours[0] in both:
         rivals = [*others, *(method for method in guided.RIVALS if method not in by)]
-        parts.append(_lines(both, WITH_GRADIENTS, ours, rivals))
-    return "\n\n".join([*parts, *([_control(by[ALONE])] if ALONE in by else [])])
+        yield both, WITH_GRADIENTS, ours, rivals
+
+
+def _differences(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> str:
+    lines = [
+        (f"{budget} ({len(by[method])} images)", rival, *_against(by, method, rival))
+        for budget, method in zip(BUDGETS, ours, strict=True)
+        if method in by
+        for rival in within(by, rivals, budget)
+        if by[method].keys() <= by[rival].keys()
+    ]
+    return markdown.table([seen, "rival", *MEASURES.values()], lines)
+
+
+def _against(by: Rows, method: str, rival: str) -> list[str]:
+    """Return the difference to a rival in each measure; **bold** if the interval leaves out 0."""
+    cells: list[str] = []
+    for measure in MEASURES:
+        pairs = [(by[method][image], by[rival][image]) for image in sorted(by[method])]
+        apart = np.array([float(one[measure]) - float(other[measure]) for one, other in pairs])
+        low, high = np.quantile(apart[_resampled(len(apart))].mean(axis=1), [0.025, 0.975])
+        shown = f"{apart.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+        told = len(apart) >= FEWEST and not low <= 0 <= high
+        cells.append(f"**{shown}**" if told else shown)
+    return cells
+
+
+@cache
+def _resampled(images: int) -> NDArray[np.intp]:
+    """Return the draws of `hshap.metrics.paired_bootstrap`, made once for thousands of pairs."""
+    rng = np.random.default_rng(SEED)
+    return np.stack([rng.integers(0, images, images) for _ in range(DRAWS)])
 
 
 def _lines(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> str:

@@ -192,6 +192,20 @@ def _networks() -> Mapping[str, Any]:
 
 
 @cache
+def _floor() -> Mapping[str, Any]:
+    """Return the results of group testing: simulations by side and findings, sets by search."""
+    results = json.loads((RESULTS / "floor" / "summary.json").read_text())["results"]
+    nested: dict[str, Any] = {"simulated": {}}
+    for row in results["simulated"]["rows"]:
+        nested["simulated"].setdefault(str(row["side"]), {})[str(row["findings"])] = row
+    for name in results.keys() - {"simulated"}:
+        for row in results[name]["rows"]:
+            group = nested.setdefault(row["group"], {}).setdefault(row["partition"], {})
+            group[row["search"]] = {key: value for key, value in row.items() if key != "median"}
+    return nested
+
+
+@cache
 def _compare_reference() -> Mapping[str, Any]:
     return json.loads((RESULTS / "compare_reference.json").read_text())
 
@@ -203,6 +217,8 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "platelets": lambda: _task("platelets"),
     "boards": lambda: _task("boards"),
     "trees": lambda: _experiment("trees", "variant", "group", "method"),
+    "floor": _floor,
+    "predictions": lambda: _experiment("predictions", "partition", "search"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
     "guided": _guided,

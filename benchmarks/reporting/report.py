@@ -79,6 +79,14 @@ LOWER_IS_BETTER = {"false_positives", "deletion", "road"}
 WITH_INTERVAL = {"f1", "f1_validated", "average_precision"}
 
 
+RIVALS_HEAD = """# h-Shap against every rival
+
+Differences of h-Shap to each method that asks no more evaluations, image by image, with 95 %
+intervals of a paired bootstrap; **bold** where the interval leaves out 0, and above 0 where h-Shap
+is better. A rival must have explained all images of the line. Written by `benchmarks/run report`.
+Methods that see outputs only stand apart from maps with gradients."""
+
+
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
     """Return the measures of a task, one table a group; the best of a column is bold."""
     parts = []
@@ -115,6 +123,7 @@ def write() -> None:
         summary = results.read_summary(path.parent.name)
         whole = f"# {path.parent.name}\n\n{table(summary)}\n\n{source(summary)}\n"
         (path.parent / "table.md").write_text(whole)
+    (RESULTS / "equal" / "rivals.md").write_text(rivals())
     for page in PAGES:
         text = page.read_text()
         if (new := filled(text)) != text:
@@ -144,17 +153,30 @@ def _task_table(task: str) -> str:
 
 
 def _budgets(task: str) -> str:
-    with_gradients = guided.stored()["rows"].get(task, [])
-    if (results.folder(task) / "rows.csv.gz").exists():
-        # Rows of `equal` are of methods that the main run lacks or has in an earlier state.
-        further = equal.stored()["rows"].get(task, [])
-        again = {row["method"] for row in further}
-        kept = [row for row in results.read_rows(task) if row["method"] not in again]
-        return budgets.table([*kept, *further], with_gradients)
+    rows, with_gradients = _rows_at_budgets(task)
+    if rows:
+        return budgets.table(rows, with_gradients)
     lacking = f"Not run yet: `benchmarks/run {task}`."
     if not with_gradients:
         return lacking
     return f"Maps with gradients alone. {lacking}\n\n{budgets.table((), with_gradients)}"
+
+
+def _rows_at_budgets(task: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of methods that see outputs, or everything, and of maps with gradients."""
+    # Rows of `equal` are of methods that the main run lacks or has in an earlier state.
+    further = equal.stored()["rows"].get(task, [])
+    again = {row["method"] for row in further}
+    there = (results.folder(task) / "rows.csv.gz").exists()
+    kept = [row for row in results.read_rows(task) if row["method"] not in again] if there else []
+    return [*kept, *further], guided.stored()["rows"].get(task, [])
+
+
+def rivals() -> str:
+    """Return a page of ours against every rival at each budget, on every set of photographs."""
+    sets = dict.fromkeys((*equal.ASKED, *guided.SETS))
+    parts = [f"## {task}\n\n{budgets.every(*_rows_at_budgets(task))}" for task in sets]
+    return "\n\n".join([RIVALS_HEAD, *parts]) + "\n"
 
 
 def _file(name: str) -> str:

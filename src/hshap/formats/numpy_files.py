@@ -9,6 +9,7 @@ import numpy as np
 
 from hshap.errors import FormatError
 from hshap.formats.limits import refuse_large
+from hshap.formats.quiet import quietly
 from hshap.formats.scan import Scan
 
 if TYPE_CHECKING:
@@ -19,14 +20,8 @@ if TYPE_CHECKING:
 
 def read_numpy(path: Path) -> Scan:
     """Read an array `(channels, *grid)`, or a picture `(height, width)`."""
-    try:
+    with quietly(path, "reading it as an array without pickle"):
         array = _packed(path) if path.suffix.lower() == ".npz" else _mapped(path)
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        if isinstance(error, FormatError):
-            raise
-        reason = " ".join(str(error).split())
-        message = f"{path} cannot be read as an array ({reason}); save it by numpy.save"
-        raise FormatError(message) from error
     if array.dtype.kind not in "uifb" or not 2 <= array.ndim <= 4 or not array.size:
         message = (
             f"{path} holds {array.dtype} of shape {array.shape}; save numbers (channels, height, "

@@ -37,7 +37,8 @@ def quietly(path: Path, action: str, *, strict: bool = False) -> Generator[None]
     kept = _Kept()
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
-        logger.addFilter(kept)
+        # First, since a call around this one lets no record through to later filters.
+        logger.filters.insert(0, kept)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -14,6 +14,7 @@ from hshap.formats.large.slides import SUFFIXES
 from hshap.formats.nifti import read_nifti
 from hshap.formats.numpy_files import read_numpy
 from hshap.formats.ome_zarr import read_zarr
+from hshap.formats.quiet import quietly
 from hshap.formats.slides import read_slide
 from hshap.formats.tiff import read_tiff
 
@@ -69,7 +70,8 @@ def read_image(path: object) -> Scan:
             f"{', '.join(READERS)}"
         )
         raise FormatError(message)
-    return reader(place)
+    with quietly(place, "reading it"):
+        return reader(place)
 
 
 def reader_of(path: Path) -> Callable[[Path], Scan] | None:

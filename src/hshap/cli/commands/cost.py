@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -24,9 +25,15 @@ from hshap.games import theory
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
-    from hshap._util.types import Json
+    from collections.abc import Callable
+
+    from hshap._util.types import Image, Json
 
 REPEATS = 3
+OTHER_BATCHES = (1, 8)
+MOST_SECONDS = 10.0
+"""For the comparison of batch sizes and layouts; each is measured while this lasts."""
+
 LEARNING = 1.05
 """Questions of a group test for each bit that names the findings, without those for each alone."""
 
@@ -49,6 +56,14 @@ class Cost:
     bound: int
 
 
+class Alternative(NamedTuple):
+    """Measured seconds for one evaluation with another batch size or memory layout."""
+
+    batch_size: int
+    channels_last: bool
+    seconds: float
+
+
 class Timing(NamedTuple):
     """Measured seconds for one evaluation, in batches of this size.
 
@@ -58,6 +73,7 @@ class Timing(NamedTuple):
     seconds: float
     batch_size: int
     as_found: float
+    alternatives: tuple[Alternative, ...] = ()
 
 
 def predicted(
@@ -201,7 +217,38 @@ def measured(loaded: Loaded, shape: tuple[int, ...], batch_size: int | None) -> 
                 f"{loaded.name} failed on a batch of {count} ({brief(error)}); pass --batch-size"
             )
             raise Refusal(Code.MODEL, message) from error
-    return Timing(float(np.median(kept)) / count, count, float(np.median(found)) / count)
+        shown.update(1.0, "other batch sizes")
+        others = _alternatives(loaded, noise, count)
+    return Timing(float(np.median(kept)) / count, count, float(np.median(found)) / count, others)
+
+
+def _alternatives(loaded: Loaded, noise: Image, most: int) -> tuple[Alternative, ...]:
+    """Return the times of smaller batches, and of channels last for torch modules."""
+    started, found = perf_counter(), list[Alternative]()
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
+    sizes = [size for size in OTHER_BATCHES if size < most]
+    layouts = [(size, False) for size in sizes] + [(most, True)] * (is_module and noise.ndim == 3)
+    with keep_memory():
+        for size, last in layouts:
+            if perf_counter() - started > MOST_SECONDS:
+                break
+            run = runner(loaded.model, autocast=None, channels_last=last)
+            if run.largest_batch not in {None, size}:
+                continue
+            room = run.inputs(size, noise.shape, noise.dtype)
+            room[:] = run.put(noise)
+            times = [
+                _time_of(lambda run=run, room=room, n=size: run.run(room, n)) for _ in range(3)
+            ]
+            found.append(Alternative(size, last, min(times[1:]) / size))
+    return tuple(found)
+
+
+def _time_of(act: Callable[[], object]) -> float:
+    started = perf_counter()
+    act()
+    return perf_counter() - started
 
 
 def _document(one: Cost, images: int, targets: int, timing: Timing | None) -> dict[str, Json]:
@@ -220,6 +267,7 @@ def _document(one: Cost, images: int, targets: int, timing: Timing | None) -> di
         "seconds_per_evaluation": each,
         "seconds_per_evaluation_as_found": timing and timing.as_found,
         "batch_size": timing and timing.batch_size,
+        "alternatives": timing and [other._asdict() for other in timing.alternatives],
         "seconds": each
         and {"expected": each * one.expected * times, "most": each * one.most * times},
     }
@@ -242,6 +290,9 @@ def _print(title: str, one: Cost, times: int, findings: int, timing: Timing | No
             f"in batches of {timing.batch_size}, with freed memory kept; "
             f"{timing.as_found * 1e3:.3g} ms without (hshap.keep_memory)"
         )
+        for other in timing.alternatives:
+            layout = ", channels last" if other.channels_last else ""
+            tell(f"{other.seconds * 1e3:.3g} ms in batches of {other.batch_size}{layout}")
 
 
 def _halvings(length: int, least: int) -> int:

@@ -54,11 +54,12 @@ def write_dicom_map(
     ...     hshap.read_image(file)
     Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
     """
-    hd, found = highdicom("write_dicom_map"), as_scan(scan)
+    found = as_scan(scan)
     whole = np.nan_to_num(fitting("values", values, found).astype(np.float32))
     label, known = as_name("name", name), checks.flag("patient", patient)
     placed(found, "write_dicom_map")
     target = new_file(path, found)
+    hd = highdicom("write_dicom_map")
     headers = source_headers(found, "write_dicom_map")
     low, high = float(whole.min()), float(whole.max())
     with quietly(target, "writing a parametric map"):

@@ -59,7 +59,7 @@ def write_dicom_seg(
     ...     write_dicom_seg(f"{folder}/found.dcm", bright, scan, name="bright").name
     'found.dcm'
     """
-    hd, found = highdicom("write_dicom_seg"), as_scan(scan)
+    found = as_scan(scan)
     whole = as_labels(labels, found)
     label, known = as_name("name", name), checks.flag("patient", patient)
     placed(found, "write_dicom_seg")
@@ -71,6 +71,7 @@ def write_dicom_seg(
         )
         raise ArgumentError(message)
     target = new_file(path, found)
+    hd = highdicom("write_dicom_seg")
     headers = source_headers(found, "write_dicom_seg")
     with quietly(target, "writing a segmentation"):
         made: Untyped = hd.seg.Segmentation(

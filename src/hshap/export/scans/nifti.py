@@ -39,10 +39,13 @@ def write_nifti(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> Pat
     ...     hshap.read_image(file)
     Scan('found.nii': CZYX 1 x 4 x 8 x 8, uint8, spacing 1 x 1 x 1 mm)
     """
-    nibabel: Untyped = require("nibabel", extra="medical", needed_by="write_nifti")
     found = as_scan(scan)
     array = fitting("values", values, found)
+    if found.affine is None and found.spacing is None:
+        message = f"write_nifti needs the geometry of {found!r}, which its file does not tell"
+        raise ArgumentError(f"{message}; pass Scan(..., spacing=...)")
     target = new_file(path, found)
+    nibabel: Untyped = require("nibabel", extra="medical", needed_by="write_nifti")
     image: Untyped = nibabel.Nifti1Image(_xyz(array, found), None)
     image.header.set_xyzt_units("mm", "sec" if "T" in found.axes else None)
     if found.affine is not None:
@@ -56,9 +59,6 @@ def write_nifti(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> Pat
             image.header.set_qform(affine, code=1)
     elif found.spacing is not None:
         image.header.set_zooms(_zooms(image, found.spacing[::-1]))
-    else:
-        message = f"write_nifti needs the geometry of {found!r}, which its file does not tell"
-        raise ArgumentError(f"{message}; pass Scan(..., spacing=...)")
     data = image.to_bytes()
     packed = gzip.compress(data, mtime=0) if str(target).endswith(".gz") else data
     return replace(target, lambda file: file.write(packed))

@@ -37,10 +37,10 @@ def write_ome_tiff(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> 
     ...     hshap.read_image(made)
     Scan('a.ome.tif': CYX 1 x 600 x 800, uint8, spacing 0.00025 x 0.00025 mm)
     """
-    tifffile: Untyped = require("tifffile", extra="large", needed_by="write_ome_tiff")
     found = as_scan(scan)
     array = fitting("values", values, found)
     target = new_file(path, found)
+    tifffile: Untyped = require("tifffile", extra="large", needed_by="write_ome_tiff")
     kept = array.astype(np.uint8) if array.dtype == bool else array
     kept = kept.astype(np.float32) if kept.dtype.kind == "f" else kept
     facts: dict[str, object] = {"axes": found.axes[1:]}

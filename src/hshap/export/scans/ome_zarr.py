@@ -47,7 +47,6 @@ def write_ome_zarr(
     ...     hshap.read_image(made / "labels" / "finding")
     Scan('finding': CZYX 1 x 4 x 8 x 8, uint8, spacing 3 x 1 x 1 mm)
     """
-    zarr: Untyped = require("zarr", extra="large", needed_by="write_ome_zarr")
     found = as_scan(scan)
     whole, label = as_labels(labels, found), as_name("name", name)
     if set(label) & set("/\\") or label.startswith("."):
@@ -55,6 +54,7 @@ def write_ome_zarr(
     target = Path(os.path.realpath(path))
     if target.exists():
         raise ArgumentError(f"{os.fspath(path)} exists; pass the path of a new folder")
+    zarr: Untyped = require("zarr", extra="large", needed_by="write_ome_zarr")
     staged = target.with_name(f".hshap-{secrets.token_hex(8)}")
     try:
         group: Untyped = zarr.open_group(str(staged), mode="w", zarr_format=2)

@@ -1,0 +1,1 @@
+"""ONNX files as torch modules, so that `Incremental` can run them."""
