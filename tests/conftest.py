@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import sys
 from pathlib import Path
@@ -30,3 +32,22 @@ def pytest_configure(config):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def support():
+    """Return a function that notes a row of the tables in docs/support.md.
+
+    `support("models", kind=..., library="keras", checked=..., difference=1e-7)`: rows of one table
+    have the same fields. `scripts/support_table.py` runs the tests and writes the tables.
+    """
+
+    def note(table, *, library, **fields):
+        out = os.environ.get("HSHAP_SUPPORT")
+        if out:
+            version = importlib.metadata.version(library)
+            row = {"table": table, "library": f"{library} {version}", **fields}
+            with Path(out).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, default=float) + "\n")
+
+    return note

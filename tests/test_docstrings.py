@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hshap
-from hshap import export, metrics, plot, runs, theory
+from hshap import drop_ins, export, metrics, models, plot, runs, theory
 from hshap.demo import bundled
 from hshap.export import page as html_page
 
@@ -20,6 +20,8 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 # Modules by the name under which users import them.
 NAMES = [("hshap", hshap, name) for name in hshap.__all__ if name != "__version__"]
 NAMES += [("hshap.metrics", metrics, name) for name in metrics.__all__]
+NAMES += [("hshap.drop_ins", drop_ins, name) for name in drop_ins.__all__]
+NAMES += [("hshap.models", models, name) for name in models.__all__]
 NAMES += [("hshap.export", export, name) for name in export.__all__]
 NAMES += [("hshap.export.page", html_page, name) for name in ("View", "page", "write_page")]
 NAMES += [("hshap.plot", plot, name) for name in plot.__all__]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,6 +67,26 @@ def with_value(value, where=(0, 3, 4)):
     image = IMAGE.copy()
     image[where] = value
     return image
+
+
+def torch_net():
+    torch = pytest.importorskip("torch")
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+
+
+def plain_model(**options):
+    names = options.pop("names", ["red", "green", "blue"])
+    made = hshap.models.Preparation(**options)
+    return hshap.models.prepared(torch_net(), made, names=names)
+
+
+def found_nothing(batch):
+    return [{"boxes": [], "scores": [], "labels": []}] * len(batch)
+
+
+def processor(**fields):
+    usual = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    return SimpleNamespace(**{**usual, **fields})
 
 
 # What is done, the argument that the message names, the value it shows, and the fix it gives.
@@ -537,6 +558,162 @@ CASES = {
         "explainer",
         "'model'",
         "model_id=",
+    ),
+    "processor without a mean": (
+        lambda: hshap.models.transformers(torch_net(), processor(image_mean=None)),
+        "processor",
+        "image_mean",
+        "set processor.image_mean",
+    ),
+    "processor with an unknown size": (
+        lambda: hshap.models.transformers(torch_net(), processor(do_resize=True, size={"max": 8})),
+        "processor",
+        "{'max': 8}",
+        "pass resize=False",
+    ),
+    "timm model without a config": (
+        lambda: hshap.models.timm(torch_net()),
+        "model",
+        "Sequential",
+        "pass config=",
+    ),
+    "timm config without a mean": (
+        lambda: hshap.models.timm(torch_net(), config={"input_size": (3, 8, 8), "std": 1}),
+        "pretrained_cfg",
+        "mean",
+        "pass one with it",
+    ),
+    "weights without mean and std": (
+        lambda: hshap.models.torchvision(torch_net(), SimpleNamespace(crop_size=[8])),
+        "weights",
+        "crop_size",
+        "pass those",
+    ),
+    "model to prepare that is no module": (
+        lambda: hshap.models.prepared(len, hshap.models.Preparation()),
+        "model",
+        "len",
+        "pass one",
+    ),
+    "std of zero": (lambda: plain_model(std=0.0), "std", "0.0", "spread of each channel"),
+    "mean of two numbers": (lambda: plain_model(mean=[1, 2]), "mean", "2 numbers", "or 3"),
+    "unknown interpolation": (
+        lambda: plain_model(interpolation="lanczos"),
+        "interpolation",
+        "'lanczos'",
+        "resize=None",
+    ),
+    "normalised image for a plain model": (
+        lambda: explain(COLOUR - 2.0, model=plain_model()),
+        "image",
+        "-2",
+        "before it is normalised",
+    ),
+    "image up to 255 for a plain model": (
+        lambda: explain(COLOUR + 255.0, model=plain_model()),
+        "image",
+        "255",
+        "divide it by 255",
+    ),
+    "channels first or last": (
+        lambda: explain(np.zeros((3, 9, 3), np.uint8), model=plain_model()),
+        "image",
+        "(3, 9, 3)",
+        "layout='HWC' or 'CHW'",
+    ),
+    "transparent image": (
+        lambda: explain(np.zeros((32, 32, 4), np.uint8), model=plain_model()),
+        "image",
+        "(32, 32, 4)",
+        "image[..., :3]",
+    ),
+    "batch for a plain model": (
+        lambda: explain(np.zeros((2, 32, 32, 3), np.uint8), model=plain_model()),
+        "image",
+        "(2, 32, 32, 3)",
+        "image[0]",
+    ),
+    "class that the model lacks": (
+        lambda: explain(COLOUR, "bleu", model=plain_model()),
+        "target",
+        "'bleu'",
+        "did you mean 'blue'?",
+    ),
+    "names with a gap": (
+        lambda: plain_model(names={0: "cat", 2: "dog"}),
+        "names",
+        "output 1",
+        "give each output",
+    ),
+    "estimator without probabilities": (
+        lambda: hshap.models.scikit_learn(SimpleNamespace(predict=len)),
+        "estimator",
+        "predict_proba",
+        "pass method='predict'",
+    ),
+    "image that an estimator was not fitted on": (
+        lambda: explain(
+            model=hshap.models.scikit_learn(
+                SimpleNamespace(predict=len, n_features_in_=64), method="predict"
+            )
+        ),
+        "image",
+        "1024 numbers",
+        "fitted on",
+    ),
+    "layout of a function": (
+        lambda: hshap.models.jax(len, layout="NHWC"),
+        "layout",
+        "'NHWC'",
+        "pass one of the two",
+    ),
+    "model that is not of Keras": (
+        lambda: hshap.models.keras(len),
+        "model",
+        "len",
+        "pass one",
+    ),
+    "detector that finds nothing": (
+        lambda: hshap.models.detections(found_nothing, COLOUR),
+        "least",
+        "0.5",
+        "pass a lower",
+    ),
+    "box without a side": (
+        lambda: hshap.models.Detection((4, 4, 4, 9), label=1),
+        "box",
+        "(4, 4, 4, 9)",
+        "(left, top, right, bottom)",
+    ),
+    "no box to explain": (
+        lambda: hshap.models.detector(found_nothing, []),
+        "wanted",
+        "empty",
+        "detections(model, image)",
+    ),
+    "region without a pixel": (
+        lambda: hshap.models.segmenter(len, np.zeros((8, 8), bool)),
+        "region",
+        "no pixel",
+        "pass one",
+    ),
+    "region of numbers": (
+        lambda: hshap.models.segmenter(len, np.zeros((8, 8))),
+        "region",
+        "float64",
+        "pass booleans",
+    ),
+    "empty sentence": (
+        lambda: hshap.models.image_text(torch_net(), processor(), ["a cat", " "]),
+        "sentences",
+        "' '",
+        "pass one or more",
+    ),
+    "model without texts": (
+        lambda: hshap.models.image_text(torch_net(), processor(), "a cat"),
+        "model",
+        "get_image_features",
+        "CLIPModel",
     ),
     "path of a scan": (lambda: hshap.read_image(3), "path", "3", "path of an image file"),
     "axes of a scan": (lambda: hshap.Scan(COLOUR, axes="YXC"), "axes", "'YXC'", "after the chan"),

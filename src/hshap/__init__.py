@@ -26,6 +26,7 @@ from hshap.errors import (
     PairsFailedError,
     UnknownOptionError,
 )
+from hshap.evaluators import models
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
@@ -37,7 +38,7 @@ from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
-from hshap.explainer import Explainer
+from hshap.explainer import Explainer, drop_ins
 from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
@@ -159,6 +160,7 @@ __all__ = [
     "carriers",
     "cycle_spin",
     "demo",
+    "drop_ins",
     "explain_slices",
     "explain_tiles",
     "export",
@@ -166,6 +168,7 @@ __all__ = [
     "from_onnx",
     "keep_memory",
     "metrics",
+    "models",
     "open_image",
     "plot",
     "read_image",
@@ -178,6 +181,8 @@ __all__ = [
 ]
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
+_modules["hshap.drop_ins"] = drop_ins
+_modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer
 

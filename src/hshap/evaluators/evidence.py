@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 @runtime_checkable
 class GivesEvidence(Protocol):
-    """A session that can tell where in the image a score comes from. Sessions need not."""
+    """A session or a torch module that can tell where in the image a score comes from."""
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return a map `(*grid)` of 0 and more, None without a gradient, and the passes made."""

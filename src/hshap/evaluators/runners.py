@@ -16,7 +16,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import Found, evidence
+from hshap.evaluators.evidence import Found, GivesEvidence, evidence
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
@@ -226,6 +226,8 @@ class TorchRunner:
         return as_scores(scores, count)
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
+        if isinstance(self._module, GivesEvidence):
+            return self._module.evidence(canvas, slope, copies)
         return evidence(self._module, self._module, canvas, slope, copies)
 
 

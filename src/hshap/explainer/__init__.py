@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from hshap._util import checks
+from hshap._util.axes import by_name
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
+from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
 from hshap.explainer.drawing import Plan, test_regions
@@ -20,7 +22,7 @@ from hshap.explainer.setups import EVEN, Setups, explanation_of
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked
-from hshap.games.targets import Target, as_targets, is_several
+from hshap.games.targets import Target, Wanted, as_targets, is_several
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -116,11 +118,16 @@ class Explainer:
             return self.model
         return Batched(self.model)
 
+    @cached_property
+    def facts(self) -> Facts:
+        """The names of the model's classes and the images that it takes, as far as it tells."""
+        return facts_of(self.model)
+
     @overload
     def explain(
         self,
         image: ArrayLike,
-        target: Target,
+        target: Wanted,
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
@@ -131,7 +138,7 @@ class Explainer:
     def explain(
         self,
         image: ArrayLike,
-        target: Sequence[Target],
+        target: Sequence[Wanted],
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
@@ -141,7 +148,7 @@ class Explainer:
     def explain(
         self,
         image: ArrayLike,
-        target: Target | Sequence[Target],
+        target: Wanted | Sequence[Wanted],
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
@@ -150,7 +157,8 @@ class Explainer:
         """Explain one image.
 
         `target` is the class to explain, or a callable from the model's outputs `(n, classes)` to
-        one number each. A list of them gives a list of explanations, which share evaluations.
+        one number each. A model that knows the names of its classes takes a name, too: see
+        `hshap.models`. A list of them gives a list of explanations, which share evaluations.
 
         `layout` names the axes of the image, such as "HWC", "TCHW" or "CZYX": C are the channels, a
         letter of T, Z, D, Y, H, X and W is any other axis. The channels are moved to the front, for
@@ -164,7 +172,8 @@ class Explainer:
         in this unit, and `min_size` counts pixels of the finest axis. A DataArray with evenly
         spaced coordinates in one unit needs none.
         """
-        jobs = self._run([(image, as_targets(target))], (layout, spacing), progress, None)
+        wanted = as_targets(target, self.facts.index)
+        jobs = self._run([(image, wanted)], (layout, spacing), progress, None)
         found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
         return found if is_several(target) else found[0]
 
@@ -243,6 +252,9 @@ class Explainer:
         """
         given = self.baseline if baseline is None else baseline
         plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
+        if self.facts.intake is not None:
+            named = by_name("image", image, layout)
+            image, layout, _ = self.facts.intake.read(named.array, named.layout)
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
@@ -299,7 +311,8 @@ class Explainer:
         for position, pair in enumerate(read(pairs, on_error)):
             try:
                 # A copy, because a caller may yield one array filled with one image after another.
-                made = _jobs(setups, position, unpacked(pair, position, copy=bool(on_error)))
+                order = unpacked(pair, position, copy=bool(on_error))
+                made = _jobs(setups, position, order, self.facts.index)
             except Exception as error:
                 if on_error is None:
                     raise
@@ -308,8 +321,8 @@ class Explainer:
                 yield made
 
 
-def _jobs(setups: Setups, position: int, order: Order) -> list[Job]:
-    reading, targets = setups.read(order.image), as_targets(order.target)
+def _jobs(setups: Setups, position: int, order: Order, index: Callable[[str], int]) -> list[Job]:
+    reading, targets = setups.read(order.image), as_targets(order.target, index)
     setup, pixels = setups.make(position, reading, targets, order.baseline), reading.pixels
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
     table = ScoreTable(canvas, targets)

@@ -16,6 +16,7 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
+from hshap.evaluators.models.facts import Facts
 from hshap.explainer.guides import given_guide, guide_by_difference, told_inside
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
@@ -63,6 +64,7 @@ USUAL_PARTS = 2
 class Chosen:
     """The choices that were made for the caller, in words; empty where the caller chose."""
 
+    reading: str = ""
     baseline: str = ""
     regions: str = ""
     search: str = ""
@@ -81,15 +83,20 @@ class Setup:
     evaluations: int = 0
     evidence: Evidence | Literal["auto", "even"] = EVEN
     chosen: Chosen = Chosen()
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """An image `(channels, *grid)`, the layout it had, and the sides of a pixel on its grid."""
+    """An image `(channels, *grid)`, the layout it had, and the sides of a pixel on its grid.
+
+    `told` has the choices that were made for the caller, in words.
+    """
 
     pixels: Image
     layout: str | None = None
     spacing: Spacing | None = None
+    told: str = ""
 
     @property
     def facts(self) -> dict[str, object]:
@@ -117,12 +124,16 @@ class Setups:
         self._spent = 0
 
     def read(self, image: object) -> Reading:
-        """Return the pixels of an image, and the facts about its axes."""
-        named = by_name("image", image, self._layout)
+        """Return the pixels of an image as the model takes them, and the facts about its axes."""
+        named, told = by_name("image", image, self._layout), ""
+        intake = self._explainer.facts.intake
+        if intake is not None:
+            array, layout, told = intake.read(named.array, named.layout)
+            named = replace(named, array=array, layout=layout)
         check_layout(named.layout)
         pixels = self._easel.pixels(named)
         spacing = grid_spacing(self._spacing, named, pixels.ndim - 1)
-        return Reading(pixels, named.layout, spacing)
+        return Reading(pixels, named.layout, spacing, told)
 
     def of(self, table: ScoreTable) -> Setup:
         """Return the setup of an image by the table of its scores."""
@@ -159,7 +170,7 @@ class Setups:
         given, pixels = self._explainer, image.pixels
         settings = self._settings.updated(**image.facts)
         search = given.search or usual_search(partition_is_given=given.partition is not None)
-        easel, spent, chosen = self._easel, 0, Chosen()
+        easel, spent, chosen = self._easel, 0, Chosen(image.told)
         if baseline is not None:
             easel = Easel(baseline, self._session.put, self._layout)
             settings = settings.updated(baseline=baseline)
@@ -194,7 +205,16 @@ class Setups:
             chosen = replace(chosen, search=told)
         search = _within(search, spent + max(guide.evaluations for guide in guides), started)
         return Setup(
-            easel, partition, search, settings, guides, started, spent, self._wanted, chosen
+            easel=easel,
+            partition=partition,
+            search=search,
+            settings=settings,
+            guides=guides,
+            started=started,
+            evaluations=spent,
+            evidence=self._wanted,
+            chosen=chosen,
+            class_names=given.facts.classes,
         )
 
     @property
@@ -272,9 +292,14 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     nearby = setup.evidence == AUTO and guide.levels is None and has_nearby(canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
+    name = Facts(setup.class_names).name(class_index(target))
+    if name:
+        settings = settings.updated(source={"class": name})
     chosen = setup.chosen
     inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
-    told = "; ".join(filter(None, (chosen.baseline, chosen.regions, inside, chosen.search)))
+    told = "; ".join(
+        filter(None, (chosen.reading, chosen.baseline, chosen.regions, inside, chosen.search))
+    )
     if told:
         settings = settings.updated(chosen=told)
     return Explanation(
@@ -361,10 +386,12 @@ def _budget(search: Search) -> int | None:
 
 
 def _settings(explainer: Explainer) -> Settings:
-    return Settings.of(
+    made = Settings.of(
         type=type(explainer).__name__,
         model=explainer.evaluator,
         baseline=explainer.baseline,
         partition=explainer.partition,
         search=explainer.search,
     )
+    prepared = explainer.facts.preparation
+    return made.updated(preparation=prepared) if prepared else made

@@ -63,7 +63,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
     setups = Setups(explainer, session, layout, spacing)
-    reading, targets = setups.read(image), as_targets(target)
+    reading, targets = setups.read(image), as_targets(target, explainer.facts.index)
     pixels = reading.pixels
     setup = setups.make(0, reading, targets, notice_template=False)
     if partitions is not None:

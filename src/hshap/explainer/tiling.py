@@ -102,7 +102,7 @@ def explain_tiles(
     >>> found.boxes()
     [Finding(start=(40, 21), stop=(41, 22), score=1.0)]
     """
-    wanted, cut = as_targets(target), _checked(tiles)
+    wanted, cut = as_targets(target, explainer.facts.index), _checked(tiles)
     with opened(image) as large:
         scored = score_tiles(explainer, large, cut, progress)
         found = [explain_scored(explainer, scored, one, progress) for one in wanted]

@@ -41,9 +41,9 @@ def as_text(explanation: Explanation) -> str:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:
         end += f"; {explanation.provenance.sentence}"
-    return _printable(
-        f"target {explanation.target}, {found if leaves else 'nothing relevant'}, {cost}{end}"
-    )
+    name = explanation.settings.source.get("class")
+    target = f"target {explanation.target}" + (f" ({name})" if name else "")
+    return _printable(f"{target}, {found if leaves else 'nothing relevant'}, {cost}{end}")
 
 
 def as_lines(explanation: Explanation) -> str:

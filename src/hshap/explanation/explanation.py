@@ -122,6 +122,11 @@ class Explanation(Guarantees, EarlierNames):
         return not self.unfinished
 
     @property
+    def class_name(self) -> str:
+        """Name of the explained class, as the model or the command line tells it; else empty."""
+        return str(self.settings.source.get("class", ""))
+
+    @property
     def score(self) -> float:
         """The model's score on the whole image."""
         return float(self.games[0].values[-1])

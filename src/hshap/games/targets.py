@@ -66,16 +66,22 @@ class Output:
 Target: TypeAlias = "int | Callable[[Heat], ArrayLike]"
 """A class, or a callable from outputs `(n, classes)` to one number for each of the n inputs."""
 
+Wanted: TypeAlias = "Target | str"
+"""A target, or the name of a class, for models that know the names of theirs."""
 
-def as_targets(target: object) -> tuple[Target, ...]:
-    """Return the targets that are asked for, one or several."""
+
+def as_targets(target: object, index: Callable[[str], int] | None = None) -> tuple[Target, ...]:
+    """Return the targets that are asked for, one or several.
+
+    `index` returns the output of a class by its name; without it, names are refused.
+    """
     if not is_several(target):
-        return (_as_target(target),)
+        return (_as_target(target, index),)
     several: Sequence[object] = target  # pyright: ignore[reportAssignmentType]
     if len(several) == 0:
         message = f"target={checks.shown(target)} is empty; pass a class, several, or a callable"
         raise ArgumentError(message)
-    return tuple(_as_target(single) for single in several)
+    return tuple(_as_target(single, index) for single in several)
 
 
 def is_several(target: object) -> bool:
@@ -181,7 +187,9 @@ def _refuse_out_of_range(index: int, outputs: Heat) -> None:
         raise ArgumentError(message)
 
 
-def _as_target(target: object) -> Target:
+def _as_target(target: object, index_of: Callable[[str], int] | None) -> Target:
+    if isinstance(target, str) and index_of is not None:
+        return index_of(target)
     if callable(target) and not isinstance(target, type):
         return cast("Target", target)
     try:

@@ -120,9 +120,9 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         raise ArgumentError(message)
     rows = checks.integer("shard_rows", shard_rows, minimum=1)
     wanted = None if task_images is None else checks.integer("task_images", task_images, minimum=1)
-    targets = _as_targets(target)
     source = as_source(dataset, decode=decode, root=root)
     first, files = _made(explainer, model_id), files_at(out)
+    targets = _as_targets(target, first.facts.index)
     decoding = _decoding(decode or getattr(source, "decode", None))
     own = _fingerprint(first, decoding, layout, model_id)
     Folder(files).describe(
@@ -214,7 +214,7 @@ def verify(  # noqa: PLR0913, as for explain_dataset
         run,
         explainer,
         source,
-        _as_targets(target) or (),
+        _as_targets(target, explainer.facts.index) or (),
         sample=checks.integer("sample", sample, minimum=1),
         seed=seed,
         layout=layout,
@@ -231,14 +231,16 @@ def _decoding(decode: object) -> object:
     return getattr(decode, "settings", decode)
 
 
-def _as_targets(target: Untyped) -> tuple[AnyTarget, ...] | None:
+def _as_targets(target: Untyped, index: Callable[[str], int]) -> tuple[AnyTarget, ...] | None:
     if target is None:
         return None
     if isinstance(target, Chosen):
         return (target,)
     if isinstance(target, (list, tuple)) and any(isinstance(one, Chosen) for one in target):
-        return tuple(one if isinstance(one, Chosen) else as_targets(one)[0] for one in target)
-    return as_targets(target)
+        return tuple(
+            one if isinstance(one, Chosen) else as_targets(one, index)[0] for one in target
+        )
+    return as_targets(target, index)
 
 
 def _fingerprint(

@@ -193,7 +193,7 @@ class Worker:
                 raise ArgumentError(message)
             if isinstance(label, Exception):
                 raise label
-            given = as_targets(label)
+            given = as_targets(label, self.explainer.facts.index)
         return {target_text(target): target for target in given}
 
     def _settled(self, target: AnyTarget, image: object) -> Target:

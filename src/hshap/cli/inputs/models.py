@@ -18,6 +18,7 @@ from hshap.cli.inputs.model_files.layouts import Rearranged
 from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProcess
 from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
+from hshap.evaluators.models.facts import facts_of
 from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
@@ -78,8 +79,11 @@ def load(name: str, *, trust: bool, device: str) -> Loaded:
 def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
     """Return the model as a callable on `(n, channels, height, width)`, and its full format.
 
-    Size and channels that no option gave come from the shape of the model's own input.
+    Size and channels that no option gave come from the shape of the model's own input, and names of
+    classes from the model, if it is one of `hshap.models`.
     """
+    names = facts_of(loaded.model).classes
+    wanted = replace(wanted, classes=names) if names and not wanted.classes else wanted
     last = wanted.layout == "nhwc"
     shape = loaded.shape
     if shape is not None:

@@ -112,9 +112,7 @@ def _refuse_no_image(path: Path, header: Untyped) -> None:
     wanted = ("Rows", "Columns", "BitsAllocated", "SamplesPerPixel", "PhotometricInterpretation")
     missing = [name for name in wanted if header.get(name, None) in (None, "", 0)]
     if missing:
-        message = (
-            f"{path} is no image but a {known}: it has no {', '.join(missing)}; pass image files"
-        )
+        message = f"{path} is no image ({known}): it has no {', '.join(missing)}; pass image files"
         raise FormatError(message)
 
 
