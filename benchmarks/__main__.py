@@ -171,11 +171,14 @@ for experiment, summary in EXPERIMENTS.items():
 
 
 @app.command()
-def speed(fresh: Fresh = False) -> None:  # noqa: FBT002
+def speed(
+    fresh: Fresh = False,  # noqa: FBT002
+    only: Annotated[str, typer.Option(help="repeat measurements that begin so: share")] = "",
+) -> None:
     """Measure time, memory and evaluations against the authors' package and peers."""
     from benchmarks.speed import speed_table
 
-    speed_table.run(fresh=fresh)
+    speed_table.run(fresh=fresh, only=only)
 
 
 @app.command()

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hshap
-from benchmarks.models.names import ZOO
+from benchmarks.models.names import NARROW, ZOO
 from benchmarks.models.resnet import ResNet18
 from benchmarks.models.zoo import NETWORKS, made
 from benchmarks.speed import own_cost, own_cost_page, process, speed_goals, speed_page, speed_table
@@ -113,9 +113,9 @@ def test_the_oracle_decides_and_the_network_computes(partition):
     assert marked[drawn.rows, drawn.columns].all()
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name != "EfficientNet-lite0"])
+@pytest.mark.parametrize("name", [n for n in (*ZOO, *NARROW) if n != "EfficientNet-lite0"])
 def test_networks_of_known_kinds_agree_with_the_whole(name):
-    assert tuple(NETWORKS) == ZOO
+    assert tuple(NETWORKS) == (*ZOO, *NARROW)
     model = made(name)
     network = Network(model)
     anchor = torch.rand(1, 3, 64, 96)

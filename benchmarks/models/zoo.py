@@ -141,7 +141,7 @@ class FCN(nn.Module):
                 for a, b in pairwise(widths)
                 for layer in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
             ),
-            nn.Conv2d(channels, CLASSES, 1),
+            nn.Conv2d(channels, 2, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -149,9 +149,6 @@ class FCN(nn.Module):
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "FCN of 16 channels": FCN,
-    "U-Net of 16 channels": lambda: UNet(16),
-    "VGG of 16 channels": lambda: vgg(16),
     "ResNet-18": lambda: ResNet18(CLASSES),
     "DenseNet-121-like": densenet,
     "VGG-like": vgg,
@@ -168,6 +165,9 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "MobileNet-v3-like": lambda: modern.mobilenet_v3(1.0, CLASSES),
     "EfficientNet-B0-like": lambda: modern.efficientnet(1.0, CLASSES),
     "ResNet-18-GN": lambda: modern.group_norm_resnet((64, 128, 256, 512), CLASSES),
+    "FCN of 16 channels": FCN,
+    "U-Net of 16 channels": lambda: UNet(16),
+    "VGG of 16 channels": lambda: vgg(16),
 }
 
 

@@ -11,12 +11,16 @@ Measured = dict[str, list[dict[str, Any]]]
 
 REFERENCE = "h-shap 0.1.6 tau=0"
 CLOSE = 1e-5
+WAYS = ("dense", "reference")
 
 
 def judged(done: Measured) -> list[Goal]:
     """Return every goal with the outcome and the verdict."""
     return [
-        *(_against_reference(done, markers, goal) for markers, goal in ((10, 30.0), (1, 12.0))),
+        *(_against_reference(done, markers, goal) for markers, goal in ((10, 60.0), (1, 22.0))),
+        *(_as_found(done, markers, goal) for markers, goal in ((10, 90.0), (1, 31.0))),
+        *(_narrow(done, machine) for machine in ("tuned", "as found")),
+        _shares(done),
         _large(done),
         _crosses(done),
         *_together(done),
@@ -90,20 +94,66 @@ def _against_reference(done: Measured, markers: int, goal: float) -> Goal:
         f"{'the same leaves' if found['same_leaves'] else 'DIFFERENT LEAVES'}"
     )
     return Goal(
-        f"ResNet-18, 1200 x 1600, s = 80, k = {markers}",
+        f"ResNet-18, 1200 x 1600, s = 80, k = {markers}, tuned allocator",
         f"at least {goal:.0f} times faster, at most 3 GB",
         reached,
         met=found["ratio"] >= goal and found["peak_gb"] <= 3.0 and found["same_leaves"],
     )
 
 
+def _as_found(done: Measured, markers: int, goal: float) -> Goal:
+    """Judge the same case with the allocator as a user finds it.
+
+    Every game of the authors' package then pays for fresh memory, so no time is scaled down.
+    """
+    case = f"ResNet-18, 1200 x 1600, s = 80, k = {markers}, as a user finds the machine"
+    wanted = f"at least {goal:.0f} times faster"
+    name = f"ours, as found, k = {markers}"
+    if name not in done or "game, as found" not in done:
+        return Goal(case, wanted, "not measured", met=None)
+    own = done[f"reference's own, k = {markers}"]
+    reference = own[0]["games"] * _middle(done, "game, as found") + own[0]["seconds"]
+    ratio = reference / _middle(done, name)
+    reached = f"{ratio:.1f} times: {reference:.0f} s against {_middle(done, name):.1f} s"
+    return Goal(case, wanted, reached, met=ratio >= goal)
+
+
+def _narrow(done: Measured, machine: str) -> Goal:
+    case = f"FCN of 16 channels, 600 x 800, 14 leaves, {machine}"
+    wanted = "at least 4 times bisection by full passes, 15 times 16 inputs a game"
+    taken = done.get(f"narrow, {machine}")
+    if not taken:
+        return Goal(case, wanted, "not measured", met=None)
+    dense, reference = (median(one[f"{way}_ratio"] for one in taken) for way in WAYS)
+    reached = (
+        f"{dense:.1f} and {reference:.1f} times in CPU time, {taken[0]['evaluations']} evaluations "
+        f"against {taken[0]['games']} games"
+    )
+    return Goal(case, wanted, reached, met=dense >= 4 and reference >= 15)
+
+
+def _shares(done: Measured) -> Goal:
+    found = {
+        name.removeprefix("share, "): taken[0]["share"]
+        for name, taken in done.items()
+        if name.startswith("share, ") and "share" in taken[0]
+    }
+    reached = ", ".join(f"{name} {share:.0%}" for name, share in found.items())
+    return Goal(
+        "`Incremental`, 14 markers, one thread",
+        "at least 75 % of the CPU time in the network's own operations",
+        reached or "not measured",
+        met=min(found.values()) >= 0.75 if found else None,
+    )
+
+
 def _large(done: Measured) -> Goal:
     one = done["ours, 4096"][0]
-    case, goal = "ResNet-18, 4096 x 4096, k = 10", "finishes, under 8 GB"
+    case, goal = "ResNet-18, 4096 x 4096, k = 10", "finishes, under 6 GB"
     if "failed" in one:
         return Goal(case, goal, one["failed"], met=False)
     reached = f"{one['seconds']:.0f} s, {one['evaluations']} evaluations, {one['peak_gb']:.2f} GB"
-    return Goal(case, goal, reached, met=one["peak_gb"] < 8)
+    return Goal(case, goal, reached, met=one["peak_gb"] < 6)
 
 
 def _crosses(done: Measured) -> Goal:

@@ -21,8 +21,27 @@ def markdown(content: dict[str, Any]) -> str:
     )
     goals = [Goal(**goal) for goal in content["goals"]]
     parts = ["# Speed", made, _goals(goals)]
-    parts += [part for each in (_peers, _growth, _incremental, _options) for part in each(done)]
+    parts += [part for each in PARTS for part in each(done)]
     return "\n\n".join([*parts, "![](speed.png)"]) + "\n"
+
+
+def _shares(done: Measured) -> list[str]:
+    found = [taken[0] for name, taken in done.items() if name.startswith("share, ")]
+    rows = [
+        (
+            one["network"],
+            " x ".join(map(str, one["grid"])),
+            f"{one['seconds']:.1f}",
+            *(f"{one['kinds'][kind] / one['seconds']:.0%}" for kind in ("network", "copies")),
+        )
+        for one in found
+        if "share" in one
+    ]
+    header = ["network", "image", "seconds", "network's own operations", "copies"]
+    return [
+        "CPU time of `Incremental` for 14 markers, bisection, one thread:",
+        table(header, rows),
+    ]
 
 
 def _goals(goals: list[Goal]) -> str:
@@ -97,3 +116,6 @@ def _options(done: Measured) -> list[str]:
         "Seconds for a batch as it is, with `channels_last`, and with `torch.compile(model)`:",
         table(["network", *ways], rows),
     ]
+
+
+PARTS = (_peers, _growth, _incremental, _shares, _options)

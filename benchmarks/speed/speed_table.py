@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.core.folders import cache
 from benchmarks.core.provenance import provenance, versions
 from benchmarks.core.reference import install_reference
-from benchmarks.models.names import SHORT, ZOO
+from benchmarks.models.names import NARROW, SHORT, ZOO
 from benchmarks.speed import plots, speed_goals, speed_page
 from benchmarks.speed.process import run_alone
 
@@ -31,6 +31,8 @@ RESULTS = FOLDER / "speed.json"
 TIMES = 3
 SIDES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 GIB = 2**30
+AS_FOUND = "as found"
+"""In the names of measurements without the allocator's settings of `benchmarks/run`."""
 
 Task = dict[str, Any]
 
@@ -83,6 +85,29 @@ def tasks() -> list[tuple[str, Task, int]]:
         ("together", {"measure": "crosses.in_one_call"}, TIMES),
     ]
     found += [
+        (
+            f"share, {name}, {height} x {width}",
+            {"measure": "shares.shares", "name": name, "grid": [height, width]},
+            1,
+        )
+        for names, grids in ((NARROW, ((600, 800), (1200, 1600))), (ZOO, ((448, 512),)))
+        for name in names
+        for height, width in grids
+    ]
+    narrow = {"measure": "shares.against_full_passes", "name": NARROW[0], "grid": [600, 800]}
+    found += [(f"narrow, {machine}", narrow, 1) for machine in ("tuned", AS_FOUND)]
+    found += [
+        (f"game, {AS_FOUND}", {"measure": "photographs.reference_game", **photo}, TIMES),
+        *(
+            (
+                f"ours, {AS_FOUND}, k = {markers}",
+                {"measure": "photographs.ours", **photo, "markers": markers, "channels_last": True},
+                TIMES,
+            )
+            for markers in (1, 10)
+        ),
+    ]
+    found += [
         (f"agreement, {name}", {"measure": "incremental.agreement", "name": name}, 1)
         for name in ZOO
     ]
@@ -101,9 +126,15 @@ def tasks() -> list[tuple[str, Task, int]]:
     return found
 
 
-def run(*, fresh: bool = False) -> None:
-    """Take the measurements that are missing, judge the goals, and write the page and the plots."""
+def run(*, fresh: bool = False, only: str = "") -> None:
+    """Take the measurements that are missing, judge the goals, and write the page and the plots.
+
+    `only` takes those again whose names begin so, and keeps the committed values of all others.
+    """
     install_reference()
+    if only:
+        _take_again(only)
+        return
     kept = cache("speed.json")
     done = json.loads(kept.read_text()) if kept.exists() and not fresh else {}
     wanted = tasks()
@@ -111,11 +142,26 @@ def run(*, fresh: bool = False) -> None:
         for name, task, times in wanted:
             taken = done.setdefault(name, [])
             if turn < times and len(taken) <= turn:
-                large = task.get("size") == "large"
-                taken.append(run_alone(task, return_freed_memory=large))
+                untuned = task.get("size") == "large" or AS_FOUND in name
+                taken.append(run_alone(task, return_freed_memory=untuned))
                 kept.write_text(json.dumps(done))
                 print(f"{name}: {_short(taken[-1])}", file=sys.stderr, flush=True)
-    content = {**provenance(), "versions": versions(), "measured": done}
+    _write({**provenance(), "versions": versions(), "measured": done})
+
+
+def _take_again(only: str) -> None:
+    """Repeat some measurements once each."""
+    content = json.loads(RESULTS.read_text())
+    for name, task, _ in tasks():
+        if name.startswith(only):
+            untuned = task.get("size") == "large" or AS_FOUND in name
+            content["measured"][name] = [run_alone(task, return_freed_memory=untuned)]
+            print(f"{name}: {_short(content['measured'][name][0])}", file=sys.stderr, flush=True)
+    _write(content)
+
+
+def _write(content: dict[str, Any]) -> None:
+    done = content["measured"]
     content["goals"] = [asdict(goal) for goal in speed_goals.judged(done)]
     RESULTS.write_text(json.dumps(content, indent=1) + "\n")
     (FOLDER / "speed.md").write_text(speed_page.markdown(content))
@@ -126,7 +172,9 @@ def run(*, fresh: bool = False) -> None:
 def _short(found: dict[str, Any]) -> str:
     keys = ("failed", "seconds", "evaluations", "peak_gb", "ratio", "share", "difference")
     return ", ".join(
-        f"{k} {found[k]:.3g}" if k != "failed" else found[k] for k in keys if k in found
+        f"{k} {found[k]:.3g}" if isinstance(found[k], int | float) else f"{k} {found[k]}"
+        for k in keys
+        if k in found
     )
 
 

@@ -62,9 +62,9 @@ class ActivationCache:
         """Memory that is left for other activations."""
         return max(0, self._max_memory - self.bytes)
 
-    def has_room_beside(self, anchor: Anchor) -> bool:
-        """Tell whether a second anchor of the same shape fits into memory."""
-        return 2 * anchor.bytes <= self._max_memory
+    def has_room_for(self, size: float) -> bool:
+        """Tell whether activations of so many bytes may be kept at all."""
+        return size <= self._max_memory
 
     def add(self, network: Network, image: Tensor) -> Anchor:
         """Compute and keep the activations of an input, or raise `UnfitError`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.traced_network import size_of
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
@@ -35,7 +37,15 @@ def precision(module: torch.nn.Module) -> float:
     return max((torch.finfo(kind).eps for kind in types), default=0.0)
 
 
-def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[Heat, Heat]:
+class OnCrop(NamedTuple):
+    """Scores of a crop from patches and in full, and the bytes of its activations for a pixel."""
+
+    found: Heat
+    expected: Heat
+    bytes_per_pixel: float
+
+
+def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop:
     """Return the scores of a crop of the image: from a patch, from strips, and twice in full.
 
     The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
@@ -66,4 +76,5 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> tuple[
         framed, _ = network.run_box((start, stop), whole, outside, image)
         full = network.module(painted)
     found = np.concatenate([as_scores(patched, 1), as_scores(framed, 1)])
-    return found, np.repeat(as_scores(full, 1), 2, axis=0)
+    expected = np.repeat(as_scores(full, 1), 2, axis=0)
+    return OnCrop(found, expected, size_of(outside) / prod(sides))

@@ -134,12 +134,16 @@ def framed(box: Corners, around: Corners, outside: torch.Tensor, image: torch.Te
 
 def clip(piece: Piece, corners: Corners) -> Piece | None:
     """Return the part of a piece between two corners, in the same memory; None if it is empty."""
-    low = tuple(map(max, piece.start, corners[0]))
-    high = tuple(map(min, _stop(piece), corners[1]))
-    if min(_lengths((low, high))) <= 0:
-        return None
-    spans = (slice(a - s, b - s) for a, b, s in zip(low, high, piece.start, strict=True))
-    return Piece(low, piece.data[(slice(None), *spans)])
+    low: list[int] = []
+    spans: list[slice] = []
+    # A loop, not generators: this runs for every piece of every layer.
+    for start, length, first, last in zip(piece.start, piece.size, *corners, strict=True):
+        begin, end = max(start, first), min(start + length, last)
+        if begin >= end:
+            return None
+        low.append(begin)
+        spans.append(slice(begin - start, end - start))
+    return Piece(tuple(low), piece.data[(slice(None), *spans)])
 
 
 def _piece(patch: Patch) -> Piece:

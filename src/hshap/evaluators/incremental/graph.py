@@ -96,6 +96,23 @@ def overwritten_names(steps: Sequence[Step]) -> dict[str, int]:
     return found
 
 
+def relus_of_convolutions(steps: Sequence[Step], kept: set[str]) -> set[str]:
+    """Return the names of ReLUs that may overwrite their argument.
+
+    It is the result of a convolution, which has memory of its own, and nobody reads it again.
+    """
+    fresh = {step.name for step in steps if step.kind in {"Conv1d", "Conv2d", "Conv3d"}} - kept
+    return {
+        step.name
+        for step in steps
+        if step.kind in {"ReLU", "relu"}
+        and not step.options
+        and len(step.args) == 1
+        and isinstance(step.args[0], fx.Node)
+        and step.args[0].name in fresh & set(step.last_reads)
+    }
+
+
 def hides_writes(steps: Sequence[Step]) -> bool:
     """Tell whether a step takes the bare memory of a tensor, where torch does not count writes."""
     hidden = {"data", "numpy", "data_ptr", "untyped_storage", "storage", "__array__"}

@@ -102,10 +102,14 @@ def _span(start: int, length: int) -> slice:
 
 def _overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Sides, Sides]:
     """Return the part of a rectangle that another one covers: its start, relative, and its size."""
-    low = tuple(max(a, b) for a, b in zip(start, other, strict=True))
-    high = tuple(min(a + n, b + m) for a, n, b, m in zip(start, size, other, length, strict=True))
-    first = tuple(a - s for a, s in zip(low, start, strict=True))
-    return first, tuple(max(0, b - a) for a, b in zip(low, high, strict=True))
+    first: list[int] = []
+    sides: list[int] = []
+    # Loops, not generators: this runs several times for every layer and input.
+    for a, n, b, m in zip(start, size, other, length, strict=True):
+        low, high = max(a, b), min(a + n, b + m)
+        first.append(low - a)
+        sides.append(max(0, high - low))
+    return tuple(first), tuple(sides)
 
 
 def _draw(

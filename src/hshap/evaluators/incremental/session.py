@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,6 +93,7 @@ class IncrementalSession:
         self._cache, self._boxes = cache, KnownBoxes()
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
+        self._bytes_per_pixel = inf  # of the activations that an anchor keeps
         self._scored, self._incremental = Counter[int](), Counter[int]()
         self._from_patches: list[Row] = []  # of the rows that are being scored
         self._epsilon = precision(model)
@@ -246,11 +247,10 @@ class IncrementalSession:
         is_framed = isinstance(row.canvas.root, Box) and not _is_small(row)
         if hidden is None or not is_framed or image in self._cache or not self._is_traced(row):
             return
-        outside = self._anchor(hidden)
-        if outside is None or not self._cache.has_room_beside(outside):
-            return
         self._compare_on_crop(row)
-        if self._comparison == "passed":
+        both = 2 * self._bytes_per_pixel * prod(row.canvas.grid)
+        if self._comparison == "passed" and self._cache.has_room_for(both):
+            self._anchor(hidden)
             self._anchor(image)
 
     def _full_scores(self, rows: Sequence[Row]) -> Heat:
@@ -277,10 +277,11 @@ class IncrementalSession:
         if self._comparison != "not made" or self._network is None or _is_small(row):
             return
         try:
-            pair = scores_on_crop(self._network, row, self._cache)
+            crop = scores_on_crop(self._network, row, self._cache)
         except Exception:  # noqa: BLE001, the network may take images of one size only
             return
-        self._judge(*pair)
+        self._bytes_per_pixel = crop.bytes_per_pixel
+        self._judge(crop.found, crop.expected)
 
     def _judge(self, found: Heat, expected: Heat) -> None:
         self._comparison = "passed" if agree(found, expected, self._epsilon) else "failed"

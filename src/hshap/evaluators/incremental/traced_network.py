@@ -22,6 +22,7 @@ from hshap.evaluators.incremental.graph import (
     kept_names,
     overwritten_names,
     reads_overwritten,
+    relus_of_convolutions,
     with_last_reads,
 )
 from hshap.evaluators.incremental.patches import Patch, Piece
@@ -80,6 +81,7 @@ class Network:
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
+        self._reusing = relus_of_convolutions(self.steps, self._kept)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if hides_writes(self.steps):
@@ -114,7 +116,8 @@ class Network:
         writes = WriteCounts(values)
         for step in self.steps:
             writes.check((step.args, step.options))
-            value = step.act(*_filled(step.args, values), **_filled(step.options, values))
+            act = torch.relu_ if step.name in self._reusing else step.act
+            value = act(*_filled(step.args, values), **_filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
                 kept[step.name] = self._kept_of(step.name, value)
