@@ -60,8 +60,9 @@ def placed(scan: Scan, wanted_by: str) -> Heat:
 
 
 def image_around(path: Path) -> Path | None:
-    """Return the folder of OME-Zarr that a path lies in, if there is one."""
-    return next((folder for folder in path.parents if is_zarr(folder)), None)
+    """Return the outermost folder of OME-Zarr that a path lies in, if there is one."""
+    around = [folder for folder in path.parents if is_zarr(folder)]
+    return around[-1] if around else None
 
 
 def new_file(path: str | PathLike[str], scan: Scan) -> Path:
