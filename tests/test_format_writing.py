@@ -204,6 +204,15 @@ def test_an_ome_zarr_image_goes_to_labels_on_the_object(tmp_path):
     assert not any(made.shows_patient(f.read_bytes()) for f in path.rglob("*") if f.is_file())
 
 
+@pytest.mark.parametrize("write", [export.write_ome_zarr, export.write_nifti])
+def test_nothing_is_written_inside_an_image_that_is_a_folder(write, tmp_path):
+    scan = hshap.read_image(made.ome_zarr(tmp_path / "scan.zarr"))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(hshap.ArgumentError, match=r"inside the image scan\.zarr; pass another"):
+        write(tmp_path / "scan.zarr" / "0" / "found", np.ones(scan.grid, np.uint8), scan)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_pyramid_of_labels_never_mixes_them(tmp_path):
     scan = hshap.Scan(np.zeros((3, 700, 900), np.uint8), axes="CYX", spacing=(1e-3, 1e-3))
     labels = np.zeros((700, 900), np.uint8)
