@@ -312,12 +312,14 @@ def bad_files(kind, tmp_path):  # noqa: C901, PLR0911, PLR0912, PLR0915, a list 
         return folder
     if kind == "gap":
         return made.dicom_series(folder, skip=(4,))
-    if kind in {"unequal", "doubled", "turned", "sizes"}:
+    if kind in {"unequal", "doubled", "turned", "sizes", "worlds"}:
         made.dicom_series(folder)
         last = sorted(folder.iterdir())[2]
         head = pydicom.dcmread(last)
         if kind == "turned":
             head.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        elif kind == "worlds":
+            head.FrameOfReferenceUID = "1.2.3.9"
         elif kind == "sizes":
             save = np.zeros((30, 24), np.uint16)
             made.save_dicom(last, head, save)
@@ -393,6 +395,7 @@ BAD = {
     "unequal": "unequal distances between slices",
     "doubled": "several images at one position",
     "turned": "different orientation or spacing",
+    "worlds": "has slices in 2 frames of reference",
     "sizes": "differs in size or colours",
     "report": "is no image (Basic Text SR Storage)",
     "pdf": "is no image (Encapsulated PDF Storage)",

@@ -120,7 +120,7 @@ def _series(folder: Path) -> tuple[Path, ...]:
         message = f"{folder} mixes {len(series)} series ({counts}); pass a folder with one series"
         raise FormatError(message)
     if len(worlds) > 1:
-        message = f"{folder} has slices in {len(worlds)} frames of reference, whose positions cannot"
+        message = f"{folder} has slices in {len(worlds)} frames of reference, whose places cannot"
         raise FormatError(f"{message} be compared; pass a folder with one of them")
     return tuple(listed)
 
