@@ -5,6 +5,7 @@ The files are made by the formats' own libraries; places are computed here by th
 
 from __future__ import annotations
 
+import os
 import struct
 import traceback
 import zlib
@@ -311,12 +312,14 @@ def bad_files(kind, tmp_path):  # noqa: C901, PLR0911, PLR0912, PLR0915, a list 
         return folder
     if kind == "gap":
         return made.dicom_series(folder, skip=(4,))
-    if kind in {"unequal", "doubled", "turned", "sizes"}:
+    if kind in {"unequal", "doubled", "turned", "sizes", "worlds"}:
         made.dicom_series(folder)
         last = sorted(folder.iterdir())[2]
         head = pydicom.dcmread(last)
         if kind == "turned":
             head.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        elif kind == "worlds":
+            head.FrameOfReferenceUID = "1.2.3.9"
         elif kind == "sizes":
             save = np.zeros((30, 24), np.uint16)
             made.save_dicom(last, head, save)
@@ -392,6 +395,7 @@ BAD = {
     "unequal": "unequal distances between slices",
     "doubled": "several images at one position",
     "turned": "different orientation or spacing",
+    "worlds": "has slices in 2 frames of reference",
     "sizes": "differs in size or colours",
     "report": "is no image (Basic Text SR Storage)",
     "pdf": "is no image (Encapsulated PDF Storage)",
@@ -453,6 +457,19 @@ def test_a_deflated_bomb_is_refused(tmp_path):
     path.write_bytes(data[:start] + 33 * piece + packer.flush())
     assert path.stat().st_size < 2**20
     with pytest.raises(hshap.FormatError, match=r"unpacks to more than"):
+        hshap.read_image(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("ending", ["dcm", "nii", "nii.gz", "tif", "npy", "npz", "svs", "other"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_refused_without_waiting(kind, ending, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(hshap.FormatError, match="is no regular file but a pipe or a device"):
         hshap.read_image(path)
 
 
