@@ -84,7 +84,7 @@ def export(  # noqa: PLR0913, one for each option
     ] = "coefficients",
     scan: Annotated[
         Path | None,
-        typer.Option(help="The scan that was explained, for formats with geometry."),
+        typer.Option(help="The scan that was explained, or its series, for formats with geometry."),
     ] = None,
     patient: Annotated[
         bool, typer.Option("--patient", help="Copy the patient's name and id to DICOM files.")
