@@ -273,12 +273,18 @@ def given_outputs(classes: str | None, output: str | None) -> Given:
     return {"classes": names(classes, Path()), "output": output}
 
 
-def loaded_model(
-    model: str, given: Given, *, trust: bool, device: str, config: Path | None
+def loaded_model(  # noqa: PLR0913, one for each option
+    model: str,
+    given: Given,
+    *,
+    trust: bool,
+    device: str,
+    config: Path | None,
+    volume: bool | None = False,
 ) -> tuple[Loaded, Format]:
     """Return a model and the format of its inputs and outputs; `given` wins over the TOML."""
     wanted = read_format(config or config_of(model), given)
-    loaded, wanted = fitted(load(model, trust=trust, device=device), wanted)
+    loaded, wanted = fitted(load(model, trust=trust, device=device), wanted, volume=volume)
     if loaded.note:
         say(f"{model}: {loaded.note}")
     return loaded, wanted
