@@ -944,7 +944,7 @@ def test_a_missing_or_unknown_word_is_told_in_one_line(words, said):
 
 def test_the_shell_completes_commands(tmp_path):
     done = real(_HSHAP_COMPLETE="complete_bash", COMP_WORDS="hshap ex", COMP_CWORD="1")
-    assert done.stdout.split() == ["explain", "export"]
+    assert done.stdout.split() == ["explain", "exam", "export"]
     # By way of a shell: typer looks for the one that it was called from.
     done = subprocess.run(  # noqa: S603
         ["bash", "-c", f"{sys.executable} -m hshap --install-completion; exit $?"],  # noqa: S607
