@@ -84,18 +84,23 @@ def save_dicom(path, head, pixels=None):
     return path
 
 
-def dicom_series(folder, *, values=None, skip=(), **changes):
-    """Write a CT series, one file for each slice, with names and numbers in another order."""
+def dicom_series(folder, *, values=None, skip=(), shift=0.0, digits=10, **changes):
+    """Write a CT series, one file for each slice, with names and numbers in another order.
+
+    `shift` moves each slice along its rows by millimetres, as a tilted gantry does; `digits` are
+    those of positions.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     values = volume() if values is None else values
     place = affine()
+    place[:3, 0] += TURN[:, 1] * shift
     turned = [*TURN[:, 0], *TURN[:, 1]]
     for z, plane in enumerate(values):
         if z in skip:
             continue
         head = dicom_header(**changes)
         head.InstanceNumber = 1 + (z * 5) % SLICES
-        head.ImagePositionPatient = [f"{v:.10g}" for v in place[:3] @ (z, 0, 0, 1)]
+        head.ImagePositionPatient = [f"{v:.{digits}g}" for v in place[:3] @ (z, 0, 0, 1)]
         head.ImageOrientationPatient = [f"{v:.10g}" for v in turned]
         head.PixelSpacing = [SPACING[1], SPACING[2]]
         head.SliceThickness = SPACING[0]

@@ -146,7 +146,12 @@ def test_no_output_tells_the_patient(work, caplog):
     ("words", "said"),
     [
         (("--format", "dicom-seg"), "does not tell where its scan is; pass --scan"),
-        (("--format", "nifti", "--scan", "series"), "explains an image of (32, 24) pixels"),
+        (("--format", "nifti", "--scan", "small.npy"), "explains an image of (32, 24) pixels"),
+        (("--format", "nifti", "--scan", "gone.nii"), "--scan gone.nii does not exist"),
+        (("--format", "dicom-seg", "--scan", "plain.npy"), "plain.npy is no DICOM file; pass --fo"),
+        (("--format", "nifti", "--scan", "plain.npy"), "which plain.npy does not tell; pass --for"),
+        (("--format", "ome-zarr", "--scan", "FILE", "-o", "old.zarr"), "inside the image old.zarr"),
+        (("--format", "nifti", "--scan", "FILE", "-o", "old.zarr/a.nii"), "inside the image old."),
         (("--format", "dicom-seg", "--scan", "FILE", "-o", "series/n.dcm"), "among the files"),
         (("--format", "nii"), "is not known"),
     ],
@@ -154,8 +159,54 @@ def test_no_output_tells_the_patient(work, caplog):
 def test_an_export_that_cannot_be_is_refused_and_nothing_written(words, said, work):
     file, _ = slice_with_object(work / "series")
     (npz,) = (work / "one").glob("*.npz")
+    np.save(work / "small.npy", np.zeros((8, 8)))
+    np.save(work / "plain.npy", np.zeros((32, 24)))
+    if not (work / "old.zarr").exists():
+        made.ome_zarr(work / "old.zarr")
     before = sorted(work.rglob("*"))
     ended = run("export", npz, *(file if word == "FILE" else word for word in words))
     assert ended.exit_code not in (0, Code.UNEXPECTED)
     assert said in " ".join(ended.output.split())
     assert sorted(work.rglob("*")) == before
+
+
+def test_slices_of_a_series_become_segmentations_where_they_have_a_finding(work):
+    assert run("explain", "series", *OPTIONS, "--out", "slices").exit_code == 0
+    ended = run("export", "slices", "-f", "dicom-seg", "--scan", "series", "-o", "segs")
+    assert ended.exit_code == 0, ended.output
+    scan = hshap.read_image(work / "series")
+    seen = {scan.files[z].stem: z for z in (3, 4, 5)}
+    assert {path.name for path in (work / "segs").iterdir()} == {f"{n}.seg.dcm" for n in seen}
+    for name, z in seen.items():
+        (frame,) = pydicom.dcmread(work / f"segs/{name}.seg.dcm").PerFrameFunctionalGroupsSequence
+        place = [float(v) for v in frame.PlanePositionSequence[0].ImagePositionPatient]
+        np.testing.assert_allclose(place, scan.to_world((z, 0, 0)), atol=1e-6)
+    assert ended.stderr.count("has no finding, so there is no segmentation of it") == 5
+    (empty,) = {scan.files[0].stem}
+    ended = run("export", f"slices/{empty}.npz", "-f", "dicom-seg", "--scan", "series", "-o", "no")
+    assert ended.exit_code == Code.INPUT
+    assert "pass --format dicom-map" in ended.output
+    assert not (work / "no").exists()
+
+
+def test_a_scan_that_is_not_the_file_explained_is_told(work):
+    file, scan = slice_with_object(work / "series")
+    words = ("export", "one", "-f", "nifti", "--scan")
+    assert "is not the file" not in run(*words, file, "-o", "same.nii").output
+    other = run(*words, scan.files[5], "-o", "other.nii")
+    assert other.exit_code == 0
+    assert "is not the file that one/" in other.stderr
+
+
+def test_an_export_that_fails_leaves_no_empty_folder(work):
+    (npz,) = (work / "one").glob("*.npz")
+    ended = run("export", npz, npz, "-f", "nifti", "--scan", "plain.npy", "-o", "left")
+    assert ended.exit_code == Code.INPUT
+    assert not (work / "left").exists()
+
+
+def test_an_image_in_ome_zarr_is_named_as_such(work):
+    made.ome_zarr(work / "image.zarr")
+    ended = run("explain", "image.zarr", *OPTIONS, "--out", "zarr")
+    assert ended.exit_code == Code.INPUT
+    assert "image.zarr is an image in OME-Zarr; pass it to hshap tiles" in ended.output

@@ -121,6 +121,28 @@ def test_one_slice_becomes_a_segmentation_at_its_place(dicom, tmp_path):
     assert same_places(world_of(volume.array > 0, volume.affine), expected) < HALF
 
 
+@pytest.mark.parametrize(
+    ("shift", "digits"), [(0.6, 10), (0.0, 4)], ids=["tilted gantry", "rounded positions"]
+)
+def test_slices_that_lie_askew_become_dicom_files_at_their_place(shift, digits, tmp_path):
+    scan = hshap.read_image(made.dicom_series(tmp_path / "series", shift=shift, digits=digits))
+    labels = np.zeros(scan.grid, np.uint8)
+    labels[5:8, 27:32, 0:3] = 1  # at the border of each axis
+    seg = pydicom.dcmread(export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan))
+    heads = [pydicom.dcmread(file, stop_before_pixels=True) for file in scan.files]
+    sources = {str(head.SOPInstanceUID): z for z, head in enumerate(heads)}
+    found = np.zeros_like(labels)
+    for pixels, frame in zip(seg.pixel_array, seg.PerFrameFunctionalGroupsSequence, strict=True):
+        (cause,) = frame.DerivationImageSequence[0].SourceImageSequence
+        z = sources[str(cause.ReferencedSOPInstanceUID)]
+        assert frame.PlanePositionSequence[0].ImagePositionPatient == heads[z].ImagePositionPatient
+        found[z] = pixels
+    np.testing.assert_array_equal(found, labels)
+    again = hshap.read_image(export.write_dicom_map(tmp_path / "map.dcm", labels, scan))
+    np.testing.assert_array_equal(again.array[0], labels)
+    np.testing.assert_allclose(again.affine, scan.affine, atol=1e-4)
+
+
 def test_the_patient_is_in_a_dicom_file_only_if_asked_for(dicom, tmp_path):
     scan, explanation = dicom
     labels, heat = export.labels(explanation), explanation.coefficients()
@@ -180,6 +202,15 @@ def test_an_ome_zarr_image_goes_to_labels_on_the_object(tmp_path):
     np.testing.assert_allclose(again.affine, scan.affine)
     assert all(file.read_bytes() == data for file, data in before.items())
     assert not any(made.shows_patient(f.read_bytes()) for f in path.rglob("*") if f.is_file())
+
+
+@pytest.mark.parametrize("write", [export.write_ome_zarr, export.write_nifti])
+def test_nothing_is_written_inside_an_image_that_is_a_folder(write, tmp_path):
+    scan = hshap.read_image(made.ome_zarr(tmp_path / "scan.zarr"))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(hshap.ArgumentError, match=r"inside the image scan\.zarr; pass another"):
+        write(tmp_path / "scan.zarr" / "0" / "found", np.ones(scan.grid, np.uint8), scan)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_pyramid_of_labels_never_mixes_them(tmp_path):

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from benchmarks.models import modern
-from hshap import Batched, Bisection, Constant, CostPolicy, Explainer, Incremental
+from hshap import Batched, Bisection, Constant, CostPolicy, Explainer, Incremental, models
 from hshap.evaluators.incremental.function_rules import function_rule
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network
@@ -254,3 +254,18 @@ def test_models_of_transformers_run_on_patches_as_they_come(name, options, ends)
     report = Incremental(model).report((3, 64, 64))
     assert ends in report
     assert ("Patches run to the end." in report) == (not ends)
+
+
+@pytest.mark.parametrize("name", ["ConvNext", "ResNet"])
+def test_models_of_transformers_run_on_patches_behind_their_preparation(name):
+    """Mean and std are buffers around a network that is recorded for one shape."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_sizes": [8, 16], "depths": [1, 1]}
+    extra = {"num_stages": 2} if name == "ConvNext" else {"embedding_size": 8}
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**sizes | extra)
+    model = getattr(transformers, f"{name}ForImageClassification")(config).eval()
+    processor = transformers.ViTImageProcessorPil(image_mean=[0.4, 0.5, 0.6], image_std=[0.2] * 3)
+    ready = models.transformers(model, processor, resize=False)
+    compare_with_full_passes(ready, (3, 64, 64), cases=3)
+    assert "Patches run to the end." in Incremental(ready).report((3, 64, 64))

@@ -33,6 +33,31 @@ def tiff(path, pixels=COLOURS, **options):
     return path
 
 
+def test_other_files_that_an_ome_tiff_names_are_not_opened(tmp_path):
+    ids = [f"urn:uuid:{n}1111111-1111-1111-1111-111111111111" for n in range(2)]
+    blocks = "".join(
+        f'<TiffData FirstC="{n}" IFD="0" PlaneCount="1">'
+        f'<UUID FileName="part{n}.ome.tif">{own}</UUID></TiffData>'
+        for n, own in enumerate(ids)
+    )
+    for n, own in enumerate(ids):
+        described = (
+            '<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" '
+            f'UUID="{own}"><Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYZCT" '
+            'Type="uint16" SizeX="64" SizeY="48" SizeZ="1" SizeC="2" SizeT="1">'
+            f'<Channel ID="Channel:0:0"/><Channel ID="Channel:0:1"/>{blocks}</Pixels></Image></OME>'
+        )
+        pixels = np.full((48, 64), 7 + n, np.uint16)
+        file = tmp_path / f"part{n}.ome.tif"
+        tifffile.imwrite(file, pixels, description=described, tile=(16, 16), metadata=None)
+    with tifffile.TiffFile(tmp_path / "part0.ome.tif") as file:
+        assert file.series[0].shape == (2, 48, 64)  # the library itself opens the neighbour
+    image = open_image(tmp_path / "part0.ome.tif")
+    assert image.shape == (1, 48, 64)
+    assert (image.read((0, 0), (48, 64)) == 7).all()
+    image.close()
+
+
 def zarr_image(path, arrays, axes="CYX", version=2, **entries):
     """Write arrays as the levels of an image in OME-Zarr, with metadata written by hand."""
     zarr = pytest.importorskip("zarr")

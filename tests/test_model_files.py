@@ -27,12 +27,14 @@ from benchmarks.experiments.fuzz_models import fuzz_models
 from benchmarks.experiments.fuzzing import model_files, onnx_attacks
 from benchmarks.experiments.fuzzing.model_files import MARKER, Harm
 from benchmarks.experiments.fuzzing.onnx_attacks import attacks, constant, external, node
+from hshap import models
 from hshap.cli.app import app
 from hshap.cli.faults import Refusal
-from hshap.cli.inputs.formats import Format, read_format
+from hshap.cli.inputs.formats import Format, given_fields
 from hshap.cli.inputs.model_files import onnx_files
 from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProcess
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load, probe
+from hshap.cli.options import loaded_model
 
 IMAGE = np.random.default_rng(0).random((3, 8, 8), np.float32)
 HERE = [str(Path(__file__).parents[1] / part) for part in ("src", "")]
@@ -521,7 +523,7 @@ def test_models_that_hshap_cannot_call_are_refused():
 def test_a_toml_with_odd_values_is_refused_in_one_line(text):
     Path("model.toml").write_text(text)
     with pytest.raises(Refusal) as caught:
-        read_format(config_of("model.onnx"), {})
+        given_fields(config_of("model.onnx"), {})
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
 
@@ -530,7 +532,7 @@ def test_a_pipe_as_toml_is_refused_without_waiting():
     os.mkfifo("model.toml")
     for path in (config_of("model.onnx"), Path("/dev/zero")):
         with pytest.raises(Refusal, match=r"is a (named pipe|device)"):
-            read_format(path, {})
+            given_fields(path, {})
 
 
 # The fuzzer
@@ -563,3 +565,91 @@ def test_the_command_of_the_fuzzer_ends_with_1_on_a_failure(failures, code, monk
     done = CliRunner().invoke(benchmarks_app, ["fuzz", "models", "--count", "3", "--seed", "5"])
     assert (done.exit_code, asked) == (code, [(3, 5)])
     assert f"failures: {len(failures)}" in done.stdout
+
+
+# ONNX: its metadata
+
+
+def with_metadata(channels=3, **entries):
+    """A file that returns the mean of each channel, with metadata."""
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("image", ["n", channels, 8, 8]), ("scores", ["n", channels, 1, 1]))
+    ]
+    node_ = onnx.helper.make_node("GlobalAveragePool", ["image"], ["scores"])
+    graph = onnx.helper.make_graph([node_], "means", ends[:1], ends[1:])
+    made = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.helper.set_model_props(made, entries)
+    return made
+
+
+SCALED = {"mean": "[0.5, 0.4, 0.3]", "std": "[0.5, 0.2, 0.1]"}
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize(
+    ("entries", "scale", "mean", "std"),
+    [
+        (SCALED, 1, [0.5, 0.4, 0.3], [0.5, 0.2, 0.1]),
+        ({"image_mean": "[127.5]", "image_std": "127.5"}, 255, [127.5] * 3, [127.5] * 3),
+        ({"rescale_factor": "1.0"}, 255, [0] * 3, [1] * 3),
+        ({"Image.NominalPixelRange": "NominalRange_0_255"}, 255, [0] * 3, [1] * 3),
+        ({"author": "someone"}, 1, [0] * 3, [1] * 3),
+    ],
+)
+def test_the_command_line_scales_pixels_as_the_metadata_tells(entries, scale, mean, std, trust):
+    written("model.onnx", with_metadata(names='{0: "red", 1: "green", 2: "blue"}', **entries))
+    loaded, wanted = loaded_model("model.onnx", {}, trust=trust, device="cpu", config=None)
+    assert wanted.classes == ("red", "green", "blue")
+    expected = (IMAGE.mean((1, 2)) * scale - mean) / std
+    assert probe(loaded, wanted.scale(IMAGE)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_options_and_the_toml_win_over_the_metadata():
+    written("model.onnx", with_metadata(names="a,b,c", **SCALED))
+    Path("model.toml").write_text('classes = ["x", "y", "z"]\n')
+    _, wanted = loaded_model("model.onnx", {"mean": [0.1]}, trust=False, device="cpu", config=None)
+    assert (wanted.classes, wanted.mean, wanted.std) == (("x", "y", "z"), (0.1,), (1.0,))
+
+
+def test_blue_comes_first_where_the_metadata_tells_it():
+    file = written("model.onnx", with_metadata(**SCALED | {"Image.BitmapPixelFormat": "Bgr8"}))
+    expected = (IMAGE[::-1].mean((1, 2)) - [0.5, 0.4, 0.3]) / [0.5, 0.2, 0.1]
+    loaded, wanted = loaded_model(file, {}, trust=False, device="cpu", config=None)
+    assert probe(loaded, wanted.scale(IMAGE)) == pytest.approx(expected, rel=1e-4)
+    session = pytest.importorskip("onnxruntime").InferenceSession(file)
+    assert models.onnx(session)(IMAGE[None])[0].ravel() == pytest.approx(expected, rel=1e-4)
+
+
+def test_names_that_come_twice_have_their_numbers():
+    written("model.onnx", with_metadata(names='["crane", "owl", "crane"]'))
+    _, wanted = loaded_model("model.onnx", {}, trust=False, device="cpu", config=None)
+    assert wanted.classes == ("crane (0)", "owl", "crane (2)")
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"mean": "[0.5]"}, "has metadata without std"),
+        ({"mean": "often", "std": "1"}, "has the metadata mean='often', which cannot be read"),
+        ({"mean": "[1e999]", "std": "[1]"}, "which cannot be read"),
+        ({"mean": "[0.5]", "std": "[0]"}, "std must be above 0"),
+        ({"mean": "[0.5, 0.5]", "std": "[1, 1]"}, "has 2 numbers, but images have 3 channels"),
+        ({"names": "{1: 'a', 2: 'b'}"}, "which cannot be read"),
+        ({"names": "[" * 10**5}, "which cannot be read"),
+        ({"names": "['a', 'b'"}, "which cannot be read"),
+        ({"names": ""}, "has the metadata names='', which cannot be read"),
+        ({"names": "5"}, "has the metadata names='5', which cannot be read"),
+        ({"names": "a," * 2**20}, "its metadata names has 2097152 characters"),
+        ({"mean": "\x1b]0;x\x07", "std": "1"}, "which cannot be read"),
+    ],
+)
+def test_metadata_that_cannot_be_used_is_refused_in_one_line(entries, said):
+    file = written("model.onnx", with_metadata(**entries))
+    with pytest.raises(Refusal) as caught:
+        loaded_model(file, {}, trust=False, device="cpu", config=None)
+    assert said in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from hshap.cli.inputs.formats import Format, names, numbers, read_format, sides
+from hshap.cli.inputs.formats import Format, format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import MAX_PIXELS
-from hshap.cli.inputs.models import Loaded, config_of, fitted, load
+from hshap.cli.inputs.models import Loaded, config_of, fitted, load, told_by_file
 from hshap.cli.output import say
 
 MODEL = "Input of the model"
@@ -282,9 +282,16 @@ def loaded_model(  # noqa: PLR0913, one for each option
     config: Path | None,
     volume: bool | None = False,
 ) -> tuple[Loaded, Format]:
-    """Return a model and the format of its inputs and outputs; `given` wins over the TOML."""
-    wanted = read_format(config or config_of(model), given)
-    loaded, wanted = fitted(load(model, trust=trust, device=device), wanted, volume=volume)
+    """Return a model and the format of its inputs and outputs.
+
+    `given` wins over the TOML, and the TOML over the metadata of an ONNX file.
+    """
+    fields = given_fields(config or config_of(model), given)
+    loaded = load(model, trust=trust, device=device)
+    told = told_by_file(loaded, fields)
+    loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
+    if told:
+        say(f"{model}: its metadata tells {', '.join(told)}; options win over it")
     if loaded.note:
         say(f"{model}: {loaded.note}")
     return loaded, wanted

@@ -10,6 +10,7 @@ from hshap._util import checks
 from hshap.errors import ArgumentError, FormatError
 from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.dicom.series import read_dicom
+from hshap.formats.large.ome_zarr import is_zarr
 from hshap.formats.large.slides import SUFFIXES
 from hshap.formats.nifti import read_nifti
 from hshap.formats.numpy_files import read_numpy
@@ -36,8 +37,6 @@ READERS: dict[str, Callable[[Path], Scan]] = {
     **dict.fromkeys(SUFFIXES, read_slide),
 }
 """The reader of each ending. A folder is OME-Zarr or a series of DICOM."""
-
-ZARR = (".zattrs", "zarr.json", ".zgroup")
 
 
 def read_image(path: object) -> Scan:
@@ -77,7 +76,7 @@ def read_image(path: object) -> Scan:
 def reader_of(path: Path) -> Callable[[Path], Scan] | None:
     """Return the reader of a file or folder; None if it is of another kind."""
     if path.is_dir():
-        return read_zarr if any((path / name).is_file() for name in ZARR) else read_dicom
+        return read_zarr if is_zarr(path) else read_dicom
     ending = "".join(path.suffixes[-2:]).lower()
     known = READERS.get(ending) or READERS.get(path.suffix.lower())
     if known is None and path.is_file() and is_dicom(path):

@@ -34,7 +34,8 @@ class Scan:
     """An image from a file, with its axes, its spacing and its place in the world.
 
     `array` has the channels first, and is read-only; `axes` names its axes, such as "CYX" for a
-    picture or "CZYX" for a volume. Explain it as it is: `explainer.explain(scan.array, ...)`.
+    picture or "CZYX" for a volume. Explain it as the model takes it: `scan.shown()`, or
+    `scan.array.astype("float32")` in the unit of the file.
     `spacing` is the distance between neighbouring pixels in millimetres, one number for each of the
     axes Z, Y and X that the array has; None if the file does not tell.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing, suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
-from hshap.cli.output import Names, plain, print_json
+from hshap.cli.output import Names, plain, print_json, say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
 from hshap.cli.runs.placed import Placed
@@ -23,7 +24,7 @@ from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from hshap._util.types import Array
     from hshap.export.documents import Result
@@ -108,14 +109,21 @@ def export(  # noqa: PLR0913, one for each option
         written.append(target)
     elif format_ in PLACED:
         place = Placed(format_, name or "", MAPS[map_], scan, patient=patient)
-        for one, target in _targets(found, format_, out):
-            place.write(target, one, force=force, inputs=inputs)
-            written.append(target)
+        with closing(_targets(found, format_, out)) as pairs:
+            for one, target in pairs:
+                if place.write(target, one, force=force, inputs=inputs):
+                    written.append(target)
+                else:
+                    say(f"{one.file} has no finding, so there is no segmentation of it")
+        if not written:
+            message = "there is no finding to write; pass --format dicom-map for a map of values"
+            raise Refusal(Code.INPUT, message)
     else:
-        for one, target in _targets(found, format_, out):
-            with single(target, force=force, inputs=inputs) as path:
-                _write(path, one, format_, name, MAPS[map_])
-            written.append(target)
+        with closing(_targets(found, format_, out)) as pairs:
+            for one, target in pairs:
+                with single(target, force=force, inputs=inputs) as path:
+                    _write(path, one, format_, name, MAPS[map_])
+                written.append(target)
     if json:
         names = [plain(str(target)) for target in written]
         print_json({"file": names[0], "files": names})
@@ -160,20 +168,29 @@ def _write_document(path: Path, named: dict[str, dict[str, Result]], format_: st
 
 def _targets(
     found: Sequence[Stored], format_: str, out: Path | None
-) -> Iterator[tuple[Stored, Path]]:
-    """Yield explanations and the files to write: next to each, or for several in a folder."""
+) -> Generator[tuple[Stored, Path]]:
+    """Yield explanations and the files to write: next to each, or for several in a folder.
+
+    A new folder in which nothing was written is removed at the end.
+    """
     # FILE.png is the picture that explain drew.
     suffix = ".map.png" if format_ == "png" and out is None else f".{SUFFIXES[format_]}"
     if out is None or (len(found) == 1 and not is_folder(out)):
         yield from ((one, out or one.file.with_suffix(suffix)) for one in found)
         return
+    new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(out, error) from error
     names = Names()
-    for one in found:
-        yield one, out / f"{names.new(one.file.stem)}{suffix}"
+    try:
+        for one in found:
+            yield one, out / f"{names.new(one.file.stem)}{suffix}"
+    finally:
+        if new:
+            with suppress(OSError):  # a folder with results stays
+                out.rmdir()
 
 
 def _write(

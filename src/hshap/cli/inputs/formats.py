@@ -76,15 +76,25 @@ class Format:
         return self.classes[index] if index < len(self.classes) else str(index)
 
 
-def read_format(path: Path | None, given: Mapping[str, object]) -> Format:
-    """Return the format that a TOML file and options describe; options win.
+def given_fields(path: Path | None, given: Mapping[str, object]) -> dict[str, Untyped]:
+    """Return the fields of a format that a TOML file and options give, checked; options win.
 
-    >>> read_format(None, {"size": [8, 9], "mean": None}).size
-    (8, 9)
+    >>> given_fields(None, {"size": [8, 9], "mean": None})
+    {'size': (8, 9)}
     """
     wanted = {} if path is None else _checked(_toml(path), f"{path}: ")
-    wanted |= _checked({k: v for k, v in given.items() if v is not None}, "--")
-    found = Format(**wanted)
+    return wanted | _checked({k: v for k, v in given.items() if v is not None}, "--")
+
+
+def format_of(
+    given: Mapping[str, Untyped], told: Mapping[str, object] | None = None, file: str = ""
+) -> Format:
+    """Return the format of given fields, and of those that a model's file tells beside them.
+
+    >>> format_of({"mean": (0.5,)}, {"classes": ["cat", "dog"]}, "model.onnx").classes
+    ('cat', 'dog')
+    """
+    found = Format(**{**_checked(told or {}, f"{file} tells that "), **given})
     for name, length in (("mean", len(found.mean)), ("std", len(found.std))):
         if length not in (1, found.count):
             message = (

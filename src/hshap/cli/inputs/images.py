@@ -14,6 +14,7 @@ from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
 from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
 from hshap.cli.inputs.scans import SCANS, is_scan, pixel_size, read_slice, shown
 from hshap.errors import require
+from hshap.formats.large.ome_zarr import is_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,6 +103,12 @@ def find(paths: Iterable[Path]) -> list[Path]:
             and not file.name.startswith(".")
             and not is_folder(file)
         )
+        if not inside and is_zarr(path):
+            message = (
+                f"{path} is an image in OME-Zarr; pass it to hshap tiles if it is one plane, to "
+                "hshap exam if it is a volume"
+            )
+            raise Refusal(Code.INPUT, message)
         if not inside:
             kinds = ", ".join((*SUFFIXES, *SCANS))
             message = f"{path} holds no images ({kinds}); pass another folder"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import stat
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.model_files import torch_files
@@ -19,9 +19,17 @@ from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProce
 from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
 from hshap.evaluators.models.facts import facts_of
+from hshap.evaluators.models.onnx_metadata import (
+    MetadataError,
+    is_bgr,
+    names_in,
+    preparation_in,
+)
 from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from hshap._util.types import Array, Heat, Model, Untyped
     from hshap.cli.inputs.formats import Format
 
@@ -31,13 +39,17 @@ GPU = "CUDAExecutionProvider"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model, and the shape of its input `(batch, ...)` if it is known; None for any length."""
+    """A model, and the shape of its input `(batch, ...)` if it is known; None for any length.
+
+    `metadata` are the entries of an ONNX file that say how images are scaled and name the classes.
+    """
 
     model: Model
     name: str
     device: str = "cpu"
     shape: tuple[int | None, ...] | None = None
     note: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def config_of(name: str) -> Path | None:
@@ -74,6 +86,37 @@ def load(name: str, *, trust: bool, device: str) -> Loaded:
         raise torch_files.refusal(path)
     model, shape = torch_files.load_trusted(path)
     return _placed(Loaded(model, name, shape=shape), device)
+
+
+def told_by_file(loaded: Loaded, given: Collection[str]) -> dict[str, object]:
+    """Return the fields of a format that the metadata of an ONNX file tells, but for given ones.
+
+    Range, mean and std belong together: if one of them is given, the file's do not count.
+    """
+    found: dict[str, object] = {}
+    try:
+        if names := () if "classes" in given else names_in(loaded.metadata):
+            found["classes"] = [
+                name if names.count(name) == 1 else f"{name} ({n})" for n, name in enumerate(names)
+            ]
+        if not {"range", "mean", "std"} & set(given):
+            made = preparation_in(loaded.metadata, _channels(loaded))
+            if made is not None and made.normalises:
+                found["range"] = [0.0, made.scale]
+                for name, part in (("mean", made.mean), ("std", made.std)):
+                    values = list(cast("tuple[float, ...]", part))
+                    found[name] = values if len(set(values)) > 1 else values[:1]
+    except MetadataError as error:
+        fix = "pass --classes, or --range, --mean and --std: options win over the file"
+        raise Refusal(Code.MODEL, f"{loaded.name} {error}; {fix}") from error
+    if "channels" not in given and is_bgr(loaded.metadata):
+        found["channels"] = "bgr"
+    return found
+
+
+def _channels(loaded: Loaded) -> int:
+    sides = (loaded.shape or ())[1:]
+    return next((n for n in (sides[:1] + sides[-1:]) if n in (1, 3)), 3)
 
 
 def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tuple[Loaded, Format]:
@@ -164,7 +207,7 @@ def _onnx(path: Path, device: str, *, trust: bool) -> Loaded:
     device = _onnx_device(onnx.get_available_providers(), device)
     if not trust:
         model = OnnxProcess(path, device)
-        return Loaded(model, str(path), device, model.shape)
+        return Loaded(model, str(path), device, model.shape, metadata=model.metadata)
     number = {"device_id": int(device.partition(":")[2] or 0)}
     providers: list[Untyped] = [] if device == "cpu" else [(GPU, number)]
     try:
@@ -177,7 +220,8 @@ def _onnx(path: Path, device: str, *, trust: bool) -> Loaded:
         raise Refusal(Code.MODEL, message) from error
     shape: list[object] = session.get_inputs()[0].shape if session.get_inputs() else []
     sides = tuple(side if isinstance(side, int) else None for side in shape)
-    return Loaded(session, str(path), device, sides or None)
+    entries: Mapping[str, str] = session.get_modelmeta().custom_metadata_map
+    return Loaded(session, str(path), device, sides or None, metadata=entries)
 
 
 def _onnx_device(available: list[str], device: str) -> str:

@@ -16,7 +16,7 @@ from hshap.cli.inputs.models import probe
 from hshap.cli.inputs.scans import shown
 from hshap.cli.output import Names, plain, say
 from hshap.cli.progress import Shown, bar, each
-from hshap.cli.runs.record import PAGE, write_summary
+from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.cli.runs.results import facts
 from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
@@ -196,6 +196,7 @@ class ExamRun:
         spacing = self.scan.spacing
         image: dict[str, Json] = {
             "image": plain(str(self.path)),
+            "sha256": digest(self.path) if self.path.is_file() else "",
             "size": list(self.scan.grid),
             "explained_size": list(next(iter(found.values())).grid),
             "spacing": None if spacing is None else list(spacing),

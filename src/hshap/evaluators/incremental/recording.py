@@ -184,13 +184,18 @@ class ShapedTracer(Tracer):
     def _known(self, node: fx.Node) -> Value:
         if node.op == "placeholder":
             return self._image
-        args = map_arg(node.args, lambda one: self.known[one])
-        options = map_arg(node.kwargs, lambda one: self.known[one])
+        args, options = map_arg((node.args, node.kwargs), self._argument)
         self._knows = True
         try:
             return self._called(node, args, options)
         finally:
             self._knows = False
+
+    def _argument(self, node: fx.Node) -> Value:
+        """Return the value of an argument; torch records buffers without a stand-in."""
+        if node not in self.known:
+            self.known[node] = self._known(node)
+        return self.known[node]
 
     def _called(self, node: fx.Node, args: Value, options: Value) -> Value:
         target: Value = node.target

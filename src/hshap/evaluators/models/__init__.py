@@ -2,6 +2,14 @@
 
 The result takes the image that the user has, knows the names of its classes, and prepares images by
 itself. Pixels are hidden in the image of the user, before it is resized and normalised.
+
+>>> import numpy as np
+>>> from hshap import Bisection, Constant, Explainer, models
+>>> brightest = models.jax(lambda batch: batch.max(axis=(1, 2)), names=["red", "green", "blue"])
+>>> photo = np.zeros((8, 12, 3))
+>>> photo[2:4, 6:9, 1] = 1.0
+>>> Explainer(brightest, Constant(0.0), Bisection(min_size=1)).explain(photo, target="green").score
+1.0
 """
 
 from hshap.evaluators.models.classifiers import prepared, timm, torchvision, transformers

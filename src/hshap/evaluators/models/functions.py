@@ -5,8 +5,6 @@ None of these libraries is imported for its own sake: a model of theirs is enoug
 
 from __future__ import annotations
 
-import ast
-import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,28 +16,23 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError, ModelError, require
 from hshap.evaluators.models.facts import Facts, Intake, class_names
-from hshap.evaluators.models.preparation import Preparation
+from hshap.evaluators.models.onnx_metadata import (
+    MetadataError,
+    is_bgr,
+    names_in,
+    preparation_in,
+)
 from hshap.evaluators.runners import OnnxRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Array, Heat, Model, ScoreFunction
+    from hshap.evaluators.models.preparation import Preparation
 
 Layout = Literal["HWC", "CHW"]
 Method = Literal["predict_proba", "decision_function", "predict"]
 METHODS: tuple[Method, ...] = ("predict_proba", "decision_function", "predict")
-
-NAMES_IN_FILES = ("id2label", "names", "classes", "class_names", "labels")
-"""Entries of an ONNX file's metadata that name its classes, the first one that is there counts."""
-
-PIXEL_RANGE = "Image.NominalPixelRange"
-RANGES = {
-    "NominalRange_0_255": (255.0, 0.0, 1.0),
-    "Normalized_0_1": (1.0, 0.0, 1.0),
-    "Normalized_1_1": (1.0, 0.5, 0.5),
-}
-"""Scale, mean and std of the pixel ranges that the ONNX standard names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,10 +233,11 @@ class _Session:
     session: Model
     layout: Layout
     preparation: Preparation
+    bgr: bool
 
     def __call__(self, batch: Array) -> Heat:
         run = OnnxRunner(self.session)
-        made = self.preparation.normalised(batch)
+        made = self.preparation.normalised(batch[:, ::-1] if self.bgr else batch)
         images = np.moveaxis(made, 1, -1) if self.layout == "HWC" else made
         most = run.largest_batch or len(images)
         parts: list[Heat] = []
@@ -267,8 +261,8 @@ def onnx(
     Names of classes are those of the entry `id2label`, `names`, `classes` or `labels`, a list or a
     mapping in JSON. Mean and std are those of `mean` or `image_mean`, and `std` or `image_std`;
     numbers above 1 are of pixels up to 255. `rescale_factor` and the ONNX standard's own
-    `Image.NominalPixelRange` count, too. Without any of them the file does not say how pixels are
-    scaled: then pass a `Preparation`. The size is not changed. Arguments win over the file.
+    `Image.NominalPixelRange` and `Image.BitmapPixelFormat` count, too. Without an entry for the
+    scale of pixels, pass a `Preparation`. The size is not changed. Arguments win over the file.
 
     >>> import onnxruntime
     >>> from onnx import TensorProto, helper
@@ -288,7 +282,7 @@ def onnx(
     >>> model(np.ones((1, 3, 8, 8), np.float32)).tolist(), model.facts.classes
     ([[1.0, 1.0, 1.0]], ('red', 'green', 'blue'))
     """
-    run = OnnxRunner(session)  # refuses sessions that cannot be used
+    OnnxRunner(session)  # refuses sessions that cannot be used
     entries: Mapping[str, str] = session.get_modelmeta().custom_metadata_map
     shape = tuple(session.get_inputs()[0].shape)
     if len(shape) != 4:
@@ -298,70 +292,41 @@ def onnx(
     _check_layout(found)
     channels = shape[-1] if found == "HWC" else shape[1]
     count = channels if isinstance(channels, int) else 3
-    made = preparation or _from_entries(entries, count)
+    made = _preparation(entries, count) if preparation is None else preparation
     if made.moves_pixels:
         message = "preparation resizes images, which is for torch modules; resize images before"
         raise ArgumentError(message)
-    key = next((name for name in NAMES_IN_FILES if name in entries), "")
-    named = names if names is not None else _literal(key, entries[key]) if key else None
-    facts = Facts(class_names(key or "names", named), Intake(count, None), made.sentence)
-    del run
-    return Function(_Session(session, found, made), facts)
+    classes = _names(entries) if names is None else class_names("names", names)
+    facts = Facts(classes, Intake(count, None), made.sentence)
+    return Function(_Session(session, found, made, bgr=is_bgr(entries)), facts)
+
+
+def _preparation(entries: Mapping[str, str], channels: int) -> Preparation:
+    try:
+        found = preparation_in(entries, channels)
+    except MetadataError as error:
+        raise ArgumentError(f"session {error}; pass preparation=Preparation(...)") from error
+    if found is None:
+        message = (
+            "session has no metadata that says how pixels are scaled (mean and std, "
+            "rescale_factor or Image.NominalPixelRange); pass preparation=Preparation(scale=255) "
+            "for pixels up to 255, or Preparation() for pixels up to 1"
+        )
+        raise ArgumentError(message)
+    return found
+
+
+def _names(entries: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return names_in(entries)
+    except MetadataError as error:
+        raise ArgumentError(f"session {error}; pass names=") from error
 
 
 def _is_last(shape: Sequence[object]) -> bool:
     """Tell whether channels come last in the shape of an input."""
     first, last = shape[1], shape[-1]
     return isinstance(last, int) and last <= 4 and not (isinstance(first, int) and first <= 4)
-
-
-def _from_entries(entries: Mapping[str, str], channels: int) -> Preparation:
-    mean, std = (
-        next((_literal(key, entries[key]) for key in keys if key in entries), None)
-        for keys in (("mean", "image_mean"), ("std", "image_std"))
-    )
-    factor = (
-        _literal("rescale_factor", entries["rescale_factor"])
-        if "rescale_factor" in entries
-        else None
-    )
-    named = RANGES.get(entries.get(PIXEL_RANGE, ""))
-    if (mean is None) != (std is None):
-        missing = "std" if std is None else "mean"
-        message = f"session has metadata without {missing}; pass preparation=Preparation(...)"
-        raise ArgumentError(message)
-    if mean is None and factor is None and named is None:
-        message = (
-            "session has no metadata that says how pixels are scaled (mean and std, "
-            f"rescale_factor or {PIXEL_RANGE}); pass preparation=Preparation(scale=255) for pixels "
-            "up to 255, or Preparation() for pixels up to 1"
-        )
-        raise ArgumentError(message)
-    if mean is None:
-        scale, middle, spread = named or (255.0 * cast("float", factor), 0.0, 1.0)
-        return Preparation(scale=scale, mean=middle, std=spread, channels=channels)
-    largest = np.max(np.abs(np.asarray([mean, std], dtype=np.float64)))
-    scale = 255.0 if factor is None and largest > 1 else 1.0
-    if factor is not None:
-        scale = 255.0 * cast("float", factor)
-    return Preparation(
-        scale=scale, mean=cast("float", mean), std=cast("float", std), channels=channels
-    )
-
-
-def _literal(name: str, text: str) -> object:
-    """Return a value from the text of an entry: JSON or a literal of Python."""
-    try:
-        found: object = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        found = [part.strip() for part in text.split(",")]
-    bad = isinstance(found, float) and not math.isfinite(found)
-    if bad or found == [""]:
-        message = (
-            f"session has the metadata {name}={text[:80]!r}, which cannot be read; pass names="
-        )
-        raise ArgumentError(message)
-    return found
 
 
 def _check_layout(layout: object) -> None:

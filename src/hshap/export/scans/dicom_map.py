@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.atomic import replace
 from hshap.export.inputs import as_name
-from hshap.export.scans.dicom_source import (
-    DEVICE,
-    finish,
-    highdicom,
-    placed_volume,
-    source_headers,
-)
-from hshap.export.scans.places import as_scan, fitting, new_file, placed
-from hshap.formats.quiet import quietly
+from hshap.export.scans.dicom_source import new_series
+from hshap.export.scans.places import as_scan, fitting
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -57,19 +49,13 @@ def write_dicom_map(
     found = as_scan(scan)
     whole = np.nan_to_num(fitting("values", values, found).astype(np.float32))
     label, known = as_name("name", name), checks.flag("patient", patient)
-    placed(found, "write_dicom_map")
-    target = new_file(path, found)
-    hd = highdicom("write_dicom_map")
-    headers = source_headers(found, "write_dicom_map")
+    series = new_series(path, found, "write_dicom_map")
+    hd = series.library
     low, high = float(whole.min()), float(whole.max())
-    with quietly(target, "writing a parametric map"):
+
+    def make() -> Untyped:
         made: Untyped = hd.pm.ParametricMap(
-            source_images=headers,
-            pixel_array=placed_volume(hd, whole, found, headers[0]),
-            series_instance_uid=hd.UID(),
             series_number=SERIES_NUMBER,
-            sop_instance_uid=hd.UID(),
-            instance_number=1,
             contains_recognizable_visual_features=False,
             real_world_value_mappings=[_mapping(hd, label, low, high)],
             voi_lut_transformations=[
@@ -81,11 +67,13 @@ def write_dicom_map(
             ],
             content_label="MAP",
             content_description="How far regions drive a classifier's score",
-            **DEVICE,
+            **series.frames(whole),
+            **series.identity,
         )
         made.SeriesDescription, made.Laterality = "hshap map", ""
-        finish(made, headers[0], patient=known)
-        return replace(target, lambda file: made.save_as(file, enforce_file_format=True))
+        return made
+
+    return series.write("parametric map", make, patient=known)
 
 
 def _mapping(hd: Untyped, label: str, low: float, high: float) -> Untyped:

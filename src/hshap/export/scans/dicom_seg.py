@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.atomic import replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.inputs import as_name
-from hshap.export.scans.dicom_source import (
-    DEVICE,
-    finish,
-    highdicom,
-    placed_volume,
-    source_headers,
-)
-from hshap.export.scans.places import as_labels, as_scan, new_file, placed
-from hshap.formats.quiet import quietly
+from hshap.export.scans.dicom_source import new_series
+from hshap.export.scans.places import as_labels, as_scan
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -62,7 +54,6 @@ def write_dicom_seg(
     found = as_scan(scan)
     whole = as_labels(labels, found)
     label, known = as_name("name", name), checks.flag("patient", patient)
-    placed(found, "write_dicom_seg")
     count = int(whole.max())
     if not 0 < count <= MOST_SEGMENTS:
         message = (
@@ -70,26 +61,23 @@ def write_dicom_seg(
             "empty"
         )
         raise ArgumentError(message)
-    target = new_file(path, found)
-    hd = highdicom("write_dicom_seg")
-    headers = source_headers(found, "write_dicom_seg")
-    with quietly(target, "writing a segmentation"):
+    series = new_series(path, found, "write_dicom_seg")
+    hd = series.library
+
+    def make() -> Untyped:
         made: Untyped = hd.seg.Segmentation(
-            source_images=headers,
-            pixel_array=placed_volume(hd, whole.astype(np.uint16), found, headers[0]),
             segmentation_type="BINARY",
             segment_descriptions=[_segment(hd, label, n, count) for n in range(1, count + 1)],
-            series_instance_uid=hd.UID(),
             series_number=SERIES_NUMBER,
-            sop_instance_uid=hd.UID(),
-            instance_number=1,
             content_label="FINDINGS",
             content_description="Regions that drive a classifier's score",
-            **DEVICE,
+            **series.frames(whole.astype(np.uint16)),
+            **series.identity,
         )
         made.SeriesDescription = "hshap findings"
-        finish(made, headers[0], patient=known)
-        return replace(target, lambda file: made.save_as(file, enforce_file_format=True))
+        return made
+
+    return series.write("segmentation", make, patient=known)
 
 
 def _segment(hd: Untyped, label: str, number: int, count: int) -> Untyped:

@@ -1,17 +1,26 @@
-"""The source of a DICOM export: headers of the scan's files, and who may know the patient."""
+"""A new series of a scan's study: where its frames lie, and whether it may name the patient."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.atomic import replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, require
+from hshap.export.scans.places import new_file, placed
+from hshap.formats.dicom.geometry import leeway, plane_of
 from hshap.formats.dicom.headers import header_of
+from hshap.formats.quiet import quietly
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Untyped
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+    from pathlib import Path
+
+    from hshap._util.types import Array, Heat, Untyped
     from hshap.formats.scan import Scan
 
 EMPTY = (
@@ -35,12 +44,74 @@ DEVICE = {
 }
 
 
-def highdicom(needed_by: str) -> Untyped:
-    """Return highdicom."""
-    return require("highdicom", extra="medical", needed_by=needed_by)
+@dataclass(frozen=True)
+class NewSeries:
+    """A file to write, as a series of the study of `scan`, by the library highdicom."""
+
+    target: Path
+    scan: Scan
+    affine: Heat
+    headers: tuple[Untyped, ...]
+    library: Untyped
+
+    @property
+    def identity(self) -> dict[str, Untyped]:
+        """Ids of the new series, and the program that made it."""
+        return {
+            "source_images": self.headers,
+            "series_instance_uid": self.library.UID(),
+            "sop_instance_uid": self.library.UID(),
+            "instance_number": 1,
+            **DEVICE,
+        }
+
+    def frames(self, values: Array) -> dict[str, Untyped]:
+        """Return slices and their places; highdicom finds the source of each by its place.
+
+        Each slice has a place of its own, so those of a tilted gantry, which lie askew, fit too.
+        """
+        stack = np.ascontiguousarray(values if "Z" in self.scan.axes else values[None])
+        step, down, across = self.affine[:3, :3].T
+        lengths = np.linalg.norm(down), np.linalg.norm(across)
+        apart = float(abs(step @ np.cross(across / lengths[1], down / lengths[0])))
+        starts = self.affine[:3, 3] + np.arange(len(stack))[:, None] * step
+        starts = _snapped(starts, self.headers, leeway(apart))
+        return {
+            "pixel_array": stack,
+            "pixel_measures": self.library.PixelMeasuresSequence(
+                pixel_spacing=list(map(float, lengths)),
+                slice_thickness=apart,
+                spacing_between_slices=apart,
+            ),
+            "plane_orientation": self.library.PlaneOrientationSequence(
+                "PATIENT", [*(across / lengths[1]), *(down / lengths[0])]
+            ),
+            "plane_positions": [
+                self.library.PlanePositionSequence("PATIENT", list(map(float, start)))
+                for start in starts
+            ],
+        }
+
+    def write(self, kind: str, make: Callable[[], Untyped], *, patient: bool) -> Path:
+        """Make the file and write it, with the patient's data only if they are asked for."""
+        with quietly(self.target, f"writing a {kind}"):
+            made = make()
+            if not patient:
+                _forget(made, self.headers[0])
+            for keyword in EMPTY:
+                if keyword not in made:
+                    setattr(made, keyword, "")
+            return replace(self.target, lambda file: made.save_as(file, enforce_file_format=True))
 
 
-def source_headers(scan: Scan, needed_by: str) -> list[Untyped]:
+def new_series(path: str | PathLike[str], scan: Scan, needed_by: str) -> NewSeries:
+    """Return a series to write; refuse a scan without a place or a study, and its own files."""
+    affine, target = placed(scan, needed_by), new_file(path, scan)
+    library: Untyped = require("highdicom", extra="medical", needed_by=needed_by)
+    return NewSeries(target, scan, affine, _headers(scan, needed_by), library)
+
+
+def _headers(scan: Scan, needed_by: str) -> tuple[Untyped, ...]:
     """Return the headers of a scan's files, in the order of its slices."""
     if scan.format != "dicom" or not scan.files:
         message = (
@@ -48,31 +119,25 @@ def source_headers(scan: Scan, needed_by: str) -> list[Untyped]:
             f"{scan!r}; use write_nifti or write_ome_zarr"
         )
         raise ArgumentError(message)
-    headers = [header_of(file) for file in scan.files]
+    headers = tuple(header_of(file) for file in scan.files)
     if "FrameOfReferenceUID" not in headers[0]:
         message = f"{needed_by} needs a FrameOfReferenceUID, but {scan!r} has none; use write_nifti"
         raise ArgumentError(message)
     return headers
 
 
-def placed_volume(module: Untyped, values: Array, scan: Scan, header: Untyped) -> Untyped:
-    """Return slices with their place: highdicom finds the source of each by it, not by number."""
-    stack = values if "Z" in scan.axes else values[None]
-    return module.Volume(
-        np.ascontiguousarray(stack),
-        affine=np.array(scan.affine),
-        coordinate_system="PATIENT",
-        frame_of_reference_uid=str(header.FrameOfReferenceUID),
-    )
+def _snapped(starts: Heat, headers: Sequence[Untyped], most: float) -> Heat:
+    """Return positions of slices as their own headers tell them, up to rounding.
 
-
-def finish(made: Untyped, source: Untyped, *, patient: bool) -> None:
-    """Remove texts that were copied from the source, unless asked for; add empty ones."""
-    if not patient:
-        _forget(made, source)
-    for keyword in EMPTY:
-        if keyword not in made:
-            setattr(made, keyword, "")
+    The affine evens rounded positions out, and viewers want those of the source to the digit.
+    """
+    planes = [plane_of("the source", head) for head in headers]
+    own = np.array([plane.position for plane in planes if plane is not None])
+    if not len(own):
+        return starts
+    nearest = own[[np.linalg.norm(own - start, axis=1).argmin() for start in starts]]
+    close = np.linalg.norm(nearest - starts, axis=1) <= most
+    return np.where(close[:, None], nearest, starts)
 
 
 def _forget(made: Untyped, source: Untyped) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hshap.errors import ArgumentError, require
 from hshap.export.inputs import as_name
-from hshap.export.scans.places import as_labels, as_scan
+from hshap.export.scans.places import as_labels, as_scan, new_file
 from hshap.formats.scan import STAGE
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def write_ome_zarr(
     whole, label = as_labels(labels, found), as_name("name", name)
     if set(label) & set("/\\") or label.startswith("."):
         raise ArgumentError(f"name={label!r} is no name of a folder; pass one without / and .")
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(new_file(path, found)))
     if target.exists():
         raise ArgumentError(f"{os.fspath(path)} exists; pass the path of a new folder")
     zarr: Untyped = require("zarr", extra="large", needed_by="write_ome_zarr")

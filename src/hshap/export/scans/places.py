@@ -10,6 +10,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
+from hshap.formats.large.ome_zarr import is_zarr
 from hshap.formats.scan import Scan
 
 if TYPE_CHECKING:
@@ -58,12 +59,22 @@ def placed(scan: Scan, wanted_by: str) -> Heat:
     return scan.affine
 
 
+def image_around(path: Path) -> Path | None:
+    """Return the outermost folder of OME-Zarr that a path lies in, if there is one."""
+    around = [folder for folder in path.parents if is_zarr(folder)]
+    return around[-1] if around else None
+
+
 def new_file(path: str | PathLike[str], scan: Scan) -> Path:
     """Return a path to write to; refuse a source of the scan, and the folder of its series."""
     target = Path(os.path.realpath(path))
     sources = {Path(os.path.realpath(file)) for file in scan.files}
     if target in sources or (scan.format == "dicom" and target.parent in sources):
         message = f"{os.fspath(path)} is a file of the scan itself; pass another path"
+        raise ArgumentError(message)
+    around = image_around(target)
+    if around is not None:
+        message = f"{os.fspath(path)} lies inside the image {around.name}; pass another path"
         raise ArgumentError(message)
     if len(sources) > 1 and target.parent in {file.parent for file in sources}:
         message = f"{os.fspath(path)} lies among the files of the series; pass another folder"

@@ -95,6 +95,11 @@ def stacked(name: str, planes: Sequence[Plane]) -> tuple[Ints, Heat, float]:
     return order, affine, distance
 
 
+def leeway(distance: float) -> float:
+    """Return the millimetres by which a slice may lie beside its place, for slices so far apart."""
+    return max(UNEVEN * distance, 0.01)
+
+
 def _step(name: str, places: Heat, depths: Heat) -> Heat:
     """Return the way from slice to slice; refuse gaps, doubled slices and other distances."""
     gaps = np.diff(depths)
@@ -115,7 +120,7 @@ def _step(name: str, places: Heat, depths: Heat) -> Heat:
     step = (places[-1] - places[0]) / (len(places) - 1)
     lines = places[0] + np.arange(len(places))[:, None] * step
     beside = np.linalg.norm(places - lines, axis=1).max()
-    if beside > max(UNEVEN * usual, 0.01):
+    if beside > leeway(usual):
         message = (
             f"{name} has unequal distances between slices, from {gaps.min():.4g} to "
             f"{gaps.max():.4g} mm; resample it to one distance"

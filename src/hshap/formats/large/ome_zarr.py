@@ -44,6 +44,9 @@ CODECS = frozenset(
 """Codecs that only turn bytes into bytes. Others are refused: one of them runs pickle."""
 
 METADATA = (".zarray", "zarr.json")
+GROUP = (".zattrs", "zarr.json", ".zgroup")
+"""Files of which the folder of an image has one."""
+
 
 LONGEST = 2**24
 """Bytes of a file of metadata."""
@@ -57,6 +60,11 @@ class Levels(NamedTuple):
     arrays: tuple[Untyped, ...]
     axes: str
     scales: Mapping[str, Untyped]
+
+
+def is_zarr(folder: Path) -> bool:
+    """Tell whether a folder is one of Zarr, by the files in it."""
+    return any((folder / name).is_file() for name in GROUP)
 
 
 def open_levels(path: Path) -> Levels:

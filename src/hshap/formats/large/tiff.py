@@ -54,7 +54,8 @@ class TiffImage:
         require("imagecodecs", extra="large", needed_by="reading TIFF files")
         self._path, self.name = path, path.name
         with self._refusing():
-            self._file: Untyped = tifffile.TiffFile(path)
+            # An OME-TIFF may name other files; only this one is read.
+            self._file: Untyped = tifffile.TiffFile(path, _multifile=False)
         try:
             with self._refusing():
                 self._open()

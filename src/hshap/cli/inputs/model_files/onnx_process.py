@@ -24,6 +24,7 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.model_files.onnx_files import check_onnx_file, machine_memory
 from hshap.errors import HshapError
+from hshap.evaluators.models.onnx_metadata import KEYS
 from hshap.evaluators.runners import ONNX_TYPES, OnnxRunner
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class OnnxProcess:
         entries = cast("list[tuple[str, str, list[int | str | None]]]", told["inputs"])
         self._inputs = [Entry(name, kind, tuple(shape)) for name, kind, shape in entries]
         self._outputs = cast("int", told["outputs"])
+        self.metadata = cast("dict[str, str]", told["metadata"])
         _check(self, path)
         self._dtype = np.dtype(ONNX_TYPES[self._inputs[0].type])
 
@@ -154,7 +156,7 @@ class OnnxProcess:
 def _started(path: Path, device: str) -> Process:
     # -P: a folder with a file numpy.py must not become a library of the new process.
     memory = max(machine_memory() // 2, MIN_MEMORY)
-    words = [sys.executable, "-P", str(WORKER), str(path), device, str(memory)]
+    words = [sys.executable, "-P", str(WORKER), str(path), device, str(memory), *KEYS]
     pipe = subprocess.PIPE
     return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603, our own program
 

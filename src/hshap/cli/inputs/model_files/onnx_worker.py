@@ -1,8 +1,9 @@
 """The process that runs an ONNX model: a crash, a hang or a lack of memory ends this one alone.
 
-A program of its own, started by `onnx_process` with the model's path, a CUDA device or "cpu", and
-the bytes of memory that it may take. It needs NumPy and onnxruntime, and nothing of hshap. Messages
-are a line of JSON, with the bytes of an array behind it where the line has a shape.
+A program of its own, started by `onnx_process` with the model's path, a CUDA device or "cpu", the
+bytes of memory that it may take, and the entries of the file's metadata to tell. It needs NumPy and
+onnxruntime, and nothing of hshap. Messages are a line of JSON, with the bytes of an array behind it
+where the line has a shape.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_OUTPUTS = 2**24
 """Numbers in one answer; a classifier has a few thousand for each image."""
+MAX_ENTRY = 2**20
+"""Characters of one entry of metadata; 20 thousand names of classes have half as many."""
 
 
 def main() -> None:
@@ -47,7 +50,8 @@ def main() -> None:
     try:
         session = _session(onnxruntime, path, device)
         inputs = [(one.name, one.type, one.shape) for one in session.get_inputs()]
-        _send(target, {"inputs": inputs, "outputs": len(session.get_outputs())})
+        count, entries = len(session.get_outputs()), _entries(session, sys.argv[4:])
+        _send(target, {"inputs": inputs, "outputs": count, "metadata": entries})
     except Exception as error:  # noqa: BLE001, the parent tells any error
         _send(target, {"error": _said(error)})
         return
@@ -69,6 +73,16 @@ def _session(onnxruntime: Untyped, path: str, device: str) -> Untyped:
     gpu = [] if device == "cpu" else [("CUDAExecutionProvider", number)]
     providers = [*gpu, "CPUExecutionProvider"]
     return onnxruntime.InferenceSession(path, options, providers=providers, enable_fallback=0)
+
+
+def _entries(session: Untyped, keys: list[str]) -> dict[str, str]:
+    """Return those entries of the file's metadata that count."""
+    every = session.get_modelmeta().custom_metadata_map
+    found = {key: every[key] for key in keys if key in every}
+    for key, text in found.items():
+        if len(text) > MAX_ENTRY:
+            raise ValueError(f"its metadata {key} has {len(text)} characters")
+    return found
 
 
 def _scores(session: Untyped, name: str, batch: NDArray[np.generic]) -> NDArray[np.generic]:
