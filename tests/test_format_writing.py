@@ -154,6 +154,31 @@ def test_the_patient_is_in_a_dicom_file_only_if_asked_for(dicom, tmp_path):
             assert (str(pydicom.dcmread(path).PatientName) == made.PATIENT) == known
 
 
+def test_names_in_any_script_are_kept_beside_those_of_the_patient(tmp_path):
+    changes = {"SpecificCharacterSet": "ISO_IR 100", "PatientName": "Grün^Zoë"}
+    scan = hshap.read_image(made.dicom_series(tmp_path / "series", **changes))
+    labels, name = np.ones(scan.grid, np.uint8), "Läsion 病変"
+    options = {"name": name, "patient": True}
+    seg = pydicom.dcmread(export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan, **options))
+    assert seg.SegmentSequence[0].SegmentLabel == name
+    assert str(seg.PatientName) == "Grün^Zoë"
+
+
+def test_a_wrong_place_to_write_to_is_not_told_as_a_damaged_scan(dicom, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        export.write_dicom_seg(tmp_path / "file" / "x.dcm", np.ones(dicom[0].grid, int), dicom[0])
+
+
+def test_whole_numbers_of_64_bits_are_written_as_32(dicom, tmp_path):
+    scan, labels = dicom[0], np.full(dicom[0].grid, 7, np.int64)
+    for path in (
+        export.write_nifti(tmp_path / "a.nii", labels, scan),
+        export.write_ome_tiff(tmp_path / "a.ome.tif", labels, scan),
+    ):
+        np.testing.assert_array_equal(hshap.read_image(path).array[0], labels)
+
+
 @pytest.mark.parametrize("name", ["found.nii", "found.nii.gz"])
 def test_a_nifti_volume_goes_to_a_label_map_on_the_object(name, tmp_path):
     scan = hshap.read_image(made.nifti(tmp_path / "scan.nii"))
@@ -294,6 +319,21 @@ def test_findings_that_touch_have_one_number_and_the_strongest_is_first():
             "read from DICOM",
         ),
         (lambda s, p: export.write_ome_zarr(p, np.ones(s.grid, int), s), "exists"),
+        (lambda s, p: export.write_nifti(p / "x.nii", np.full(s.grid, 2**40), s), "of 32 bits"),
+        (lambda s, p: export.write_ome_tiff(p / "x.tif", np.full(s.grid, 2**40), s), "of 32 bits"),
+        (lambda s, p: export.write_ome_zarr(p / "x.zarr", np.full(s.grid, 2**40), s), "of 32 bits"),
+        (
+            lambda s, p: export.write_dicom_map(p / "x.dcm", np.full(s.grid, np.nan), s),
+            "6144 that are no finite numbers",
+        ),
+        (
+            lambda s, p: export.write_dicom_map(p / "x.dcm", np.full(s.grid, 1e300), s),
+            "6144 that are no finite numbers",
+        ),
+        (
+            lambda s, p: export.write_dicom_seg(p / "x", np.ones(s.grid, int), s, name="a\\b"),
+            "has a backslash",
+        ),
         (lambda s, p: export.write_nifti(p / "x.nii", np.zeros((3, 4)), "scan.nii"), "scan is"),
     ],
 )

@@ -5,6 +5,7 @@ The files are made by the formats' own libraries; places are computed here by th
 
 from __future__ import annotations
 
+import os
 import struct
 import traceback
 import zlib
@@ -453,6 +454,19 @@ def test_a_deflated_bomb_is_refused(tmp_path):
     path.write_bytes(data[:start] + 33 * piece + packer.flush())
     assert path.stat().st_size < 2**20
     with pytest.raises(hshap.FormatError, match=r"unpacks to more than"):
+        hshap.read_image(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("ending", ["dcm", "nii", "nii.gz", "tif", "npy", "npz", "svs", "other"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_refused_without_waiting(kind, ending, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(hshap.FormatError, match="is no regular file but a pipe or a device"):
         hshap.read_image(path)
 
 

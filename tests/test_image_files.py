@@ -355,7 +355,7 @@ NO_FILES = {
 @pytest.mark.parametrize("what", NO_FILES)
 def test_pipes_devices_and_loops_are_refused_without_waiting(work, no_waiting, what):
     make, said = NO_FILES[what]
-    for name in ("a.png", "a.npz", "a.npy", "a.toml", "a.txt"):
+    for name in ("a.png", "a.npz", "a.npy", "a.toml", "a.txt", "a.dcm", "a.nii"):
         make(name)
     Path("folder").mkdir()
     os.chdir("folder")
@@ -365,6 +365,8 @@ def test_pipes_devices_and_loops_are_refused_without_waiting(work, no_waiting, w
     hshap.demo.example().save("found.npz")
     for words in (
         ("explain", "a.png", "-m", work),
+        ("explain", "a.dcm", "-m", work),
+        ("explain", "a.nii", "-m", work),
         ("explain", "folder", "-m", work),
         (*good, "--baseline", "a.png"),
         (*good, "--baseline", "mean:folder"),

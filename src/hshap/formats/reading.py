@@ -62,6 +62,9 @@ def read_image(path: object) -> Scan:
     place = Path(os.fspath(path))
     if not place.exists():
         raise FileNotFoundError(2, "no such file or folder", str(place))
+    if not place.is_dir() and not place.is_file():
+        message = f"{place} is no regular file but a pipe or a device; pass the path of a file"
+        raise FormatError(message)
     reader = reader_of(place)
     if reader is None:
         message = (

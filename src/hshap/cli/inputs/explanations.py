@@ -44,6 +44,8 @@ def load_any(path: Path) -> Explanation | TiledExplanation:
 
 def is_tiled(path: Path) -> bool:
     """Tell whether a file looks like the explanation of a large image."""
+    if not path.is_file():  # a pipe or a device would be read without end
+        return False
     try:
         with ZipFile(path) as archive:
             return TILED in archive.namelist()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap.export.inputs import as_name
-from hshap.export.scans.dicom_source import new_series
+from hshap.errors import ArgumentError
+from hshap.export.scans.dicom_source import as_text, new_series
 from hshap.export.scans.places import as_scan, fitting
 
 if TYPE_CHECKING:
@@ -47,8 +47,16 @@ def write_dicom_map(
     Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
     """
     found = as_scan(scan)
-    whole = np.nan_to_num(fitting("values", values, found).astype(np.float32))
-    label, known = as_name("name", name), checks.flag("patient", patient)
+    given = fitting("values", values, found)
+    with np.errstate(over="ignore"):
+        whole = given.astype(np.float32)
+    if not np.isfinite(whole).all():
+        message = (
+            f"values hold {np.count_nonzero(~np.isfinite(whole))} that are no finite numbers of 32 "
+            "bits; replace them first, for example by numpy.nan_to_num"
+        )
+        raise ArgumentError(message)
+    label, known = as_text(name), checks.flag("patient", patient)
     series = new_series(path, found, "write_dicom_map")
     hd = series.library
     low, high = float(whole.min()), float(whole.max())

@@ -9,8 +9,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
-from hshap.export.inputs import as_name
-from hshap.export.scans.dicom_source import new_series
+from hshap.export.scans.dicom_source import as_text, new_series
 from hshap.export.scans.places import as_labels, as_scan
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def write_dicom_seg(
     """
     found = as_scan(scan)
     whole = as_labels(labels, found)
-    label, known = as_name("name", name), checks.flag("patient", patient)
+    label, known = as_text(name), checks.flag("patient", patient)
     count = int(whole.max())
     if not 0 < count <= MOST_SEGMENTS:
         message = (

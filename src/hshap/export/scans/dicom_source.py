@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from hshap._util.atomic import replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, require
+from hshap.export.inputs import as_name
 from hshap.export.scans.places import new_file, placed
 from hshap.formats.dicom.geometry import leeway, plane_of
 from hshap.formats.dicom.headers import header_of
@@ -94,14 +96,26 @@ class NewSeries:
 
     def write(self, kind: str, make: Callable[[], Untyped], *, patient: bool) -> Path:
         """Make the file and write it, with the patient's data only if they are asked for."""
-        with quietly(self.target, f"writing a {kind}"):
+        memory = io.BytesIO()
+        with quietly(self.scan.files[0], f"writing a {kind} of it"):
             made = make()
+            # Names of findings may have letters that the source's own set lacks.
+            made.SpecificCharacterSet = "ISO_IR 192"
             if not patient:
                 _forget(made, self.headers[0])
             for keyword in EMPTY:
                 if keyword not in made:
                     setattr(made, keyword, "")
-            return replace(self.target, lambda file: made.save_as(file, enforce_file_format=True))
+            made.save_as(memory, enforce_file_format=True)
+        return replace(self.target, lambda file: file.write(memory.getbuffer()))
+
+
+def as_text(name: object) -> str:
+    """Return the name of findings; a backslash, by which DICOM separates values, is refused."""
+    label = as_name("name", name)
+    if "\\" in label:
+        raise ArgumentError(f"name={label!r} has a backslash; pass a name without one")
+    return label
 
 
 def new_series(path: str | PathLike[str], scan: Scan, needed_by: str) -> NewSeries:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError, require
-from hshap.export.scans.places import as_scan, fitting, new_file
+from hshap.export.scans.places import as_scan, fitting, new_file, storable
 from hshap.formats.scan import LPS
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ def write_nifti(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> Pat
 
 def _xyz(array: Array, scan: Scan) -> Array:
     """Return the values as NIfTI orders them: x, y, z and time."""
-    kept = array.astype(np.uint8) if array.dtype == bool else array
-    if kept.dtype.kind == "f":
-        kept = kept.astype(np.float32)
-    elif kept.dtype.itemsize == 8:
-        kept = kept.astype(np.int32)
-    out = kept.T
+    out = storable(array).T
     return out if "Z" in scan.axes else out[:, :, None]
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hshap._util.atomic import replace
 from hshap.errors import require
-from hshap.export.scans.places import as_scan, fitting, new_file
+from hshap.export.scans.places import as_scan, fitting, new_file, storable
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -41,8 +39,7 @@ def write_ome_tiff(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> 
     array = fitting("values", values, found)
     target = new_file(path, found)
     tifffile: Untyped = require("tifffile", extra="large", needed_by="write_ome_tiff")
-    kept = array.astype(np.uint8) if array.dtype == bool else array
-    kept = kept.astype(np.float32) if kept.dtype.kind == "f" else kept
+    kept = storable(array)
     facts: dict[str, object] = {"axes": found.axes[1:]}
     for axis, size in zip(found.spatial, found.spacing or (), strict=False):
         facts |= {f"PhysicalSize{axis}": size * 1000, f"PhysicalSize{axis}Unit": "µm"}

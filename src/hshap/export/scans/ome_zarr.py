@@ -12,7 +12,7 @@ import numpy as np
 
 from hshap.errors import ArgumentError, require
 from hshap.export.inputs import as_name
-from hshap.export.scans.places import as_labels, as_scan, new_file
+from hshap.export.scans.places import as_labels, as_scan, new_file, storable
 from hshap.formats.scan import STAGE
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def write_ome_zarr(
         inner: Untyped = group.create_group("labels")
         inner.attrs["labels"] = [label]
         own: Untyped = inner.create_group(label)
-        kept = whole.astype(np.uint8) if whole.dtype == bool else whole
+        kept = storable(whole)
         _pyramid(own, kept, found.axes[1:], found, labelled=True)
         own.attrs["image-label"] = _label(kept)
         staged.rename(target)

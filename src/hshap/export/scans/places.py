@@ -39,6 +39,24 @@ def fitting(name: str, values: object, scan: object) -> Array:
     return array
 
 
+def storable(array: Array) -> Array:
+    """Return numbers of a type that all formats have: floats and integers of up to 32 bits."""
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if array.dtype.itemsize < 8:
+        return array
+    kept = array.astype(np.int32)
+    if not np.array_equal(kept, array):
+        message = (
+            f"values reach from {array.min()} to {array.max()}, and files hold whole numbers of 32 "
+            "bits; number the labels from 1"
+        )
+        raise ArgumentError(message)
+    return kept
+
+
 def as_labels(values: object, scan: object) -> Array:
     """Return labels with the grid of a scan: whole numbers, 0 for the background."""
     array = fitting("labels", values, scan)
