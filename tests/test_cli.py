@@ -930,7 +930,7 @@ def test_the_version_is_a_command_and_an_option():
     [
         (("explain",), "IMAGES is missing (Images, and folders of images)"),
         (("explain", "x.png"), "--model is missing (ONNX file"),
-        (("export", "x.npz"), "--format is missing (coco, geojson"),
+        (("export", "x.npz"), "--format is missing (One of coco, geojson"),
         (("compare", "a.npz"), "B.npz is missing (Another of the same image)"),
         (("--nope",), "No such option: --nope; see "),
         (("nope",), "No such command 'nope'; see "),
