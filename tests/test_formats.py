@@ -224,6 +224,17 @@ def test_a_multi_frame_file_is_sorted_by_the_position_of_its_frames(tmp_path):
     scan = hshap.read_image(made.save_dicom(tmp_path / "e.dcm", head, stored))
     np.testing.assert_array_equal(scan.array[0], made.volume())
     np.testing.assert_allclose(scan.to_world(corners()), placed(place), atol=1e-4)
+    pytest.importorskip("highdicom")
+    labels = np.zeros(scan.grid, np.uint8)
+    labels[6:8, 29:32, 21:24] = 1
+    seg = pydicom.dcmread(hshap.export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan))
+    assert len(seg.PerFrameFunctionalGroupsSequence) == 2
+    for pixels, group in zip(seg.pixel_array, seg.PerFrameFunctionalGroupsSequence, strict=True):
+        (cause,) = group.DerivationImageSequence[0].SourceImageSequence
+        z = order[int(cause.ReferencedFrameNumber) - 1]  # the frame at the place, not the z-th one
+        at = [float(v) for v in group.PlanePositionSequence[0].ImagePositionPatient]
+        np.testing.assert_allclose(at, place[:3] @ (z, 0, 0, 1), atol=1e-6)
+        np.testing.assert_array_equal(pixels, labels[z])
 
 
 def test_frames_without_a_position_follow_each_other_in_time(tmp_path):
@@ -312,12 +323,14 @@ def bad_files(kind, tmp_path):  # noqa: C901, PLR0911, PLR0912, PLR0915, a list 
         return folder
     if kind == "gap":
         return made.dicom_series(folder, skip=(4,))
-    if kind in {"unequal", "doubled", "turned", "sizes"}:
+    if kind in {"unequal", "doubled", "turned", "sizes", "worlds"}:
         made.dicom_series(folder)
         last = sorted(folder.iterdir())[2]
         head = pydicom.dcmread(last)
         if kind == "turned":
             head.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        elif kind == "worlds":
+            head.FrameOfReferenceUID = "1.2.3.9"
         elif kind == "sizes":
             save = np.zeros((30, 24), np.uint16)
             made.save_dicom(last, head, save)
@@ -393,6 +406,7 @@ BAD = {
     "unequal": "unequal distances between slices",
     "doubled": "several images at one position",
     "turned": "different orientation or spacing",
+    "worlds": "has slices in 2 frames of reference",
     "sizes": "differs in size or colours",
     "report": "is no image (Basic Text SR Storage)",
     "pdf": "is no image (Encapsulated PDF Storage)",

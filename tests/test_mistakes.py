@@ -80,6 +80,14 @@ def plain_model(**options):
     return hshap.models.prepared(torch_net(), made, names=names)
 
 
+def boxes_of(boxes):
+    return {"boxes": boxes, "scores": [1.0], "labels": [0]}
+
+
+def three_scores(batch):
+    return np.repeat(batch.max(axis=(1, 2)), 3, axis=1)[:, :3]
+
+
 def found_nothing(batch):
     return [{"boxes": [], "scores": [], "labels": []}] * len(batch)
 
@@ -684,6 +692,50 @@ CASES = {
         "box",
         "(4, 4, 4, 9)",
         "(left, top, right, bottom)",
+    ),
+    "a box as a number": (
+        lambda: hshap.models.detector(found_nothing, 5),
+        "wanted",
+        "5",
+        "pass hshap.models.Detection",
+    ),
+    "boxes of three numbers": (
+        lambda: hshap.models.detections(lambda batch: [boxes_of([[1, 2, 3]])], COLOUR),
+        "boxes",
+        "(1, 3)",
+        "left, top, right, bottom",
+    ),
+    "more boxes than scores": (
+        lambda: hshap.models.detections(lambda batch: [boxes_of([[1, 2, 3, 4]] * 2)], COLOUR),
+        "scores",
+        "boxes (2, 4), scores (1,)",
+        "wrap it in a function",
+    ),
+    "region of another size": (
+        lambda: explain(
+            model=hshap.models.segmenter(lambda batch: batch[:, [0, 0]], np.ones((5, 5), bool))
+        ),
+        "region",
+        "(5, 5)",
+        "pass one of the image's grid",
+    ),
+    "fewer names than outputs": (
+        lambda: explain(model=hshap.models.jax(three_scores, names=["cat", "dog"])),
+        "class names is 2",
+        "outputs 3",
+        "names=",
+    ),
+    "fewer names than outputs of a module": (
+        lambda: explain(image=COLOUR, model=plain_model(names=["cat", "dog"])),
+        "class names is 2",
+        "outputs 3",
+        "names=",
+    ),
+    "class of an estimator": (
+        lambda: hshap.models.scikit_learn(dict),
+        "estimator",
+        "dict",
+        "pass a fitted estimator",
     ),
     "no box to explain": (
         lambda: hshap.models.detector(found_nothing, []),

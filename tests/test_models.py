@@ -896,3 +896,26 @@ def test_the_command_line_takes_a_prepared_model_and_its_names(tmp_path, monkeyp
     found = hshap.Explanation.load(file)
     assert (found.class_name, found.class_index, found.grid) == ("green", 1, (20, 24))
     assert found.saliency()[6, 10] > 0
+
+
+def test_a_label_that_a_detector_of_transformers_lacks_is_refused_by_its_number():
+    scores, boxes = torch.tensor([[0.1, 0.9]]), torch.tensor([[0.0, 0.0, 4.0, 4.0]])
+    candidates = Candidates(boxes, scores, None)
+    assert float(candidates.of_class(1)[0]) == pytest.approx(0.9)
+    with pytest.raises(ArgumentError, match=r"label=9 is no class.*pass 0 to 1"):
+        candidates.of_class(9)
+
+
+def test_a_keras_model_with_two_outputs_is_refused_with_the_way_to_one():
+    class Two:
+        __module__ = "keras.made"
+        input_shape = (None, 8, 8, 3)
+
+        def __call__(self, batch, *, training):
+            assert not training
+            return [batch, batch]
+
+    pytest.importorskip("keras")
+    model = hshap.models.keras(Two())
+    with pytest.raises(hshap.ModelError, match=r"has 2 outputs; pass keras\.Model"):
+        model(np.zeros((1, 3, 8, 8), np.float32))

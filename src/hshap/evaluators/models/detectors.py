@@ -64,6 +64,12 @@ class Candidates(NamedTuple):
     def of_class(self, label: int) -> Tensor:
         """Return the score of a class in each box; 0 in boxes of other classes."""
         if self.labels is None:
+            if label >= self.scores.shape[1]:
+                message = (
+                    f"label={label} is no class of the detector, which has {self.scores.shape[1]}; "
+                    f"pass 0 to {self.scores.shape[1] - 1}"
+                )
+                raise ArgumentError(message)
             return self.scores[:, label]
         return self.scores * (self.labels == label)
 
@@ -105,9 +111,12 @@ def _of_dict(one: object, frame: Frame) -> Candidates:
         message = f"the detector returned {checks.shown(one)} for an input; {_fix()}"
         raise ModelError(message)
     found = cast("Mapping[str, Tensor]", one)
-    boxes, scores, labels = (
-        found[key] if is_tensor(found[key]) else np.asarray(found[key]) for key in KEYS
-    )
+    parts = [found[key] if is_tensor(found[key]) else np.asarray(found[key]) for key in KEYS]
+    boxes, scores, labels = parts
+    counts = {len(boxes), len(scores), len(labels)}
+    if len(counts) > 1 or (len(boxes) and tuple(boxes.shape[1:]) != (4,)):
+        sizes = (f"{key} {tuple(part.shape)}" for key, part in zip(KEYS, parts, strict=True))
+        raise ModelError(f"the detector returned {', '.join(sizes)} for an input; {_fix()}")
     boxes = boxes.reshape(-1, 4)
     columns, rows = [boxes[:, 0], boxes[:, 2]], [boxes[:, 1], boxes[:, 3]]
     return Candidates(_placed(frame, columns, rows), scores, labels)
@@ -254,7 +263,8 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     >>> explainer.explain(image, target=0).leaves, model.facts.classes
     ((Box(start=(4, 8), stop=(8, 12)),), ('class 1 at (8, 4, 12, 8)',))
     """
-    boxes = (wanted,) if isinstance(wanted, Detection) else tuple(wanted)
+    listed = isinstance(cast("object", wanted), (list, tuple))
+    boxes = tuple(cast("Sequence[Detection]", wanted if listed else (wanted,)))
     for box in boxes:
         if not isinstance(cast("object", box), Detection):
             message = f"wanted has {checks.shown(box)}; pass hshap.models.Detection(box, label)"

@@ -15,7 +15,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import read_image, to_numpy
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.protocol import Evaluator
 
 if TYPE_CHECKING:
@@ -160,6 +160,18 @@ class Facts:
         few = ", ".join(self.classes[:FEW]) + (", ..." if len(self.classes) > FEW else "")
         message = f"target={name!r} is no class of the model; {hint}pass a number, or one of {few}"
         raise ArgumentError(message)
+
+    def check_count(self, outputs: int) -> None:
+        """Refuse names that are more or fewer than the outputs of the model: they would be wrong.
+
+        >>> Facts(("cat", "dog")).check_count(2)
+        """
+        if self.classes and len(self.classes) != outputs:
+            message = (
+                f"the number of class names is {len(self.classes)}, that of the model's outputs "
+                f"{outputs}; give each output a name, by names= or id2label of a config"
+            )
+            raise ModelError(message)
 
     def name(self, index: int | None) -> str:
         """Return the name of an output; empty if it has none."""

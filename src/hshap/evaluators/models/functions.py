@@ -44,7 +44,10 @@ class Function:
 
     def __call__(self, batch: Array) -> object:
         """Return the scores of a batch."""
-        return self.call(batch)
+        scores = self.call(batch)
+        shape = np.shape(scores)  # pyright: ignore[reportArgumentType]
+        self.facts.check_count(shape[1] if len(shape) > 1 else 1)
+        return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +102,9 @@ def scikit_learn(
         message = f"method must be one of {', '.join(METHODS)}, got {checks.shown(method)}"
         raise ArgumentError(f"{message}; pass one of these")
     _check_layout(layout)
+    if isinstance(estimator, type):
+        message = f"estimator is the class {estimator.__name__}; pass a fitted estimator of it"
+        raise ArgumentError(message)
     if not callable(getattr(estimator, method, None)):
         others = [one for one in METHODS if callable(getattr(estimator, one, None))]
         fix = f"pass method={others[0]!r}" if others else "pass a fitted estimator or pipeline"
@@ -187,6 +193,12 @@ class _Keras:
         mode = sys.modules["torch"].no_grad() if on_torch else nullcontext()
         with mode:
             raw = self.model(library.ops.convert_to_tensor(batch), training=False)
+        if isinstance(raw, (list, tuple, dict)):
+            message = (
+                f"the model has {len(raw)} outputs; pass keras.Model(model.inputs, "
+                "model.outputs[0]), or another one of them"
+            )
+            raise ModelError(message)
         return to_numpy("the model's output", raw)
 
 

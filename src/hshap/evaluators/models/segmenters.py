@@ -20,7 +20,7 @@ from hshap.evaluators.models.functions import Function
 from hshap.evaluators.outputs import scores_in
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Heat, Ints, Mask, Model, ScoreFunction, Tensor
+    from hshap._util.types import Array, Grid, Heat, Ints, Mask, Model, ScoreFunction, Tensor
 
 Scores = Literal["softmax", "sigmoid", "raw"]
 SCORES: tuple[Scores, ...] = ("softmax", "sigmoid", "raw")
@@ -41,6 +41,13 @@ def logits_in(raw: object) -> Tensor:
     return logits
 
 
+def check_region(region: Grid, grid: Grid) -> None:
+    """Refuse a region of another size than the image."""
+    if region != grid:
+        message = f"region has shape {region}, but the image {grid}; pass one of the image's grid"
+        raise ModelError(message)
+
+
 @dataclass(frozen=True, eq=False)
 class _Means:
     """A segmenter in NumPy as a function from a batch to the mean score of each class."""
@@ -50,8 +57,9 @@ class _Means:
     scores: Scores
 
     def __call__(self, batch: Array) -> Heat:
-        logits = to_numpy("the segmenter's output", logits_in(self.model(batch)))
         grid = batch.shape[2:]
+        check_region(self.region.shape, grid)
+        logits = to_numpy("the segmenter's output", logits_in(self.model(batch)))
         maps = np.stack([[enlarged(one, grid) for one in row] for row in logits])
         if self.scores == "softmax":
             maps = np.exp(maps - maps.max(1, keepdims=True))

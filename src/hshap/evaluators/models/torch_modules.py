@@ -93,7 +93,11 @@ class Prepared(Wrapper):
         """Return the outputs for images that are resized and cropped already."""
         if self._normalises:
             images = (images - self.mean) / self.std
-        return self.model(images)
+        raw = self.model(images)
+        scores: object = getattr(raw, "logits", raw)
+        if isinstance(scores, torch.Tensor) and scores.ndim == 2:  # no detector, nor a segmenter
+            self.facts.check_count(scores.shape[1])
+        return raw
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return the evidence of the input of the network, at its places in the plain image."""

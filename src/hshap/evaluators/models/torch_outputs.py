@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch.nn import functional
 
-from hshap.errors import ModelError
 from hshap.evaluators.models.detectors import Detection, candidates_in, similarity
-from hshap.evaluators.models.segmenters import logits_in
+from hshap.evaluators.models.segmenters import check_region, logits_in
 from hshap.evaluators.models.torch_modules import Prepared, Wrapper, moved
 
 if TYPE_CHECKING:
@@ -49,10 +48,7 @@ class RegionScores(Wrapper):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the mean score of each class `(n, classes)`."""
         weights = self.region
-        grid, own = tuple(images.shape[2:]), tuple(weights.shape[2:])
-        if grid != own:
-            message = f"region has shape {own}, but the image {grid}; pass one of the image's grid"
-            raise ModelError(message)
+        check_region(tuple(weights.shape[2:]), tuple(images.shape[2:]))
         if isinstance(self.model, Prepared) and self.model.preparation.moves_pixels:
             weights = moved(weights, self.model.preparation)
         logits = logits_in(self.model(images))

@@ -28,6 +28,7 @@ def write_ome_tiff(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> 
     labels never mix. The spacing of the scan is stored in micrometres.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> import hshap
     >>> scan = hshap.Scan(np.zeros((3, 600, 800)), "CYX", spacing=(0.25e-3, 0.25e-3))
     >>> with tempfile.TemporaryDirectory() as folder:

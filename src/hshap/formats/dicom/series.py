@@ -109,14 +109,19 @@ def _series(folder: Path) -> tuple[Path, ...]:
         message = f"{folder} holds {len(listed)} files; pass a folder with the files of one series"
         raise FormatError(message)
     series: Counter[str] = Counter()
+    worlds: set[str] = set()
     for file in listed:
         header = header_of(file)
         series[str(header.get("SeriesInstanceUID", ""))] += 1
+        worlds.add(str(header.get("FrameOfReferenceUID", "")))
         _check_slice(folder, file, header, several=len(listed) > 1)
     if len(series) > 1:
         counts = ", ".join(f"{n} files" for n in sorted(series.values(), reverse=True))
         message = f"{folder} mixes {len(series)} series ({counts}); pass a folder with one series"
         raise FormatError(message)
+    if len(worlds) > 1:
+        message = f"{folder} has slices in {len(worlds)} frames of reference, whose places cannot"
+        raise FormatError(f"{message} be compared; pass a folder with one of them")
     return tuple(listed)
 
 
