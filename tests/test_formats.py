@@ -224,6 +224,17 @@ def test_a_multi_frame_file_is_sorted_by_the_position_of_its_frames(tmp_path):
     scan = hshap.read_image(made.save_dicom(tmp_path / "e.dcm", head, stored))
     np.testing.assert_array_equal(scan.array[0], made.volume())
     np.testing.assert_allclose(scan.to_world(corners()), placed(place), atol=1e-4)
+    pytest.importorskip("highdicom")
+    labels = np.zeros(scan.grid, np.uint8)
+    labels[6:8, 29:32, 21:24] = 1
+    seg = pydicom.dcmread(hshap.export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan))
+    assert len(seg.PerFrameFunctionalGroupsSequence) == 2
+    for pixels, group in zip(seg.pixel_array, seg.PerFrameFunctionalGroupsSequence, strict=True):
+        (cause,) = group.DerivationImageSequence[0].SourceImageSequence
+        z = order[int(cause.ReferencedFrameNumber) - 1]  # the frame at the place, not the z-th one
+        at = [float(v) for v in group.PlanePositionSequence[0].ImagePositionPatient]
+        np.testing.assert_allclose(at, place[:3] @ (z, 0, 0, 1), atol=1e-6)
+        np.testing.assert_array_equal(pixels, labels[z])
 
 
 def test_frames_without_a_position_follow_each_other_in_time(tmp_path):
