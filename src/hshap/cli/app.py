@@ -18,6 +18,7 @@ from hshap.cli.commands.calibrate import calibrate
 from hshap.cli.commands.compare import compare
 from hshap.cli.commands.cost import cost
 from hshap.cli.commands.doctor import doctor
+from hshap.cli.commands.exam import exam
 from hshap.cli.commands.explain import explain
 from hshap.cli.commands.export import export
 from hshap.cli.commands.query import query
@@ -95,6 +96,7 @@ app = typer.Typer(
 )
 for command in (
     explain,
+    exam,
     tiles,
     run,
     query,

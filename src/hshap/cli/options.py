@@ -273,8 +273,14 @@ def given_outputs(classes: str | None, output: str | None) -> Given:
     return {"classes": names(classes, Path()), "output": output}
 
 
-def loaded_model(
-    model: str, given: Given, *, trust: bool, device: str, config: Path | None
+def loaded_model(  # noqa: PLR0913, one for each option
+    model: str,
+    given: Given,
+    *,
+    trust: bool,
+    device: str,
+    config: Path | None,
+    volume: bool | None = False,
 ) -> tuple[Loaded, Format]:
     """Return a model and the format of its inputs and outputs.
 
@@ -283,7 +289,7 @@ def loaded_model(
     fields = given_fields(config or config_of(model), given)
     loaded = load(model, trust=trust, device=device)
     told = told_by_file(loaded, fields)
-    loaded, wanted = fitted(loaded, format_of(fields, told, model))
+    loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
     if told:
         say(f"{model}: its metadata tells {', '.join(told)}; options win over it")
     if loaded.note:

@@ -60,10 +60,11 @@ class Format:
         return CHANNELS[self.channels or "rgb"]
 
     def scale(self, pixels: Array) -> NDArray[np.float32]:
-        """Return the model's input for an RGB or grey image `(channels, height, width)`."""
+        """Return the model's input for an RGB or grey image `(channels, *grid)`."""
         low, high = self.range
         ordered = pixels[::-1] if self.channels == "bgr" else pixels
-        mean, std = (np.reshape(np.array(v), (-1, 1, 1)) for v in (self.mean, self.std))
+        column = (-1, *(1,) * (pixels.ndim - 1))
+        mean, std = (np.reshape(np.array(v), column) for v in (self.mean, self.std))
         return ((low + ordered * (high - low) - mean) / std).astype(np.float32)
 
     def name(self, index: int) -> str:

@@ -34,7 +34,8 @@ MAX_PIXELS = 100_000_000
 class Reader:
     """How images are read: the format of the model, and the limits.
 
-    Images are resized if `resize` says so, and those of the size `resize_from` always.
+    Images are resized if `resize` says so, and those of the size `resize_from` always. `window` has
+    the values of black and white in scans, instead of those that each file tells.
     """
 
     format: Format
@@ -43,6 +44,7 @@ class Reader:
     frame: int | None = None
     resize_from: tuple[int, int] | None = None
     background: str = "white"
+    window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         colour_of(self.background)  # a colour that is none is refused before any image is read
@@ -103,8 +105,8 @@ def find(paths: Iterable[Path]) -> list[Path]:
         )
         if not inside and is_zarr(path):
             message = (
-                f"{path} is an image in OME-Zarr; pass it to hshap tiles if it is one plane, or to "
-                "hshap.read_image in Python"
+                f"{path} is an image in OME-Zarr; pass it to hshap tiles if it is one plane, to "
+                "hshap exam if it is a volume"
             )
             raise Refusal(Code.INPUT, message)
         if not inside:
@@ -141,18 +143,28 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
 
 def _read_scan(path: Path, reader: Reader, needed_by: str) -> Picture:
     """Read a slice of a scan, as its window shows it; its values keep their depth."""
-    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
     scan = read_slice(path, reader.frame, reader.max_pixels)
-    pixels, note = shown(scan, reader.format.white, grey=reader.format.channels == "grey")
+    grey = reader.format.channels == "grey"
+    pixels, note = shown(scan, reader.format.white, grey=grey, window=reader.window)
     own, size = (pixels.shape[1], pixels.shape[2]), reader.format.size
-    if size is not None and size != own:
-        _check_size(path, own, reader, needed_by)
-        to = (size[1], size[0]), pillow.Resampling.BILINEAR
-        planes = [np.asarray(pillow.fromarray(plane).resize(*to)) for plane in pixels]
-        pixels = np.clip(np.stack(planes), 0, 1)
+    pixels = planes_at_size(path, pixels, reader, needed_by)
     if len(pixels) < reader.format.count:
         pixels = np.repeat(pixels, reader.format.count, axis=0)
     return Picture(path, pixels, None if size in (None, own) else own, (note,))
+
+
+def planes_at_size(
+    path: Path, planes: NDArray[np.float32], reader: Reader, needed_by: str = "the model takes"
+) -> NDArray[np.float32]:
+    """Return planes `(n, height, width)` at the size that is needed; resized only on request."""
+    own, size = (planes.shape[1], planes.shape[2]), reader.format.size
+    if size is None or size == own:
+        return planes
+    _check_size(path, own, reader, needed_by)
+    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="resizing images")
+    to = (size[1], size[0]), pillow.Resampling.BILINEAR
+    resized = [np.asarray(pillow.fromarray(plane).resize(*to)) for plane in planes]
+    return np.clip(np.stack(resized), 0, 1)
 
 
 def read_original(path: Path, reader: Reader) -> Original:

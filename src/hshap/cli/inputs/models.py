@@ -119,21 +119,24 @@ def _channels(loaded: Loaded) -> int:
     return next((n for n in (sides[:1] + sides[-1:]) if n in (1, 3)), 3)
 
 
-def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
+def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tuple[Loaded, Format]:
     """Return the model as a callable on `(n, channels, height, width)`, and its full format.
 
     Size and channels that no option gave come from the shape of the model's own input, and names of
-    classes from the model, if it is one of `hshap.models`.
+    classes from the model, if it is one of `hshap.models`. With `volume`, the callable is one on
+    `(n, channels, depth, height, width)`; None leaves it to the shape of the model's own input.
     """
     names = facts_of(loaded.model).classes
     wanted = replace(wanted, classes=names) if names and not wanted.classes else wanted
     last = wanted.layout == "nhwc"
     shape = loaded.shape
     if shape is not None:
-        if len(shape) != 4:
-            message = f"{loaded.name} takes inputs {_shown(shape)}; pass a model of images"
+        axes = (4, 5) if volume is None else (5,) if volume else (4,)
+        if len(shape) not in axes:
+            kind = "volumes, or leave out --volume" if volume else "images"
+            message = f"{loaded.name} takes inputs {_shown(shape)}; pass a model of {kind}"
             raise Refusal(Code.MODEL, message)
-        count, *size = (shape[3], *shape[1:3]) if last else shape[1:]
+        count, *size = (shape[-1], *shape[1:-1]) if last else shape[1:]
         if wanted.channels is None and count == 1:
             wanted = replace(wanted, channels="grey")
         if count not in (None, wanted.count):
@@ -143,17 +146,8 @@ def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
                 "pass --channels, or --layout " + ("nchw" if last else "nhwc")
             )
             raise Refusal(Code.MODEL, message)
-        own = tuple(
-            given or side for given, side in zip(size, wanted.size or (None, None), strict=True)
-        )
-        if wanted.size is not None and own != wanted.size:
-            message = (
-                f"{loaded.name} takes {own[0]} x {own[1]}, but the size asked for is "
-                f"{wanted.size[0]} x {wanted.size[1]}; leave --size out"
-            )
-            raise Refusal(Code.MODEL, message)
-        if None not in own:
-            wanted = replace(wanted, size=own)
+        if len(size) == 2:
+            wanted = _sized(loaded, wanted, size)
     batch = shape[0] if shape else None
     if last or (batch is not None and not _is_session(loaded.model)):
         model = Rearranged(loaded.model, last=last, batch=batch, device=loaded.device)
@@ -161,7 +155,25 @@ def fitted(loaded: Loaded, wanted: Format) -> tuple[Loaded, Format]:
     return loaded, wanted
 
 
-def probe(loaded: Loaded, pixels: Array) -> Heat:
+def _sized(loaded: Loaded, wanted: Format, size: list[int | None]) -> Format:
+    """Return the format with the model's own height and width, as far as they are known."""
+    height, width = (
+        own or given for own, given in zip(size, wanted.size or (None, None), strict=True)
+    )
+    if wanted.size is not None and (height, width) != wanted.size:
+        message = (
+            f"{loaded.name} takes {height} x {width}, but the size asked for is "
+            f"{wanted.size[0]} x {wanted.size[1]}; leave --size out"
+        )
+        raise Refusal(Code.MODEL, message)
+    return wanted if height is None or width is None else replace(wanted, size=(height, width))
+
+
+def probe(
+    loaded: Loaded,
+    pixels: Array,
+    fix: str = "if it takes another size, pass --size HEIGHTxWIDTH --resize",
+) -> Heat:
     """Return the model's outputs for one image; a model that fails is refused."""
     try:
         run = runner(loaded.model, autocast=None, channels_last=False)
@@ -172,8 +184,7 @@ def probe(loaded: Loaded, pixels: Array) -> Heat:
         raise Refusal(Code.MODEL, f"{loaded.name}: {error}") from error
     except Exception as error:
         message = (
-            f"{loaded.name} failed on an image of shape {pixels.shape} ({brief(error)}); if it "
-            "takes another size, pass --size HEIGHTxWIDTH --resize"
+            f"{loaded.name} failed on an image of shape {pixels.shape} ({brief(error)}); {fix}"
         )
         raise Refusal(Code.MODEL, message) from error
 

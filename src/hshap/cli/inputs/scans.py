@@ -1,7 +1,8 @@
-"""Scans as inputs of commands: DICOM and NIfTI files, shown by their window, one slice each."""
+"""Scans as inputs of commands: slices and whole volumes, shown by their window."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.image_files.pixel_size import PixelSize
+from hshap.cli.output import say
 from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.reading import read_image
 
@@ -52,7 +54,7 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
         if frame is None or frame >= count:
             message = (
                 f"{path} is a volume of {count} slices; pass --frame 0 to {count - 1} for one of "
-                "them, or explain the volume in Python"
+                "them, or explain the volume with hshap exam"
             )
             raise Refusal(Code.INPUT, message)
         scan = scan.plane(frame)
@@ -62,6 +64,27 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
     if height * width > max_pixels:
         message = f"{path} has {height} x {width} pixels; pass a larger --max-pixels"
         raise Refusal(Code.INPUT, message)
+    return _checked(path, scan)
+
+
+def read_volume(path: Path) -> Scan:
+    """Read a volume: a folder of DICOM or OME-Zarr, or a file with several slices."""
+    if not path.is_dir():
+        with opened(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
+            pass
+    scan = read_image(path)
+    if scan.format == "numpy" and scan.axes == "CYX" and len(scan.array) > 1:
+        say(f"{path}: the first of its axes {scan.array.shape} was taken for the slices")
+        scan = replace(scan, array=scan.array[None], axes="CZYX")
+    if scan.axes != "CZYX":
+        kind = "one picture; pass it to hshap explain"
+        if "T" in scan.axes:
+            kind = f"a series in time ({scan.axes}); explain it in Python"
+        raise Refusal(Code.INPUT, f"{path} is no volume, but {kind}")
+    return _checked(path, scan)
+
+
+def _checked(path: Path, scan: Scan) -> Scan:
     if len(scan.array) not in (1, 3):
         message = f"{path} has {len(scan.array)} channels; pass grey values or colours"
         raise Refusal(Code.INPUT, message)
@@ -71,9 +94,12 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
     return scan
 
 
-def shown(scan: Scan, white: float | None, *, grey: bool) -> tuple[NDArray[np.float32], str]:
+def shown(
+    scan: Scan, white: float | None, *, grey: bool, window: tuple[float, float] | None = None
+) -> tuple[NDArray[np.float32], str]:
     """Return the values from 0 (black) to 1 (white), as grey or colours, and a note about them."""
-    window = (0.0, white) if white is not None else None
+    if window is None and white is not None:
+        window = (0.0, white)
     pixels = scan.shown(window)
     low, high = scan.window_shown(window)
     note = f"values from {low:g} to {high:g} were shown from black to white"

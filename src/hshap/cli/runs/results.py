@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -285,8 +286,7 @@ class Results:
 
 def _area(explanation: Explanation) -> float:
     """Return the share of the image that the leaves cover."""
-    height, width = explanation.grid
-    return sum(leaf.area for leaf in explanation.leaves) / (height * width)
+    return sum(leaf.area for leaf in explanation.leaves) / prod(explanation.grid)
 
 
 def _promise(explanation: Explanation) -> dict[str, Json]:
@@ -310,6 +310,11 @@ def _row(one: Explanation) -> tuple[str, ...]:
 
 
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:
+    return {**facts(explanation), "explanation": f"{name}.npz", "picture": f"{name}.png"}
+
+
+def facts(explanation: Explanation) -> dict[str, Json]:
+    """Return the entry of an explanation in a record, but for its class and its files."""
     return {
         "score": explanation.score,
         "baseline_score": explanation.baseline_score,
@@ -329,6 +334,4 @@ def _document(name: str, explanation: Explanation) -> dict[str, Json]:
         "provenance": asdict(explanation.provenance),
         "evaluations": explanation.evaluations,
         "seconds": explanation.seconds,
-        "explanation": f"{name}.npz",
-        "picture": f"{name}.png",
     }
