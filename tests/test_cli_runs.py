@@ -662,7 +662,9 @@ def test_a_signal_from_outside_ends_the_real_command(name, which):
         process.send_signal(_number(which))
         said, complaint = process.communicate()
     assert process.returncode == 128 + _number(which)
-    assert (said, len(complaint.splitlines())) == ("", 1)
+    # On a slow machine there are lines of progress, too.
+    told = [line for line in complaint.splitlines() if "hshap: explaining: " not in line]
+    assert (said, len(told)) == ("", 1)
     assert names() == of("a", "b")
     assert summary()["interrupted"] is True
 

@@ -75,6 +75,7 @@ def view(  # noqa: PLR0913, one for each option
     originals = Originals(reader, Scale(pixel_size, unit))
     target = out or _usual(files[0])
     inputs = files if calibration is None else [*files, calibration]
+    title = plain(files[0].resolve().stem)
     if is_folder(files[0]):
         views = folder_views(files, select, originals, promise)
     elif select is not None:
@@ -83,7 +84,8 @@ def view(  # noqa: PLR0913, one for each option
     elif is_tiled(files[0]):
         views = _large(files)
     else:
-        views = iter([_single(files, originals, promise)])
+        shown = _single(files, originals, promise)
+        title, views = shown.name, iter([shown])
     if is_folder(files[0]) and target.resolve().is_relative_to(files[0].resolve()):
         message = f"--out {target} is in {files[0]}, which it is made from; pass another place"
         raise Refusal(Code.USAGE, message)
@@ -91,7 +93,7 @@ def view(  # noqa: PLR0913, one for each option
         single(target, force=force, inputs=inputs, is_page=True) as path,
         Shown("writing the page"),
     ):
-        write_page(path, views, title=f"hshap: {plain(files[0].resolve().stem)}")
+        write_page(path, views, title=f"hshap: {title}")
         say_notes(originals.notes)
     if json:
         print_json({"page": plain(str(target))})
