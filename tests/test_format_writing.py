@@ -201,6 +201,18 @@ def test_a_map_of_floats_is_written_as_nifti(tmp_path):
     assert image.get_data_dtype() == np.float32
 
 
+def test_a_series_in_time_claims_no_step_that_its_scan_does_not_know(tmp_path):
+    image = nibabel.Nifti1Image(np.zeros((5, 6, 7, 3), np.int16), np.diag([1, 2, 3, 1.0]))
+    image.header.set_zooms((1, 2, 3, 1.5))
+    image.header.set_xyzt_units("mm", "sec")
+    nibabel.save(image, tmp_path / "four.nii")
+    scan = hshap.read_image(tmp_path / "four.nii")
+    export.write_nifti(tmp_path / "out.nii", np.zeros(scan.grid, np.uint8), scan)
+    out = nibabel.load(tmp_path / "out.nii")
+    assert out.header.get_zooms() == (1.0, 2.0, 3.0, 0.0)
+    assert hshap.read_image(tmp_path / "out.nii").axes == scan.axes
+
+
 def test_dicom_becomes_nifti_at_the_same_place(dicom, tmp_path):
     scan, explanation = dicom
     image = nibabel.load(export.write_nifti(tmp_path / "a.nii", export.labels(explanation), scan))

@@ -413,6 +413,17 @@ def test_a_keras_model_gives_its_own_scores(support):
 
 
 @KERAS
+def test_a_keras_model_of_one_size_refuses_another():
+    keras = pytest.importorskip("keras")
+    model = hshap.models.keras(keras_model(keras))
+    image = np.zeros((3, 24, 20), np.float32)
+    with pytest.raises(
+        hshap.ArgumentError, match=r"takes inputs of \(16, 20, 3\), but the image is"
+    ):
+        Explainer(model, Constant(0.0), Dyadic(8)).explain(image, target=0)
+
+
+@KERAS
 def test_a_keras_model_on_jax_gives_the_same_explanation_as_on_torch(tmp_path, support):
     """The backend is fixed when Keras is imported, so the second one runs in its own process."""
     import subprocess

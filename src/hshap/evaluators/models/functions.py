@@ -186,9 +186,18 @@ class _Keras:
     """A Keras model in inference mode, on any backend."""
 
     model: Model
+    sides: Sequence[int | None]
 
     def __call__(self, batch: Array) -> Array:
         library = require("keras", needed_by="hshap.models.keras")
+        # Keras scores other sizes, too, where its layers can: the answers then mean nothing.
+        wanted = self.sides[1:] if len(self.sides) == batch.ndim else ()
+        if any(side not in {None, has} for side, has in zip(wanted, batch.shape[1:], strict=False)):
+            message = (
+                f"the model takes inputs of {tuple(wanted)}, but the image is {batch.shape[1:]} in "
+                "its order of axes; resize the image first"
+            )
+            raise ArgumentError(message)
         on_torch = library.config.backend() == "torch"
         mode = sys.modules["torch"].no_grad() if on_torch else nullcontext()
         with mode:
@@ -235,7 +244,7 @@ def keras(
         channels = sides[-1] if found == "HWC" else sides[1]
     facts = Facts(class_names("names", names), Intake(channels, found, unit=False))
     few = config.backend() != "torch"
-    return Function(_Arranged(_Keras(model), found, few_sizes=few), facts)
+    return Function(_Arranged(_Keras(model, sides), found, few_sizes=few), facts)
 
 
 @dataclass(frozen=True, eq=False)

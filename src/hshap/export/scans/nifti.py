@@ -29,7 +29,8 @@ def write_nifti(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> Pat
 
     `values` has the grid of the scan. Whole numbers stay whole numbers, others become 32-bit
     floats. A name that ends in .gz is compressed. The header is new: it has the affine and the
-    unit, and no text of the scan's own header.
+    unit, and no text of the scan's own header. The step of a series in time is 0, which stands for
+    unknown: a scan does not hold it.
 
     >>> import tempfile
     >>> import hshap
@@ -72,4 +73,5 @@ def _xyz(array: Array, scan: Scan) -> Array:
 
 def _zooms(image: Untyped, spatial: tuple[float, ...]) -> tuple[float, ...]:
     own = tuple(float(each) for each in image.header.get_zooms())
-    return (*spatial, *own[len(spatial) :])
+    # A scan does not know its step in time: 0 says so.
+    return (*spatial, *own[len(spatial) : 3], *(0.0 for _ in own[3:]))
