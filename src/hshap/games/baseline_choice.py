@@ -166,5 +166,5 @@ def name_of(baseline: Baseline) -> str:
     if isinstance(baseline, Constant):
         return f"the colour {baseline.value}"
     if isinstance(baseline, PerSlice):
-        return f"in each slice, {name_of(baseline.baseline)}"
+        return f"{name_of(baseline.baseline)}, slice by slice"
     return "a given image" if isinstance(baseline, Fixed) else type(baseline).__name__
