@@ -75,14 +75,14 @@ def view(  # noqa: PLR0913, one for each option
     originals = Originals(reader, Scale(pixel_size, unit))
     target = out or _usual(files[0])
     inputs = files if calibration is None else [*files, calibration]
-    title = plain(files[0].resolve().stem)
     if is_folder(files[0]):
+        title = plain(files[0].resolve().stem)
         views = folder_views(files, select, originals, promise)
     elif select is not None:
         message = f"--select is for run folders, and {files[0]} is none; leave it out"
         raise Refusal(Code.USAGE, message)
     elif is_tiled(files[0]):
-        views = _large(files)
+        title, views = plain(files[0].stem), _large(files)
     else:
         shown = _single(files, originals, promise)
         title, views = shown.name, iter([shown])
