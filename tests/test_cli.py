@@ -525,6 +525,8 @@ REFUSED = {
     "not onnx": (lambda: (CELL, "-m", written("m.onnx", b"text")), 4, "m.onnx is not an ONNX"),
     "no module": (lambda: (CELL, "-m", "no_such_module:x"), 4, "cannot be imported"),
     "no attribute": (lambda: (CELL, "-m", "math:x"), 4, "module math has no x"),
+    "a maker": (lambda: (CELL, "-m", "hshap.demo:load"), 4, "--model 'hshap.demo:load()'"),
+    "a class": (lambda: (CELL, "-m", "torch:nn.ReLU"), 4, "--model 'torch:nn.ReLU()'"),
     "not callable": (lambda: (CELL, "-m", "math:pi"), 4, "which cannot be called"),
     "bomb": (
         lambda: (written("a.png", png(40_000, 40_000, bytes(1000))), *M),

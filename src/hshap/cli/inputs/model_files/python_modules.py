@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -40,12 +41,36 @@ def from_module(match: re.Match[str]) -> Model:
             raise Refusal(Code.MODEL, message)
         found = getattr(found, part)
     if not match["call"]:
+        if _makes_a_model(found):
+            message = (
+                f"--model {match[0]}: it takes no images, so it makes the model; "
+                f"add () to call it: --model '{match[0]}()'"
+            )
+            raise Refusal(Code.MODEL, message)
         return found
     try:
         return found()
     except Exception as error:
         message = f"--model {match[0]}: calling it failed ({brief(error)})"
         raise Refusal(Code.MODEL, message) from error
+
+
+def _makes_a_model(found: Untyped) -> bool:
+    """Return whether an object is a class, or a function that can be called with nothing alone."""
+    if inspect.isclass(found):
+        return True
+    if not inspect.isroutine(found):
+        return False
+    try:
+        signature = inspect.signature(found)
+        signature.bind()
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind("images")
+    except TypeError:
+        return True
+    return False
 
 
 def _search_here_last(option: str, top: str) -> None:
