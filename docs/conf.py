@@ -103,15 +103,16 @@ logging.getLogger("traitlets").setLevel(logging.ERROR)
 
 # One kernel runs the examples of all pages, one after another: starting one for each page, with
 # torch and matplotlib, takes most of the time of a build. Names of a page are forgotten before the
-# next one.
+# next one. Forgetting collects garbage, in which imported libraries need not be looked at again.
 KERNELS: dict[int, KernelManager] = {}
 BETWEEN_PAGES = """%reset -f
-import os, warnings, matplotlib.pyplot
+import gc, os, warnings, matplotlib.pyplot
+gc.freeze()
 os.chdir({folder!r})
 warnings.resetwarnings()
 matplotlib.pyplot.close("all")
 matplotlib.rcdefaults()
-del os, warnings, matplotlib
+del gc, os, warnings, matplotlib
 %matplotlib inline
 """
 

@@ -12,6 +12,9 @@ import pytest
 import hshap
 from hshap.export.page import write_page
 
+MILLISECONDS = 120_000
+"""For a browser to do something: longer than usual, since a busy machine is slow."""
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -23,7 +26,9 @@ def browser():
     with sync_api.sync_playwright() as playwright:
         # As root, as in containers, Chromium refuses to start with its sandbox.
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(executable_path=chromium_path, args=options)
+        chromium = playwright.chromium.launch(
+            executable_path=chromium_path, args=options, timeout=MILLISECONDS
+        )
         yield chromium
         chromium.close()
 
@@ -37,6 +42,7 @@ def visit(browser):
         if context is None:
             options = {"viewport": {"width": 1200, "height": 800}, **options}
             context = browser.new_context(**options)
+        context.set_default_timeout(MILLISECONDS)
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: complaints.append(message.text))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 # Before NumPy and torch start their threads: the tests already run in one process for each core.
@@ -24,9 +26,46 @@ hypothesis.settings.register_profile("hshap", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("hshap")
 
 
+# Limits in seconds that a busy machine would exceed, and the values that tests work with: a command
+# writes a line of progress every five seconds, and stops a model that hangs after two.
+PATIENT = {
+    ("hshap.cli.progress", "EVERY"): 3600.0,
+    ("hshap.cli.inputs.model_files.onnx_process", "SECONDS"): 120.0,
+}
+USUAL = {}
+
+
 def pytest_configure(config):
     # Not by imports: hooks of a conftest are not called for the examples in src/hshap.
     config.pluginmanager.register(skips, "skips")
+    config.addinivalue_line("markers", "slow: takes long by itself, so it starts first")
+    if find_spec("typer") is not None:
+        for (module, name), patient in PATIENT.items():
+            USUAL[module, name] = getattr(importlib.import_module(module), name)
+            setattr(sys.modules[module], name, patient)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep imported objects out of garbage collections, which take a tenth of the time else."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the slowest tests: none of them is then left for the end, when others are idle."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture
+def usual_limits(monkeypatch):
+    """The limits of users, for a test of them."""
+    for (module, name), value in USUAL.items():
+        monkeypatch.setattr(f"{module}.{name}", value)
 
 
 @pytest.fixture

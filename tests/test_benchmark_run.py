@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -347,10 +348,16 @@ class TestSanity:
         assert set(sanity.similarity(ramp, np.zeros((2, 3))).values()) == {0.0}
 
 
+@cache
 def _committed(task):
     if not (results.folder(task) / "rows.csv.gz").exists():
         pytest.skip(f"no results of {task}")
     return results.read_rows(task)
+
+
+@cache
+def _by_image_and_method(task):
+    return {(row["image"], row["method"]): row for row in _committed(task)}
 
 
 class TestCommitted:
@@ -359,10 +366,16 @@ class TestCommitted:
     @pytest.mark.parametrize("position", [0, 1])
     @pytest.mark.parametrize("method", RECOMPUTED, ids=lambda method: method.name)
     def test_synthetic_rows(self, method, position):
-        stored = {(r["image"], r["method"]): r for r in _committed("synthetic")}
-        task = tasks.Synthetic(each=2)
+        stored = _by_image_and_method("synthetic")
+        task, subject = self._synthetic()
         example = list(islice(task.positives("test", quick=False), 4))[2 * position + 1]
-        self._agrees(task, method, example, stored[example.name, method.name])
+        self._agrees(task, subject, method, example, stored[example.name, method.name])
+
+    @staticmethod
+    @cache
+    def _synthetic():
+        task = tasks.Synthetic(each=2)
+        return task, task.subject()
 
     @pytest.mark.parametrize(
         ("name", "method"),
@@ -373,17 +386,17 @@ class TestCommitted:
         ],
     )
     def test_rows_of_photographs(self, name, method):
-        stored = {(r["image"], r["method"]): r for r in _committed(name)}
+        stored = _by_image_and_method(name)
         try:
             task = tasks.TASKS[name]()
             example = next(iter(task.positives("test", quick=True)))
         except (FileNotFoundError, ImportError) as missing:
             pytest.skip(str(missing))
         for each in named([method, "Sobel"]):
-            self._agrees(task, each, example, stored[example.name, each.name])
+            self._agrees(task, task.subject(), each, example, stored[example.name, each.name])
 
-    def _agrees(self, task, method, example, stored):
-        subject = tasks.fitted(task.subject(), example)
+    def _agrees(self, task, subject, method, example, stored):
+        subject = tasks.fitted(subject, example)
         row = runner.explain(method, subject, example, task.concept)
         if "cannot" in row:
             pytest.skip(row["cannot"])

@@ -45,7 +45,7 @@ def stopped(batch):
 def waits(batch):
     if batch.max() > 0.9:
         pathlib.Path("waiting").write_text("")
-        time.sleep(60)
+        time.sleep(600)
     return brightest(batch)
 def fails(batch):
     if batch.max() > 0.9:
@@ -167,7 +167,7 @@ def started(name, model, *words, out="found"):
 
 
 def until(condition, process):
-    for _ in range(3000):
+    for _ in range(15_000):
         if condition():
             return
         assert process.poll() is None, process.communicate()

@@ -174,9 +174,13 @@ def test_candidates_that_the_budget_has_no_room_for_are_told(rng):
 def test_seconds_include_the_choice_and_the_evidence_and_count_in_a_budget_of_them():
     torch = pytest.importorskip("torch")
 
+    inside = []
+
     class Slow(torch.nn.Module):
         def forward(self, batch):
+            started = time.perf_counter()
             time.sleep(0.05)
+            inside.append(time.perf_counter() - started)
             return (1 - batch).amax((2, 3))
 
     model = hshap.Batched(Slow().eval(), check_batches=False)
@@ -185,7 +189,8 @@ def test_seconds_include_the_choice_and_the_evidence_and_count_in_a_budget_of_th
     found = hshap.Explainer(model, search=hshap.DepthFirst(max_evaluations=60)).explain(image, 0)
     passed = time.perf_counter() - before
     assert found.evidence is not None
-    assert 0.9 * passed - 0.05 < found.seconds <= passed
+    # Every call of the model is in it: also those of the choice and of the evidence.
+    assert sum(inside) <= found.seconds <= passed
     # The choice and the evidence spend all of these seconds; the first game is always played.
     search = hshap.DepthFirst(max_seconds=0.05)
     assert len(hshap.Explainer(model, search=search).explain(image, target=0).games) == 1

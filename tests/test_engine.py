@@ -300,10 +300,11 @@ def test_seconds_are_those_that_passed():
         time.sleep(0.01)
         return any_marked(batch)
 
+    before = time.perf_counter()
     found = Explainer(slow, baseline=Constant(0.0), partition=Dyadic(1)).explain(
         marked((8, 8), [5]), target=0
     )
-    assert 0.03 <= found.seconds < 5
+    assert 0.03 <= found.seconds <= time.perf_counter() - before
 
 
 def test_explaining_nothing_yields_nothing():

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,47 +24,64 @@ ROOT = Path(__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
-def kills(way, count):
-    """Kill a run `count` times; return the number of kills at each point."""
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.experiments.kills", way, str(count)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=900,
-        check=False,
-        env={**os.environ, "RAY_DEDUP_LOGS": "1", "OPENBLAS_NUM_THREADS": "1"},
+KILLS = {"driver": 80, "drivers": 60, "processes": 60, "ray": 3, "slurm": 3}
+NEEDED = {"ray": "ray", "slurm": "submitit"}
+
+
+@pytest.fixture(scope="module")
+def started(request, tmp_path_factory):
+    """Start the kills of all wanted tests at once, since they mostly wait; return processes."""
+    folder, running = tmp_path_factory.mktemp("kills"), {}
+    for way in {item.callspec.params["way"] for item in request.session.items if is_kill(item)}:
+        if way in NEEDED and find_spec(NEEDED[way]) is None:
+            continue
+        module, out = "benchmarks.experiments.kills", folder / way
+        with out.open("w") as file:
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-W", "ignore", "-m", module, way, str(KILLS[way])],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env={**os.environ, "RAY_DEDUP_LOGS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+        running[way] = process, out
+    yield running
+    for process, _ in running.values():
+        process.kill()
+        process.wait()
+
+
+def is_kill(item):
+    return (
+        getattr(item, "originalname", "") == "test_a_run_that_is_killed_loses_and_doubles_nothing"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = re.search(r"(\d+) kills in .*\((.*)\): 0 differences", done.stdout)
-    assert found, done.stdout + done.stderr
-    assert int(found[1]) >= count
-    return {point: int(number) for number, point in re.findall(r"(\d+) (\w+)", found[2])}
 
 
 @POSIX
-@pytest.mark.parametrize(("way", "count"), [("driver", 80), ("drivers", 60), ("processes", 60)])
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(way, count):
-    points = kills(way, count)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", KILLS)
+def test_a_run_that_is_killed_loses_and_doubles_nothing(way, started):
+    """The driver dies, one of two drivers, processes of the run, actors of Ray, jobs of Slurm."""
+    if way in NEEDED:
+        pytest.importorskip(NEEDED[way])
+    process, out = started[way]
+    code = process.wait(1800)
+    told = out.read_text()
+    assert code == 0, told
+    found = re.search(r"(\d+) kills in .*\((.*)\): 0 differences", told)
+    assert found, told
+    assert int(found[1]) >= KILLS[way]
+    points = {point: int(number) for number, point in re.findall(r"(\d+) (\w+)", found[2])}
     assert set(points) == {"before", "inside", "between", "after"}
-    assert min(points.values()) > 0
-
-
-@POSIX
-def test_actors_of_ray_may_die(tmp_path):
-    pytest.importorskip("ray")
-    kills("ray", 3)
-
-
-@POSIX
-def test_jobs_of_slurm_may_die(tmp_path):
-    pytest.importorskip("submitit")
-    kills("slurm", 3)
+    assert sum(points.values()) == int(found[1])
+    if KILLS[way] >= 60:
+        assert min(points.values()) > 0
 
 
 SCRIPT = """
 import sys
 import time
+from pathlib import Path
 import numpy as np
 import hshap
 
@@ -71,7 +89,8 @@ class Slow:
     def __len__(self):
         return 40
     def __getitem__(self, number):
-        time.sleep(0.02)
+        is_killed_soon = not Path(sys.argv[2]).exists()
+        time.sleep(1.0 if number >= 12 and is_killed_soon else 0.02)
         return np.full((1, 4, 4), number / 40)
 
 def model(batch):
@@ -89,14 +108,16 @@ if __name__ == "__main__":
 
 
 @POSIX
+@pytest.mark.slow
 def test_workers_end_with_their_driver(tmp_path):
     """Kill the driver alone: its workers see that it is gone, and the folder can be worked on."""
     import hshap
 
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "run")]
+    command = [sys.executable, str(tmp_path / "script.py")]
+    command += [str(tmp_path / "run"), str(tmp_path / "quick")]
     driver = subprocess.Popen(command, start_new_session=True)  # noqa: S603
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not list(tmp_path.glob("run/explanations/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
@@ -106,6 +127,7 @@ def test_workers_end_with_their_driver(tmp_path):
     assert not _members(driver.pid)
     before = len(hshap.runs.open(tmp_path / "run"))
     assert 0 < before < 40
+    (tmp_path / "quick").touch()
     subprocess.run(command, check=True, timeout=300)  # noqa: S603
     assert len(hshap.runs.open(tmp_path / "run")) == 40
 

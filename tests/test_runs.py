@@ -987,23 +987,29 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path, images):
 
 def test_a_driver_waits_for_the_images_of_another_one(tmp_path, images):
     """Another process has claimed all tasks. It ends without having worked on them."""
-    home, signal = tmp_path / "run", tmp_path / "claimed"
+    home, signal, ending = tmp_path / "run", tmp_path / "claimed", tmp_path / "ending"
     child = os.fork()
     if not child:
         names = "\n".join(f"{number:08d}" for number in range(10))
         Folder(LocalFiles(home)).claim(hashlib.sha256(names.encode()).hexdigest()[:32])
         signal.touch()
-        time.sleep(1)
+        while not ending.exists():
+            time.sleep(0.01)
         os._exit(0)
     while not signal.exists():
         time.sleep(0.01)
-    reaper = threading.Thread(target=os.waitpid, args=(child, 0))
+
+    def end():
+        time.sleep(1)
+        ending.touch()
+        os.waitpid(child, 0)
+
+    reaper = threading.Thread(target=end)
     reaper.start()
-    begun = time.monotonic()
     run = runs.explain_dataset(explainer(), images, home, target=0)
+    assert ending.exists()
     reaper.join()
     assert len(run) == 10
-    assert time.monotonic() - begun > 0.5
 
 
 class Late(LocalFiles):

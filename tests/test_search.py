@@ -140,13 +140,12 @@ def test_a_budget_of_seconds_ends_a_slow_run(search):
         time.sleep(0.002 * len(batch))
         return np.ones(len(batch)) * batch.mean(axis=(1, 2, 3))
 
-    started = time.monotonic()
-    found = explain(np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=0.3), model=slow)
+    found = explain(np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=1.0), model=slow)
     assert not found.complete
-    assert found.evaluations > 16
-    # All pixels matter, so the whole image stays covered; the full run would take 40 s.
+    # In a second, a model this slow scores 500 inputs at most; the full run has about 20,000.
+    assert 16 < found.evaluations < 2000
+    # All pixels matter, so the whole image stays covered.
     assert (found.saliency() > 0).all()
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])

@@ -56,7 +56,7 @@ def picture(path, value=100, corner=4):
     return Path(path)
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=300):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
@@ -65,6 +65,23 @@ def wait_for(condition, seconds=60):
         time.sleep(0.02)
     pytest.fail("it did not come to pass")
     return None
+
+
+class Looks:
+    """Images of a folder whose looks at it are counted; something may happen before each."""
+
+    def __init__(self, folder, before=lambda: None):
+        self.images, self.before, self.number = Images(folder, (".png",)), before, 0
+
+    def look(self):
+        self.before()
+        self.number += 1
+        return self.images.look()
+
+    def wait_for_more(self, looks=6):
+        """Wait until so many more looks have begun."""
+        wanted = self.number + looks
+        wait_for(lambda: self.number >= wanted)
 
 
 class Rounds:
@@ -79,7 +96,7 @@ class Rounds:
         names = sorted(path.name for path in self.folder.iterdir() if path.suffix == ".png")
         self.calls.append(names)
         watch(Progress(7, 0, 1))
-        self.goes_on.wait(30)
+        self.goes_on.wait(600)
         watch(Progress(8, 1, 0))
         if self.error:
             raise self.error
@@ -251,29 +268,24 @@ def test_too_many_waiting_images_are_refused(client, served):
 
 def test_a_file_that_is_still_written_waits(tmp_path):
     rounds = Rounds(tmp_path)
-    growing = Growing(Images(tmp_path, (".png",)), rounds, seconds=0.5)
-    stop = threading.Event()
+    written = threading.Event()
 
-    def grow():
-        with (tmp_path / "a.png").open("wb") as file:
-            while not stop.is_set():
+    def write():
+        if not written.is_set():
+            with (tmp_path / "a.png").open("ab") as file:
                 file.write(b"x")
-                file.flush()
-                time.sleep(0.005)
 
-    writer = threading.Thread(target=grow)
+    images = Looks(tmp_path, write)
+    growing = Growing(images, rounds, seconds=0.02)
     growing.start()
-    writer.start()
     try:
         wait_for(lambda: growing.state.waiting == ("a.png",))
-        time.sleep(1.3)  # two looks at the folder, far apart for a busy machine
+        images.wait_for_more()
         assert rounds.calls == []
-        stop.set()
-        writer.join()
+        written.set()
         wait_for(lambda: growing.state.done == 1)
         assert rounds.calls == [["a.png"]]
     finally:
-        stop.set()
         growing.stop()
 
 
@@ -294,13 +306,13 @@ def test_a_round_that_fails_is_told_and_the_next_goes_on(tmp_path, capsys):
 
 
 def test_a_changed_image_is_explained_again_and_others_are_not(tmp_path):
-    rounds = Rounds(tmp_path)
-    growing = Growing(Images(tmp_path, (".png",)), rounds, seconds=0.02)
+    rounds, images = Rounds(tmp_path), Looks(tmp_path)
+    growing = Growing(images, rounds, seconds=0.02)
     picture(tmp_path / "a.png")
     growing.start()
     try:
         wait_for(lambda: growing.state.done == 1)
-        time.sleep(0.2)
+        images.wait_for_more()
         assert len(rounds.calls) == 1
         picture(tmp_path / "a.png", value=200, corner=1)
         os.utime(tmp_path / "a.png", ns=(1, 1))
@@ -310,8 +322,8 @@ def test_a_changed_image_is_explained_again_and_others_are_not(tmp_path):
 
 
 def test_an_image_that_is_removed_makes_a_new_page_and_the_last_one_does_not(tmp_path):
-    rounds = Rounds(tmp_path)
-    growing = Growing(Images(tmp_path, (".png",)), rounds, seconds=0.02)
+    rounds, images = Rounds(tmp_path), Looks(tmp_path)
+    growing = Growing(images, rounds, seconds=0.02)
     first, second = picture(tmp_path / "a.png"), picture(tmp_path / "b.png")
     growing.start()
     try:
@@ -319,7 +331,7 @@ def test_an_image_that_is_removed_makes_a_new_page_and_the_last_one_does_not(tmp
         first.unlink()
         wait_for(lambda: growing.state.done == 1)
         second.unlink()
-        time.sleep(0.2)
+        images.wait_for_more()
         assert rounds.calls == [["a.png", "b.png"], ["b.png"]]
         assert not growing.state.problem
     finally:
@@ -393,13 +405,16 @@ def test_an_image_that_changes_while_the_page_is_made_is_shown_on_grey(rounds, t
 
 
 def test_stopping_ends_a_round_that_runs(tmp_path):
-    rounds = Rounds(tmp_path)
-    rounds.goes_on.clear()
-    growing = Growing(Images(tmp_path, (".png",)), rounds, seconds=0.02)
+    def long(watch):
+        for number in range(10**5):  # over a minute, if nothing stops it
+            watch(Progress(number, 0, 1))
+            time.sleep(0.001)
+        return Outcome(1, {})
+
+    growing = Growing(Images(tmp_path, (".png",)), long, seconds=0.02)
     picture(tmp_path / "a.png")
     growing.start()
-    wait_for(lambda: growing.state.evaluations == 7)
-    threading.Timer(0.1, rounds.goes_on.set).start()
+    wait_for(lambda: growing.state.evaluations >= 7)
     growing.stop()
     assert growing.state.done == 0  # the round was stopped when it told its progress
     assert not growing._thread.is_alive()
@@ -487,7 +502,7 @@ def test_from_a_dropped_file_to_its_findings(running, tmp_path):
         assert "broken.png" in state["failed"]["broken.png"]
         assert "b.png" in client.get("/page/index.html").text
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(300) == 0
     assert "the results are in found" in process.stderr.read()
     found = CliRunner().invoke(
         app, ["export", str(tmp_path / "found" / "b.npz"), "--format", "csv"]
@@ -511,15 +526,15 @@ def test_a_person_drops_an_image_in_a_browser(running, tmp_path):
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("console", lambda message: complaints.append(message.text))
         tab.goto(address)
-        tab.wait_for_selector("text=1 image explained", timeout=60_000)
+        tab.wait_for_selector("text=1 image explained", timeout=300_000)
         (tmp_path / "not.txt").write_text("no image")
         tab.set_input_files("#files", [tmp_path / "my cell.png", tmp_path / "not.txt"])
-        tab.wait_for_selector("text=2 images explained", timeout=60_000)
+        tab.wait_for_selector("text=2 images explained", timeout=300_000)
         tab.click("text=1 image could not be used")
         assert "not.txt" in tab.inner_text("#reasons")
         tab.click("text=Show new images")
         frame = tab.frame_locator("#page")
-        frame.locator("text=my_cell.png").first.wait_for(timeout=30_000)
+        frame.locator("text=my_cell.png").first.wait_for(timeout=300_000)
         browser.close()
     # The refused file is an answer of the server, which the browser notes.
     assert [text for text in complaints if "415" not in text] == []

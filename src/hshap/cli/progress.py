@@ -35,8 +35,9 @@ class Shown:
     The lines come from a thread, so that also a single slow step is seen to be under way.
     """
 
-    def __init__(self, name: str, every: float = EVERY) -> None:
-        self._name, self._every, self._text, self._share = name, every, "", 0.0
+    def __init__(self, name: str, every: float | None = None) -> None:
+        self._every = EVERY if every is None else every
+        self._name, self._text, self._share = name, "", 0.0
         self._started, self._done, self._is_bound = monotonic(), Event(), False
         self._bar = _bar()
         self._task = self._bar.add_task(name, total=1.0, text="")
@@ -99,7 +100,7 @@ class Counter:
 
 @contextmanager
 def bar(
-    total: int, budget: int | None = None, every: float = EVERY
+    total: int, budget: int | None = None, every: float | None = None
 ) -> Generator[Counter, None, None]:
     """Show the progress of a run: explanations, evaluations per second and the time left."""
     with Shown("explaining", every) as shown:
@@ -107,7 +108,9 @@ def bar(
 
 
 @contextmanager
-def each(name: str, items: Sequence[T], every: float = EVERY) -> Generator[Iterator[T], None, None]:
+def each(
+    name: str, items: Sequence[T], every: float | None = None
+) -> Generator[Iterator[T], None, None]:
     """Give the items one by one, and show how many are done."""
 
     def counted() -> Iterator[T]:
