@@ -20,6 +20,7 @@ from benchmarks.core.comparison import MEASURES, by_method, evaluations
 from benchmarks.core.provenance import versions
 from benchmarks.core.truth_rows import rows_of
 from benchmarks.methods import EVERY
+from benchmarks.methods.budgeted import FEW, SMOOTHED, WIDELY
 from benchmarks.methods.ours import BUDGETS
 
 if TYPE_CHECKING:
@@ -51,11 +52,16 @@ def run(sets: Sequence[str] = tuple(ASKED)) -> None:
 
 
 def methods_of(name: str) -> list[Method]:
-    """Return the methods of a set: ours and those of peers at each of its budgets."""
-    at = [f"{kind} {n}" for n in ASKED[name] for kind in ("h-shap at", "shap-bpt", "spots alone")]
-    at += [f"h-shap at {n}" for n in BUDGETS if name == "boards"]  # their guide came later
+    """Return the methods of a set: ours at all budgets, and those of peers at the set's own.
+
+    At small budgets, every set has the control and the widely smoothed maps of peers.
+    """
+    at = [f"shap-bpt {n}" for n in ASKED[name]]
     at += [f"PartitionExplainer {n} default" for n in ASKED[name]]
-    names = {*at, *(f"{one} smoothed" for one in at)}
+    names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in BUDGETS)}
+    names |= {f"spots alone {n}{SMOOTHED}" for n in FEW}
+    names |= {f"shap-bpt {n}{WIDELY}" for n in FEW}
+    names |= {f"PartitionExplainer {n} default{WIDELY}" for n in FEW}
     return [method for method in EVERY if method.name in names]
 
 

@@ -1,8 +1,10 @@
 """Methods at equal evaluations, for photographs: ours, and peers with and without smoothing.
 
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
-its template. So peers are given both: their maps smoothed as ours are (not their packages'
-settings, so rows of their own), and the same cells to hide or to show, one at a time.
+its template. So peers are given both: their maps smoothed, by an eighth of the size, and at small
+budgets also by half of it, since ours are smoothed by an eighth of their leaves, which are large
+then (not their packages' settings, so rows of their own), and the same cells to hide or to show,
+one at a time.
 """
 
 from __future__ import annotations
@@ -31,16 +33,25 @@ if TYPE_CHECKING:
 SMOOTHED = " smoothed"
 """Ends the names of smoothed maps."""
 
+WIDELY, WIDE = " widely smoothed", 2
+"""The same for maps that are smoothed by half of the size."""
 
-def _smooth(subject: Subject, image: Image, method: Method) -> Map:
+
+def _smooth(subject: Subject, image: Image, method: Method, part: int = SMOOTH) -> Map:
     found = method.explain(subject, image)
-    return gaussian(found, subject.size / SMOOTH, range(found.ndim))
+    return gaussian(found, subject.size / part, range(found.ndim))
 
 
 def smoothed(method: Method) -> Method:
-    """Return the method with its maps smoothed as ours are at a budget."""
+    """Return the method with its maps smoothed by an eighth of the size."""
     explain = partial(_smooth, method=method)
     return replace(method, name=f"{method.name}{SMOOTHED}", explain=explain)
+
+
+def widely_smoothed(method: Method) -> Method:
+    """Return the method with its maps smoothed by half of the size, as large regions need it."""
+    explain = partial(_smooth, method=method, part=WIDE)
+    return replace(method, name=f"{method.name}{WIDELY}", explain=explain)
 
 
 def _ablated(subject: Subject, image: Image) -> Map:
@@ -76,15 +87,15 @@ def _of(methods: tuple[Method, ...], name: str) -> Method:
 
 OLD = {method.name for method in (*partition.METHODS, *bpt.METHODS)}
 PEERS = (*map(partition.default_at, BUDGETS), *map(bpt.at, BUDGETS))
+FEW = tuple(n for n in BUDGETS if n <= 50)
 ABLATION = Method("captum FeatureAblation spots", "captum", _ablated, package="captum")
 ALONE = Method("spots alone", "control", _alone)
-ALONE_AT = tuple(
-    Method(f"spots alone {n}", "control", partial(_alone, budget=n)) for n in BUDGETS if n <= 50
-)
+ALONE_AT = tuple(Method(f"spots alone {n}", "control", partial(_alone, budget=n)) for n in FEW)
 METHODS = (
     *ours.AT,
     *(method for method in PEERS if method.name not in OLD),
     *map(smoothed, PEERS),
+    *map(widely_smoothed, (*map(partition.default_at, FEW), *map(bpt.at, FEW))),
     *map(
         smoothed,
         (

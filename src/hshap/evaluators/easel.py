@@ -63,6 +63,10 @@ class Easel:
             total += to_numpy("baseline's answer", one)
         return total / stand_ins.draws
 
+    def draws(self, pixels: Image) -> int:
+        """Return the number of stand-ins that the baseline gives for an image."""
+        return self._backdrop.behind(pixels).draws
+
     def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
         """Return the canvas of an image."""
         stand_ins = self._backdrop.behind(pixels)

@@ -1,4 +1,4 @@
-"""Guides: how shares are spread inside regions, by the caller's evidence or by differences."""
+"""Guides: how shares are spread inside regions, by the caller's evidence, differences or probes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.evidence import DIFFERENCES, FAILED, GRADIENTS, MOST_PIXELS, Guide, levels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
     from hshap._util.types import Grid, Image
     from hshap.evaluators.easel import Easel
+    from hshap.partitions.protocol import Region
     from hshap.partitions.spots import Spots
+
+UNSEEN = 0.01
+"""Weight of cells that were not shown alone, as a share of that of the strongest cell."""
 
 
 def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
@@ -43,10 +49,38 @@ def guide_by_difference(partition: Spots, easel: Easel, pixels: Image, without: 
     return Guide(levels(heat), DIFFERENCES, without.evaluations)
 
 
+def by_differences(guide: Guide) -> bool:
+    """Tell whether a guide rests on the differences from a template."""
+    return guide.origin.startswith(DIFFERENCES)
+
+
+def guide_by_probes(
+    guide: Guide, probes: Sequence[tuple[Region, float]], baseline_score: float
+) -> Guide:
+    """Return the guide times the root of the score that each probed region adds alone.
+
+    Pixels of other regions count little, but more than those of a region that adds nothing.
+    """
+    if guide.levels is None or not probes:
+        return guide
+    added = [max(score - baseline_score, 0.0) for _, score in probes]
+    weight, strongest = np.full(guide.levels.shape, UNSEEN), max(added) or 1.0
+    for (region, _), score in zip(probes, added, strict=True):
+        weight[region.index] = (score / strongest) ** 0.5
+    heat = (guide.levels / 255.0) ** 2 * weight
+    if not heat.any():
+        return guide
+    origin = f"{guide.origin}, and the scores of {len(probes)} cells shown alone"
+    return Guide(levels(heat), origin, guide.evaluations)
+
+
 def told_inside(guide: Guide, *, nearby: bool) -> str:
     """Return in words how shares are spread inside regions."""
     if guide.levels is None:
         followed = "follow the regions nearby" if nearby else "are even"
         return f"maps inside regions {followed}"
-    own = {GRADIENTS: "the model's gradients", DIFFERENCES: "the differences from the baseline"}
-    return f"maps inside regions follow {own.get(guide.origin, 'the given evidence')}"
+    if by_differences(guide):
+        own = guide.origin.replace(DIFFERENCES, f"the {DIFFERENCES} from the baseline", 1)
+    else:
+        own = "the model's gradients" if guide.origin == GRADIENTS else "the given evidence"
+    return f"maps inside regions follow {own}"

@@ -17,7 +17,13 @@ from hshap.errors import installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
 from hshap.evaluators.models.facts import Facts
-from hshap.explainer.guides import given_guide, guide_by_difference, told_inside
+from hshap.explainer.guides import (
+    by_differences,
+    given_guide,
+    guide_by_difference,
+    guide_by_probes,
+    told_inside,
+)
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.nearby import has_nearby
@@ -27,6 +33,7 @@ from hshap.games.baseline_choice import choose_baseline, usual_baselines
 from hshap.games.jobs import ScoreTable
 from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, SearchResult, Share
 from hshap.games.search.budget import first_game
+from hshap.games.search.probing import Probing, probes_within
 from hshap.games.targets import class_index, describe_target, slope
 from hshap.partitions.grids import AUTO, Bisection
 from hshap.partitions.protocol import spaced
@@ -55,6 +62,9 @@ EVEN = "even"
 TIMED = (DepthFirst, BreadthFirst, GroupTesting)
 LIMITED = (*TIMED, Share)
 """Searches with a budget of seconds, and of evaluations."""
+
+PLAYING = (DepthFirst, BreadthFirst, Share)
+"""Searches with a budget that begin with a game. Probes may follow it."""
 
 USUAL_PARTS = 2
 """Parts of the root in every partition that is chosen."""
@@ -204,6 +214,9 @@ class Setups:
             told = _told(search) if isinstance(search, Share) else ""
             chosen = replace(chosen, search=told)
         search = _within(search, spent + max(guide.evaluations for guide in guides), started)
+        given_budget = given.search is not None and _budget(search) is not None
+        if given_budget and isinstance(partition, Spots) and all(map(by_differences, guides)):
+            search = _probing(search, partition, easel, pixels)
         return Setup(
             easel=easel,
             partition=partition,
@@ -284,7 +297,8 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     """Return the explanation of a finished job."""
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.table.targets[job.column], setup.settings
-    guide = setup.guides[job.column]
+    games = found.games or tuple(job.games)
+    guide = guide_by_probes(setup.guides[job.column], found.probes, float(games[0].values[0]))
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
@@ -306,7 +320,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         grid=canvas.grid,
         target=describe_target(target),
         leaves=found.leaves,
-        games=found.games or tuple(job.games),
+        games=games,
         evaluations=job.evaluations + setup.evaluations + guide.evaluations,
         seconds=job.seconds,
         draws=canvas.draws,
@@ -378,6 +392,17 @@ def _within(search: Search, spent: int, started: float) -> Search:
         passed = time.perf_counter() - started
         search = replace(search, max_seconds=max(0.0, search.max_seconds - passed))
     return search
+
+
+def _probing(search: Search, partition: Spots, easel: Easel, pixels: Image) -> Search:
+    """Return the search with probes of cells, which its budget pays for."""
+    most, draws = _budget(search), easel.draws(pixels)
+    if most is None or not isinstance(search, PLAYING):
+        return search
+    cells = probes_within(most, partition.cells(pixels, easel.hidden(pixels)), draws, USUAL_PARTS)
+    if not cells:
+        return search
+    return Probing(replace(search, max_evaluations=most - draws * len(cells)), cells)
 
 
 def _budget(search: Search) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -107,13 +107,28 @@ class Spots:
 
     def compare(self, image: Image, hidden: Image) -> Region:
         """Return the region of all pixels; `hidden` is the image with every pixel hidden."""
-        difference = difference_of(image, hidden)
-        size, labels, centres = self._cells(difference)
+        whole, _ = self._whole(image, hidden)
+        return whole.region()
+
+    def cells(self, image: Image, hidden: Image) -> tuple[Region, ...]:
+        """Return the cells, those around the largest differences first.
+
+        >>> image = np.zeros((1, 32, 32))
+        >>> image[0, 4, 25], image[0, 20, 7] = 1.0, 2.0
+        >>> [cell.index[0].mean() for cell in Spots(5).cells(image, np.zeros((1, 32, 32)))]
+        [20.0, 4.0]
+        """
+        whole, count = self._whole(image, hidden)
+        return tuple(replace(whole, node=cell).region() for cell in range(count))
+
+    def _whole(self, image: Image, hidden: Image) -> tuple[Segment, int]:
+        """Return the rule of the root, and the number of cells, which are its first nodes."""
+        size, labels, centres = self._cells(difference_of(image, hidden))
         sides = ratios(self.spacing, labels.ndim)
         tree = _tree(labels, centres, sides)
         lengths = zip(per_side(2 * size, sides), labels.shape, strict=True)
         most = math.prod(min(pair) for pair in lengths)
-        return Segment(tree, tree.root, min_area=1, max_area=most, parts=2, sides=sides).region()
+        return Segment(tree, tree.root, 1, most, parts=2, sides=sides), len(centres)
 
     def tree(self, image: Image, hidden: Image) -> MergeTree:
         """Return the cells and their merges: close ones first, the area outside of them last."""

@@ -4,7 +4,8 @@
 `share` the first of them with a tolerance that follows the score. `frontier` has the order of
 visits, `budget` their limits and `automatic_size` the rule that ends branches without a given size.
 `group_testing` asks about unions of leaves instead of games: `hunt` has its groups, `order` the
-leaves in a row, `strand` the way from a group to one leaf, and `answers` the scores.
+leaves in a row, `strand` the way from a group to one leaf, and `answers` the scores. `probing` adds
+questions about single regions to a search.
 A search never sees an image or a model.
 """
 

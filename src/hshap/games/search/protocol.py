@@ -64,7 +64,8 @@ class SearchResult:
 
     `equal_to` is a search that gives the same result, if this one took its tolerance from the run.
     A search that asks about coalitions returns `games` that hold its leaves, parents before
-    children, and the `certificate` of its answer; else every game was played.
+    children, and the `certificate` of its answer; else every game was played. `probes` are regions
+    that were shown alone besides the games, each with its score.
 
     >>> import hshap
     >>> leaf = hshap.Box((0, 0), (2, 2))
@@ -77,6 +78,7 @@ class SearchResult:
     equal_to: Search | None = None
     games: tuple[Game, ...] = ()
     certificate: Certificate | None = None
+    probes: tuple[tuple[Region, float], ...] = ()
 
 
 Steps: TypeAlias = Generator[list["Region"], Sequence[Game], SearchResult]
