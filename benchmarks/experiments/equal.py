@@ -20,7 +20,7 @@ from benchmarks.core.comparison import MEASURES, by_method, evaluations
 from benchmarks.core.provenance import versions
 from benchmarks.core.truth_rows import rows_of
 from benchmarks.methods import EVERY
-from benchmarks.methods.budgeted import FEW, SMOOTHED, WIDELY
+from benchmarks.methods.budgeted import FEW, FEWEST, SMOOTHED, WIDELY
 from benchmarks.methods.ours import BUDGETS
 
 if TYPE_CHECKING:
@@ -52,16 +52,18 @@ def run(sets: Sequence[str] = tuple(ASKED)) -> None:
 
 
 def methods_of(name: str) -> list[Method]:
-    """Return the methods of a set: ours at all budgets, and those of peers at the set's own.
+    """Return the methods of a set: ours and those of peers at its budgets, and some at small ones.
 
-    At small budgets, every set has the control and the widely smoothed maps of peers.
+    Maps over cells are smoothed as those of peers are, so boards need no wider smoothing.
     """
+    own = BUDGETS if name == "boards" else {*ASKED[name], *FEW}
     at = [f"shap-bpt {n}" for n in ASKED[name]]
     at += [f"PartitionExplainer {n} default" for n in ASKED[name]]
-    names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in BUDGETS)}
+    names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in own)}
     names |= {f"spots alone {n}{SMOOTHED}" for n in FEW}
-    names |= {f"shap-bpt {n}{WIDELY}" for n in FEW}
-    names |= {f"PartitionExplainer {n} default{WIDELY}" for n in FEW}
+    if name != "boards":
+        names |= {f"shap-bpt {n}{WIDELY}" for n in FEWEST}
+        names |= {f"PartitionExplainer {n} default{WIDELY}" for n in FEWEST}
     return [method for method in EVERY if method.name in names]
 
 

@@ -1,10 +1,10 @@
 """Methods at equal evaluations, for photographs: ours, and peers with and without smoothing.
 
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
-its template. So peers are given both: their maps smoothed, by an eighth of the size, and at small
-budgets also by half of it, since ours are smoothed by an eighth of their leaves, which are large
-then (not their packages' settings, so rows of their own), and the same cells to hide or to show,
-one at a time.
+its template. So peers are given both: their maps smoothed, by an eighth of the size, and at 10 and
+20 evaluations also by half of it, since our trees are smoothed by an eighth of their leaves, which
+are large then (not their packages' settings, so rows of their own), and the same cells to hide or
+to show, one at a time.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _of(methods: tuple[Method, ...], name: str) -> Method:
 
 OLD = {method.name for method in (*partition.METHODS, *bpt.METHODS)}
 PEERS = (*map(partition.default_at, BUDGETS), *map(bpt.at, BUDGETS))
-FEW = tuple(n for n in BUDGETS if n <= 50)
+FEW, FEWEST = (10, 20, 50), (10, 20)
 ABLATION = Method("captum FeatureAblation spots", "captum", _ablated, package="captum")
 ALONE = Method("spots alone", "control", _alone)
 ALONE_AT = tuple(Method(f"spots alone {n}", "control", partial(_alone, budget=n)) for n in FEW)
@@ -95,7 +95,7 @@ METHODS = (
     *ours.AT,
     *(method for method in PEERS if method.name not in OLD),
     *map(smoothed, PEERS),
-    *map(widely_smoothed, (*map(partition.default_at, FEW), *map(bpt.at, FEW))),
+    *map(widely_smoothed, (*map(partition.default_at, FEWEST), *map(bpt.at, FEWEST))),
     *map(
         smoothed,
         (
