@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -106,18 +107,26 @@ class Module: ...
 """
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The files of a user's folder: a model, images of its size and some of other kinds."""
+    folder, samples = tmp_path_factory.mktemp("user"), bundled()
+    network(folder / "model.onnx")
+    (folder / "images").mkdir()
+    for number, name in ((0, "blot"), (3, "cell")):
+        pixels = np.moveaxis(samples["images"][number], 0, -1)
+        Image.fromarray(pixels).save(folder / "images" / f"{name}.png")
+    mean = np.rint(np.moveaxis(samples["mean"], 0, -1) * 255).astype(np.uint8)
+    Image.fromarray(mean).save(folder / "mean.png")
+    return folder
+
+
 @pytest.fixture
-def work(tmp_path, monkeypatch):
-    """A user's folder: a model, images of its size and some of other kinds."""
+def work(kept, tmp_path, monkeypatch):
+    """A user's folder of its own for each test, and the name of a module with models in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    samples = bundled()
-    network("model.onnx")
-    Path("images").mkdir()
-    for number, name in ((0, "blot"), (3, "cell")):
-        Image.fromarray(np.moveaxis(samples["images"][number], 0, -1)).save(f"images/{name}.png")
-    mean = np.rint(np.moveaxis(samples["mean"], 0, -1) * 255).astype(np.uint8)
-    Image.fromarray(mean).save("mean.png")
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     name = f"models_{abs(hash(str(tmp_path)))}"
     Path(f"{name}.py").write_text(MODELS)
     yield Path(), name

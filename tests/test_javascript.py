@@ -22,7 +22,7 @@ TOOLS = HOME / "node_modules"
 IMPORTS = re.compile(r'^import \{([^}]*)\} from "\./([^"]*)";', re.MULTILINE)
 
 
-def run(*words, timeout=120):
+def run(*words, timeout=900):
     if shutil.which("node") is None:
         pytest.skip("node is not installed; install Debian's packages nodejs and npm")
     if not TOOLS.is_dir():

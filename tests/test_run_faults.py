@@ -128,7 +128,7 @@ def test_workers_end_with_their_driver(tmp_path):
     before = len(hshap.runs.open(tmp_path / "run"))
     assert 0 < before < 40
     (tmp_path / "quick").touch()
-    subprocess.run(command, check=True, timeout=300)  # noqa: S603
+    subprocess.run(command, check=True, timeout=900)  # noqa: S603
     assert len(hshap.runs.open(tmp_path / "run")) == 40
 
 
