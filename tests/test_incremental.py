@@ -33,7 +33,8 @@ from hshap import (
 )
 from hshap._util.recipes import describe
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.patches import LARGE_ROW, Patch
+from hshap.evaluators.incremental.drawing import LARGE_ROW
+from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network
 
 # Tries patches everywhere: runs as short as these would never pay for the setup.

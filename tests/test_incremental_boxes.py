@@ -113,9 +113,9 @@ def test_a_box_inside_of_a_known_box_needs_one_strip():
     whole = net.whole(inside)
     sizes = {}
     with torch.inference_mode():
-        _, left = net.run_box(((0, 0), (400, 210)), whole, outside, image)
+        _, (left,) = net.run_boxes([((0, 0), (400, 210))], [whole], outside, image)
         for name, around in (("image", whole), ("half", left)):
-            _, found = net.run_box(((200, 0), (400, 210)), around, outside, image)
+            _, (found,) = net.run_boxes([((200, 0), (400, 210))], [around], outside, image)
             sizes[name] = found.bytes
     assert sizes["half"] < 0.6 * sizes["image"]
 
@@ -139,7 +139,7 @@ def _anchor(net, tensor):
     from hshap.evaluators.incremental.activation_cache import Anchor
 
     activations, output = net.activations(tensor)
-    return Anchor(net, tensor, activations, output.numpy()[0], 0, 0.0)
+    return Anchor(net, tensor, activations, output.numpy()[0], 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ class Subject:
                 painted[spans] = image[spans]
                 expected = self._module(case.laid_out(painted))
                 try:
-                    found, around = network.run_box(
-                        corners, around, activations, image, largest_share=share
+                    found, (around,) = network.run_boxes(
+                        [corners], [around], activations, image, largest_share=share
                     )
                 except Exception as error:
                     raise WrongError(f"in a box, {type(error).__name__}: {error}") from error

@@ -16,7 +16,7 @@ from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
     from hshap._util.types import Heat, Tensor
-    from hshap.evaluators.incremental.traced_network import Activations, Network
+    from hshap.evaluators.incremental.traced_network import Activations, FlatAnchor, Network
 
 
 class UnfitError(Exception):
@@ -25,7 +25,10 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """An input whose activations are known; `seconds` is the time that they took."""
+    """An input whose activations are known.
+
+    They took `seconds`; a full forward pass takes about `pass_seconds`.
+    """
 
     network: Network
     tensor: torch.Tensor
@@ -33,6 +36,7 @@ class Anchor:
     output: Heat
     bytes: int
     seconds: float
+    pass_seconds: float
 
 
 class ActivationCache:
@@ -66,12 +70,20 @@ class ActivationCache:
         """Tell whether activations of so many bytes may be kept at all."""
         return size <= self._max_memory
 
+    def is_flat(self, network: Network, image: Tensor) -> bool:
+        """Tell whether the activations of an input take next to no memory."""
+        return network.is_flat(self.tensor(image))
+
     def add(self, network: Network, image: Tensor) -> Anchor:
         """Compute and keep the activations of an input, or raise `UnfitError`."""
         started = time.perf_counter()
-        tensor = self.tensor(image)
+        tensor, share = self.tensor(image), 1.0
         try:
-            activations, output = network.activations(tensor, self._max_memory)
+            flat = self._flat(network, tensor)
+            if flat is None:
+                activations, output = network.activations(tensor, self._max_memory)
+            else:
+                tensor, activations, output, share = flat
             scores = as_scores(output, 1)[0]
         except TooLargeError:
             message = f"activations take more than max_memory={self._max_memory} bytes"
@@ -82,10 +94,18 @@ class ActivationCache:
         except Exception as error:  # single steps may fail where the module does not
             message = f"step by step it failed ({type(error).__name__}: {error})"
             raise UnfitError(message) from error
-        seconds = time.perf_counter() - started
-        made = Anchor(network, tensor, activations, scores, size_of(activations), seconds)
+        seconds, size = time.perf_counter() - started, size_of(activations)
+        made = Anchor(network, tensor, activations, scores, size, seconds, seconds / share)
         self._anchors.put(ByIdentity(image), made)
         return made
+
+    def _flat(self, network: Network, tensor: torch.Tensor) -> FlatAnchor | None:
+        try:
+            return network.flat_activations(tensor, self._max_memory)
+        except (TooLargeError, OverwrittenError):
+            raise
+        except Exception:  # noqa: BLE001, the network may take images of one size only
+            return None
 
     def tensor(self, image: Tensor) -> torch.Tensor:
         """Return an input as a batch of one, in the memory layout of the run.

@@ -73,7 +73,7 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop
     whole, stop = network.whole(inside), tuple(a + n for a, n in zip(start, size, strict=True))
     with torch.inference_mode():
         patched = network.run(patch, outside)
-        framed, _ = network.run_box((start, stop), whole, outside, image)
+        framed, _ = network.run_boxes([(start, stop)], [whole], outside, image)
         full = network.module(painted)
     found = np.concatenate([as_scores(patched, 1), as_scores(framed, 1)])
     expected = np.repeat(as_scores(full, 1), 2, axis=0)

@@ -13,14 +13,15 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from hshap.evaluators.incremental.patches import Patch, Piece
+import torch
+
+from hshap.evaluators.incremental.drawing import Piece, Sides
+from hshap.evaluators.incremental.patches import Patch, of_one_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
-    from hshap.evaluators.incremental.patches import Sides
+    from hshap.evaluators.incremental.drawing import Known
 
     Side: TypeAlias = tuple[int, bool]
     Corners: TypeAlias = tuple[Sides, Sides]
@@ -34,30 +35,30 @@ LARGEST_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One tensor: strips, the tensor of a larger box on one side of them, the anchor on the other.
+    """Rows of a tensor: strips, a larger box on one side of them, the anchor on the other.
 
-    `sides` gives the axis of each strip, and whether it lies at the far side of the box. `inside`
-    are the pieces of the larger box. Strips overlap in corners.
+    `sides` gives for each row the axis of each strip, and whether it lies at the far side of the
+    box. `inside` are the pieces of each row's larger box. Strips overlap in corners.
     """
 
     strips: tuple[Patch, ...]
-    sides: tuple[Side, ...]
-    inside: Pieces
+    sides: tuple[tuple[Side, ...], ...]
+    inside: tuple[Pieces, ...]
 
     @property
-    def anchor(self) -> torch.Tensor:
-        """The anchor outside of the box."""
+    def anchor(self) -> Known:
+        """The anchor outside of the boxes."""
         return self.strips[0].anchor
 
     @property
     def starts(self) -> tuple[Sides, ...]:
-        """Start of the rectangle around all pieces."""
-        return (self._around[0],)
+        """Starts of the rectangles around all pieces of each row."""
+        return self._around[0]
 
     @property
     def size(self) -> Sides:
-        """Side lengths of that rectangle."""
-        return _lengths(self._around)
+        """Side lengths of these rectangles."""
+        return self._around[1]
 
     @property
     def grid(self) -> Sides:
@@ -66,70 +67,97 @@ class Frame:
 
     @property
     def share(self) -> float:
-        """The strips' share of the rectangle around all pieces; corners count twice."""
+        """The strips' share of the rectangles around all pieces; corners count twice."""
         return sum(prod(strip.size) for strip in self.strips) / prod(self.size)
 
-    @cached_property
-    def pieces(self) -> Pieces:
-        """Everything in which the tensor differs from its anchor."""
-        return (*self._core, *(_piece(strip) for strip in self.strips))
+    def pieces(self, row: int) -> Pieces:
+        """Return everything in which a row differs from its anchor."""
+        return (*self._cores[row], *(_piece(strip, row) for strip in self.strips))
 
     def strip(self, number: int) -> Patch:
-        """Return one strip as a patch, with everything else around it."""
-        others = (_piece(strip) for strip in self.strips if strip is not self.strips[number])
-        return replace(self.strips[number], over=(*self._core, *others))
+        """Return one strip of each row as a patch, with everything else around it."""
+        others = self.strips[:number] + self.strips[number + 1 :]
+        over = tuple(
+            (*core, *(_piece(strip, row) for strip in others))
+            for row, core in enumerate(self._cores)
+        )
+        return replace(self.strips[number], over=over)
 
     def patch(self) -> Patch:
-        """Return the rectangle around all pieces as one patch."""
+        """Return the rectangles around all pieces as patches."""
         data = self.strip(0).window(self.starts, self.size)
         return Patch(data, self.starts, self.anchor, is_owned=True)
 
     def full(self) -> torch.Tensor:
-        """Return the full tensor, `(1, channels, *grid)`."""
+        """Return the full tensors, `(rows, channels, *grid)`."""
         return self.strip(0).full()
 
     @cached_property
-    def _core(self) -> Pieces:
-        """The pieces of the larger box on the inner side of all strips."""
+    def _cores(self) -> tuple[Pieces, ...]:
+        """The pieces of each larger box on the inner side of all strips."""
+        return tuple(self._core(row) for row in range(len(self.sides)))
+
+    def _core(self, row: int) -> Pieces:
         low, high = [0] * len(self.grid), list(self.grid)
-        for strip, (axis, is_far) in zip(self.strips, self.sides, strict=True):
-            first = strip.starts[0][axis]
+        for strip, (axis, is_far) in zip(self.strips, self.sides[row], strict=True):
+            first = strip.starts[row][axis]
             if is_far:
                 high[axis] = first
             else:
                 low[axis] = first + strip.size[axis]
-        clipped = (clip(piece, (tuple(low), tuple(high))) for piece in self.inside)
+        clipped = (clip(piece, (tuple(low), tuple(high))) for piece in self.inside[row])
         return tuple(piece for piece in clipped if piece is not None)
 
     @cached_property
-    def _around(self) -> Corners:
-        starts = zip(*(piece.start for piece in self.pieces), strict=True)
-        stops = zip(*(_stop(piece) for piece in self.pieces), strict=True)
-        return tuple(map(min, starts)), tuple(map(max, stops))
+    def _around(self) -> tuple[tuple[Sides, ...], Sides]:
+        rows = [self.pieces(row) for row in range(len(self.sides))]
+        spans = [
+            [
+                (min(p.start[axis] for p in row), max(p.start[axis] + p.size[axis] for p in row))
+                for axis in range(len(self.grid))
+            ]
+            for row in rows
+        ]
+        return of_one_size(spans, self.grid)
 
 
-def framed(box: Corners, around: Corners, outside: torch.Tensor, image: torch.Tensor) -> Frame:
-    """Return the input that shows a box of `image`, as part of a larger box, over `outside`.
+def unshared(box: Corners, around: Corners) -> tuple[Side, ...]:
+    """Return the sides of a box that a larger box does not share: the axis, and if it is far."""
+    return tuple(
+        (axis, is_far)
+        for axis in range(len(box[0]))
+        for is_far in (False, True)
+        if box[is_far][axis] != around[is_far][axis]
+    )
 
-    Its strips are the outermost pixels of the box, at the sides that the larger box does not share.
-    The boxes must differ.
+
+def framed(
+    boxes: Sequence[Corners], around: Sequence[Corners], outside: Known, image: torch.Tensor
+) -> Frame:
+    """Return inputs that each show a box of `image`, as part of a larger box, over `outside`.
+
+    Strips are the outermost pixels of a box, at the sides that its larger box does not share. All
+    boxes have one size, and sides of the same axes that are not shared, at least one.
     """
+    sides = [unshared(box, larger) for box, larger in zip(boxes, around, strict=True)]
     strips: list[Patch] = []
-    sides: list[Side] = []
-    for axis in range(len(box[0])):
-        for is_far in (False, True):
-            if box[is_far][axis] == around[is_far][axis]:
-                continue
-            first, last = list(box[0]), list(box[1])
-            if is_far:
-                first[axis] = last[axis] - 1
-            else:
-                last[axis] = first[axis] + 1
-            data = image[(slice(None), slice(None), *map(slice, first, last))]
-            strips.append(Patch(data, (tuple(first),), outside))
-            sides.append((axis, is_far))
-    shown = Piece(box[0], image[0][(slice(None), *map(slice, *box))])
-    return Frame(tuple(strips), tuple(sides), (shown,))
+    for several in zip(*sides, strict=True):
+        corners = [_outermost(box, side) for box, side in zip(boxes, several, strict=True)]
+        data = [image[(slice(None), slice(None), *map(slice, *each))] for each in corners]
+        together = data[0] if len(data) == 1 else torch.cat(data)
+        strips.append(Patch(together, tuple(first for first, _ in corners), outside))
+    shown = tuple((Piece(box[0], image[0][(slice(None), *map(slice, *box))]),) for box in boxes)
+    return Frame(tuple(strips), tuple(sides), shown)
+
+
+def _outermost(box: Corners, side: Side) -> Corners:
+    """Return the outermost pixels of a box at one side."""
+    (axis, is_far), first, last = side, list(box[0]), list(box[1])
+    if is_far:
+        first[axis] = last[axis] - 1
+    else:
+        last[axis] = first[axis] + 1
+    return tuple(first), tuple(last)
 
 
 def clip(piece: Piece, corners: Corners) -> Piece | None:
@@ -146,24 +174,11 @@ def clip(piece: Piece, corners: Corners) -> Piece | None:
     return Piece(tuple(low), piece.data[(slice(None), *spans)])
 
 
-def _piece(patch: Patch) -> Piece:
-    return Piece(patch.starts[0], patch.data[0])
-
-
-def pieces_of(value: Patch | Frame) -> Pieces:
-    """Return everything in which the tensor of one row differs from its anchor."""
-    return value.pieces if isinstance(value, Frame) else (_piece(value),)
+def _piece(patch: Patch, row: int) -> Piece:
+    return Piece(patch.starts[row], patch.data[row])
 
 
 def size_of_own(values: Sequence[Patch | Frame]) -> int:
     """Return the bytes of the patches and strips among values, without pieces of larger boxes."""
     patches = (each.strips if isinstance(each, Frame) else (each,) for each in values)
     return sum(patch.data.nbytes for several in patches for patch in several)
-
-
-def _stop(piece: Piece) -> Sides:
-    return tuple(a + n for a, n in zip(piece.start, piece.size, strict=True))
-
-
-def _lengths(corners: Corners) -> Sides:
-    return tuple(b - a for a, b in zip(*corners, strict=True))

@@ -17,12 +17,15 @@ from hshap.evaluators.incremental.layer_rules import (
     padding,
     per_axis,
     pointwise,
+    same_zones,
     upsampling,
 )
 from hshap.evaluators.incremental.patches import Patch, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from hshap.evaluators.incremental.drawing import Known
 
     Options: TypeAlias = Mapping[str, Value]
 
@@ -92,7 +95,7 @@ def function_rule(
         return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
-        return Rule(_concatenation, is_local=True) if fits else None
+        return Rule(_concatenation, is_local=True, zones=same_zones) if fits else None
     if not spatial or not spatial[0] or any(spatial[1:]):
         return None
     if target is f.interpolate:
@@ -223,7 +226,7 @@ def _functional_mean(
         return None
     over = per_axis(given, 1)
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> torch.Tensor | None:
+    def rule(args: Sequence[Value], anchor: Known) -> torch.Tensor | None:
         axes = args[0].data.ndim
         over_all_pixels = {axis % axes for axis in over} == set(range(2, axes))
         return mean(args, anchor) if over_all_pixels else None
@@ -234,7 +237,7 @@ def _functional_mean(
 def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) -> Rule:
     """Return the rule of arithmetic on two arguments; `alone` if one of them is a number."""
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
+    def rule(args: Sequence[Value], anchor: Known) -> Patch | None:
         patches = [arg for arg in args if isinstance(arg, Patch)]
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not all(_is_uniform(tensor, len(patches[0].size)) for tensor in tensors):
@@ -245,7 +248,7 @@ def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) ->
         return Patch(act(first, second), on_one_rectangle[0].starts, anchor, is_owned=True)
 
     # Two patches may have different rectangles, whose difference is read from the anchors.
-    return Rule(rule, reads_anchors=not alone, is_local=True)
+    return Rule(rule, reads_anchors=not alone, is_local=True, zones=same_zones)
 
 
 def _are_numbers_or_constants(args: Sequence[Value], spatial: Sequence[bool]) -> bool:
@@ -263,7 +266,7 @@ def _is_uniform(value: torch.Tensor, axes: int) -> bool:
     return value.ndim == 0 or (is_flat and not has_own_rows)
 
 
-def _concatenation(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+def _concatenation(args: Sequence[Value], anchor: Known) -> Patch:
     patches = aligned(args)
     data = torch.cat([patch.data for patch in patches], dim=1)
     return Patch(data, patches[0].starts, anchor, is_owned=True)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hshap.evaluators.incremental.patches import Patch
+    from hshap.evaluators.incremental.drawing import Known
+    from hshap.evaluators.incremental.patches import Patch, Zone
+
+    Zones: TypeAlias = Sequence[Zone]
 
 Value: TypeAlias = Any
 """An argument or a result of a step: a tensor, a patch, a number, a string, or a tuple of these."""
@@ -30,12 +33,15 @@ class Rule:
     patches; `anchor` is the output for the anchor. With `reads_anchors`, the rule reads the values
     of the arguments' anchors. With `drops_space`, the output has no spatial axes, and is a tensor.
     With `is_local`, an output depends on one window around its place, and on nothing beyond it.
+    `zones` tells where outputs for an image of one colour agree, given where each argument does;
+    None if that is not known.
     """
 
-    act: Callable[[Sequence[Value], torch.Tensor], Patch | torch.Tensor | None]
+    act: Callable[[Sequence[Value], Known], Patch | torch.Tensor | None]
     reads_anchors: bool = True
     drops_space: bool = False
     is_local: bool = False
+    zones: Callable[[Sequence[Zones]], Zones | None] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,18 +1,39 @@
-"""Known boxes: boxes that were shown, whose activations save work for the boxes inside of them."""
+"""Known boxes: boxes that were shown, whose activations save work for the boxes inside of them.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
 
 from hshap._util.cache import ByIdentity
+from hshap.evaluators.incremental.frames import unshared
+from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hshap._util.types import Heat
     from hshap.evaluators.incremental.activation_cache import Anchor
+    from hshap.evaluators.incremental.drawing import Sides
     from hshap.evaluators.incremental.frames import Corners
     from hshap.evaluators.incremental.traced_network import ShownBox
 
     Key: TypeAlias = tuple[ByIdentity, ByIdentity]
+    Kind: TypeAlias = tuple[ByIdentity, Sides, Sides]
+
+
+class BoxOfImage(NamedTuple):
+    """A box, and the image that it shows."""
+
+    corners: Corners
+    image: Anchor
 
 
 class KnownBoxes:
@@ -29,6 +50,27 @@ class KnownBoxes:
     def bytes(self) -> int:
         """Memory that the boxes take."""
         return self._bytes
+
+    def scores(self, boxes: Sequence[BoxOfImage], outside: Anchor, max_bytes: int) -> Heat:
+        """Score boxes along their sides, over an anchor; boxes of one kind run together.
+
+        They are kept, if all boxes take no more than `max_bytes`.
+        """
+        around = [self.smallest_around(box, outside, image) for box, image in boxes]
+        kinds: defaultdict[Kind, list[int]] = defaultdict(list)
+        for number, (box, larger) in enumerate(zip(boxes, around, strict=True)):
+            kinds[_kind(box, larger.corners)].append(number)
+        found: dict[int, Heat] = {}
+        for numbers in kinds.values():
+            image, larger = boxes[numbers[0]].image, [around[n] for n in numbers]
+            with torch.inference_mode():
+                outputs, shown = outside.network.run_boxes(
+                    [boxes[n].corners for n in numbers], larger, outside.activations, image.tensor
+                )
+            for box in shown:
+                self.add(box, outside, image, max_bytes)
+            found.update(zip(numbers, as_scores(outputs, len(numbers)), strict=True))
+        return np.stack([found[n] for n in range(len(boxes))])
 
     def smallest_around(self, corners: Corners, outside: Anchor, image: Anchor) -> ShownBox:
         """Return the smallest known box that holds a box and is larger, or the whole image."""
@@ -51,6 +93,13 @@ class KnownBoxes:
 
 def _key(outside: Anchor, image: Anchor) -> Key:
     return ByIdentity(outside), ByIdentity(image)
+
+
+def _kind(box: BoxOfImage, around: Corners) -> Kind:
+    """Return the facts that boxes must share to run together, see `frames.framed`."""
+    size = tuple(b - a for a, b in zip(*box.corners, strict=True))
+    axes = tuple(axis for axis, _ in unshared(box.corners, around))
+    return ByIdentity(box.image), size, axes
 
 
 def _holds(large: Corners, small: Corners) -> bool:

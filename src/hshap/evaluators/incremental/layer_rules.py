@@ -13,17 +13,22 @@ import torch
 from torch import nn
 from torch.nn import functional as f
 
+from hshap.evaluators.incremental.drawing import sums
 from hshap.evaluators.incremental.graph import Rule, Value
 from hshap.evaluators.incremental.patches import (
     Patch,
     ReceptiveField,
-    Sides,
+    Zone,
     shifted,
     upsampled,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from hshap.evaluators.incremental.drawing import Known, Sides
+    from hshap.evaluators.incremental.graph import Zones
+    from hshap.evaluators.incremental.patches import Operation
 
 Layer: TypeAlias = Any
 """A layer of `torch.nn`; its class says which attributes it has."""
@@ -129,14 +134,25 @@ def _pointwise(layer: Layer) -> Rule | None:
 def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = False) -> Rule:
     """Return the rule of an operation on each number, or on the channels of each place."""
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+    def rule(args: Sequence[Value], anchor: Known) -> Patch:
         # In place, it gets a copy: other steps may read the patch too.
         patch: Patch = args[0]
         made = act(patch.data.clone() if in_place else patch.data)
         is_owned = made.untyped_storage().data_ptr() != patch.data.untyped_storage().data_ptr()
         return Patch(made, patch.starts, anchor, is_owned=is_owned)
 
-    return Rule(rule, reads_anchors=False)
+    return Rule(rule, reads_anchors=False, zones=same_zones)
+
+
+def same_zones(zones: Sequence[Zones]) -> Zones | None:
+    """Return where outputs agree that read all arguments at their own place alone."""
+    found: list[Zone] = []
+    for several in zip(*zones, strict=True):
+        lows, highs, more = zip(*several, strict=True)
+        if len(set(more)) > 1:
+            return None
+        found.append(Zone(max(lows), min(highs), more[0]))
+    return found
 
 
 def _softmax(layer: Layer) -> Rule | None:
@@ -146,12 +162,12 @@ def _softmax(layer: Layer) -> Rule | None:
 def relu_of_last_reader() -> Rule:
     """Return the rule of a ReLU that alone reads its argument: it writes there, if it may."""
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch:
+    def rule(args: Sequence[Value], anchor: Known) -> Patch:
         patch: Patch = args[0]
         act = torch.relu_ if patch.is_owned else torch.relu
         return Patch(act(patch.data), patch.starts, anchor, is_owned=True)
 
-    return Rule(rule, reads_anchors=False)
+    return Rule(rule, reads_anchors=False, zones=same_zones)
 
 
 def convolution(layer: Layer) -> Rule:
@@ -167,7 +183,16 @@ def convolution(layer: Layer) -> Rule:
         options = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
         return act(window, layer.weight, layer.bias, **options)
 
-    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
+    return _sliding(field, slid, outside=0.0)
+
+
+def _sliding(field: ReceptiveField, act: Operation, *, outside: float) -> Rule:
+    """Return the rule of an operation that slides over the image, and sees `outside` around it."""
+    return Rule(
+        lambda args, anchor: field.slide(args[0], anchor, act, outside=outside),
+        is_local=True,
+        zones=lambda zones: field.zones(zones[0]),
+    )
 
 
 def _paddings(layer: Layer) -> tuple[Sides, Sides]:
@@ -195,14 +220,20 @@ def padding(
         return None
     before = tuple(widths[::2])[::-1]
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
+    def rule(args: Sequence[Value], anchor: Known) -> Patch | None:
         patch: Patch = args[0]
         axes = len(patch.size)
         if len(before) > axes:
             return None
         return shifted(patch, (0,) * (axes - len(before)) + before, anchor)
 
-    return Rule(rule, is_local=True)
+    def zones(zones: Sequence[Zones]) -> Zones | None:
+        by = (0,) * (len(zones[0]) - len(before)) + before
+        if len(by) > len(zones[0]):
+            return None
+        return [Zone(a + n, b + n, more) for (a, b, more), n in zip(zones[0], by, strict=True)]
+
+    return Rule(rule, is_local=True, zones=zones)
 
 
 def _max_pool(layer: Layer) -> Rule | None:
@@ -219,9 +250,7 @@ def _max_pool(layer: Layer) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride, 0, dilation)
 
-    return Rule(
-        lambda args, anchor: field.slide(args[0], anchor, slid, outside=-torch.inf), is_local=True
-    )
+    return _sliding(field, slid, outside=-torch.inf)
 
 
 def _average_pool(layer: Layer) -> Rule | None:
@@ -238,7 +267,7 @@ def _average_pool(layer: Layer) -> Rule | None:
     def slid(window: torch.Tensor) -> torch.Tensor:
         return act(window, kernel, stride)
 
-    return Rule(lambda args, anchor: field.slide(args[0], anchor, slid, outside=0.0), is_local=True)
+    return _sliding(field, slid, outside=0.0)
 
 
 def _global_mean(layer: Layer) -> Rule | None:
@@ -246,7 +275,7 @@ def _global_mean(layer: Layer) -> Rule | None:
     return Rule(mean, drops_space=True) if single else None
 
 
-def mean(args: Sequence[Value], anchor: torch.Tensor) -> torch.Tensor:
+def mean(args: Sequence[Value], anchor: Known) -> torch.Tensor:
     """Return the mean over all pixels: the anchor's, plus the change inside the patches.
 
     In double precision, since large numbers cancel.
@@ -256,7 +285,7 @@ def mean(args: Sequence[Value], anchor: torch.Tensor) -> torch.Tensor:
     nothing = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
     before = nothing.window(patch.starts, patch.size)
     change = (patch.data.double() - before.double()).sum(axes)
-    total = (patch.anchor.double().sum(axes) + change) / prod(patch.grid)
+    total = (sums(patch.anchor) + change) / prod(patch.grid)
     return total.reshape(len(change), *anchor.shape[1:]).to(anchor.dtype)
 
 
@@ -272,7 +301,7 @@ def upsampling(mode: str, *, align: bool | None = None, factor: Value = None) ->
     if (mode != "nearest" and not linear) or not is_whole:
         return None
 
-    def rule(args: Sequence[Value], anchor: torch.Tensor) -> Patch | None:
+    def rule(args: Sequence[Value], anchor: Known) -> Patch | None:
         patch: Patch = args[0]
         sides = list(zip(anchor.shape[2:], patch.grid, strict=True))
         if any(new % old for new, old in sides):
@@ -280,7 +309,17 @@ def upsampling(mode: str, *, align: bool | None = None, factor: Value = None) ->
         times = tuple(new // old for new, old in sides)
         return upsampled(patch, times, anchor, mode)
 
-    return Rule(rule, is_local=True)
+    def zones(zones: Sequence[Zones]) -> Zones | None:
+        margin = 0 if mode == "nearest" else 1
+        times = [] if factor is None else per_axis(factor, len(zones[0]))
+        if len(times) != len(zones[0]):  # a size is given, which need not follow the image's
+            return None
+        return [
+            Zone((a + margin) * int(n), (b - margin) * int(n), more * int(n))
+            for (a, b, more), n in zip(zones[0], times, strict=True)
+        ]
+
+    return Rule(rule, is_local=True, zones=zones)
 
 
 def per_axis(value: Value, axes: int) -> tuple[Value, ...]:

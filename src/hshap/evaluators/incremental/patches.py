@@ -8,38 +8,40 @@ of a batch have rectangles of one size, each at a position of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import torch
 from torch.nn import functional as f
 
+from hshap.evaluators.incremental.drawing import (
+    Known,
+    Piece,
+    Sides,
+    draw,
+    empty,
+    put_together,
+    span,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+
+    import torch
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-
-Sides: TypeAlias = tuple[int, ...]
-"""One number for each spatial axis: a position, side lengths, strides, ..."""
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop on one axis."""
 
 
-LARGE_ROW = 2**18
-"""Numbers in a row: in larger ones, no number is copied twice, which takes more calls."""
+class Zone(NamedTuple):
+    """One axis of an activation of an image of one colour: all places from `low` to `high` agree.
 
+    It is that of a small image. In a larger one, `more` further places there are the same.
+    """
 
-class Piece(NamedTuple):
-    """A rectangle `(channels, *size)` of a tensor, and where it starts."""
-
-    start: Sides
-    data: torch.Tensor
-
-    @property
-    def size(self) -> Sides:
-        """Side lengths of the rectangle."""
-        return tuple(self.data.shape[1:])
+    low: int
+    high: int
+    more: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +50,15 @@ class Patch:
 
     `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
     needed. `is_owned` says that no other value shares the memory of `data`: only then may the sole
-    reader of the patch write there. Nobody writes to `anchor`. `over` are further rectangles in
-    which the tensors of all rows differ from the anchor; later ones lie on top.
+    reader of the patch write there. Nobody writes to `anchor`. `over` has further rectangles for
+    each row, in which its tensor differs from the anchor; later ones lie on top.
     """
 
     data: torch.Tensor
     starts: tuple[Sides, ...]
-    anchor: torch.Tensor
+    anchor: Known
     is_owned: bool = False
-    over: tuple[Piece, ...] = ()
+    over: tuple[tuple[Piece, ...], ...] = ()
 
     @property
     def size(self) -> Sides:
@@ -71,119 +73,24 @@ class Patch:
     def window(self, starts: Sequence[Sides], size: Sides, outside: float = 0.0) -> torch.Tensor:
         """Return other rectangles of the same tensor; beyond its borders they hold `outside`."""
         out = empty(self.data, (len(starts), self.data.shape[1], *size))
-        for row, start, own, data in zip(out, starts, self.starts, self.data, strict=True):
-            pieces = (*self.over, Piece(own, data))
-            if row.numel() > LARGE_ROW:
-                _draw_once(row, start, self.anchor[0], pieces, outside)
-            else:
-                _draw(row, start, self.anchor[0], pieces, outside)
+        for number, (row, start) in enumerate(zip(out, starts, strict=True)):
+            draw(row, start, self.anchor, self.pieces(number), outside)
         return out
+
+    def pieces(self, number: int) -> tuple[Piece, ...]:
+        """Return everything in which a row differs from the anchor; later pieces lie on top."""
+        over = self.over[number] if self.over else ()
+        return (*over, Piece(self.starts[number], self.data[number]))
 
     def full(self) -> torch.Tensor:
         """Return the full tensors, `(rows, channels, *grid)`."""
-        out = self.anchor.expand(len(self.starts), *self.anchor.shape[1:]).clone()
-        origin = (0,) * len(self.grid)
-        for row, start, data in zip(out, self.starts, self.data, strict=True):
-            for piece in (*self.over, Piece(start, data)):
-                _copy(row, piece.data, (piece.start, piece.size), origin, piece.start)
+        anchor = put_together(self.anchor)
+        several = len(self.starts) > 1
+        out = anchor.expand(len(self.starts), *anchor.shape[1:]).clone() if several else anchor
+        for number, row in enumerate(out):
+            for piece in self.pieces(number):
+                row[(slice(None), *map(span, piece.start, piece.size))] = piece.data
         return out
-
-
-def empty(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Return an empty tensor with the type, the device and the memory layout of another."""
-    last = like.ndim == 4 and like.is_contiguous(memory_format=torch.channels_last)
-    layout = torch.channels_last if last else torch.contiguous_format
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
-
-
-def _span(start: int, length: int) -> slice:
-    return slice(start, start + length)
-
-
-def _overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Sides, Sides]:
-    """Return the part of a rectangle that another one covers: its start, relative, and its size."""
-    first: list[int] = []
-    sides: list[int] = []
-    # Loops, not generators: this runs several times for every layer and input.
-    for a, n, b, m in zip(start, size, other, length, strict=True):
-        low, high = max(a, b), min(a + n, b + m)
-        first.append(low - a)
-        sides.append(max(0, high - low))
-    return tuple(first), tuple(sides)
-
-
-def _draw(
-    row: torch.Tensor,
-    start: Sides,
-    anchor: torch.Tensor,
-    pieces: Sequence[Piece],
-    outside: float,
-) -> None:
-    """Fill a rectangle that begins at `start`: the anchor, and the pieces over it."""
-    origin, size = (0,) * len(start), tuple(row.shape[1:])
-    overlaps = [_overlap(start, size, piece.start, piece.size) for piece in pieces]
-    if overlaps[-1] != (origin, size):
-        in_grid = _overlap(start, size, origin, tuple(anchor.shape[1:]))
-        if in_grid != (origin, size):
-            row.fill_(outside)
-        _copy(row, anchor, in_grid, start, origin)
-    for piece, part in zip(pieces, overlaps, strict=True):
-        _copy(row, piece.data, part, start, piece.start)
-
-
-def _draw_once(
-    row: torch.Tensor,
-    start: Sides,
-    anchor: torch.Tensor,
-    pieces: Sequence[Piece],
-    outside: float,
-) -> None:
-    """Do the same, and copy no number that another one would cover."""
-    origin = (0,) * len(start)
-    left = [(origin, tuple(row.shape[1:]))]
-    for source in (*reversed(pieces), Piece(origin, anchor)):
-        uncovered: list[tuple[Sides, Sides]] = []
-        for first, size in left:
-            there = tuple(a + b for a, b in zip(start, first, strict=True))
-            part = _overlap(there, size, source.start, source.size)
-            if prod(part[1]):
-                slab = row[(slice(None), *map(_span, first, size))]
-                _copy(slab, source.data, part, there, source.start)
-            for low, length in _around(part, size):
-                uncovered.append((tuple(a + b for a, b in zip(first, low, strict=True)), length))
-        left = uncovered
-    for first, size in left:
-        row[(slice(None), *map(_span, first, size))] = outside
-
-
-def _around(part: tuple[Sides, Sides], size: Sides) -> Iterator[tuple[Sides, Sides]]:
-    """Yield the slabs of a rectangle around a part of it: start and size of each, disjoint."""
-    start, length = part
-    if not prod(length):
-        yield (0,) * len(size), size
-        return
-    for axis, (a, n, most) in enumerate(zip(start, length, size, strict=True)):
-        # Before this axis as far as the part reaches, after it as far as the rectangle does.
-        first, sides = start[:axis], length[:axis]
-        later = (0,) * (len(size) - axis - 1), size[axis + 1 :]
-        for low, high in ((0, a), (a + n, most)):
-            if high > low:
-                yield (*first, low, *later[0]), (*sides, high - low, *later[1])
-
-
-def _copy(
-    row: torch.Tensor,
-    source: torch.Tensor,
-    part: tuple[Sides, Sides],
-    start: Sides,
-    origin: Sides,
-) -> None:
-    """Copy a part of a row that begins at `start` from a source that begins at `origin`."""
-    first, length = part
-    if prod(length):
-        places = [s + f - o for s, f, o in zip(start, first, origin, strict=True)]
-        there = (slice(None), *map(_span, places, length))
-        row[(slice(None), *map(_span, first, length))] = source[there]
 
 
 @dataclass(frozen=True)
@@ -199,11 +106,11 @@ class ReceptiveField:
     dilation: Sides
     padding_after: Sides = ()
 
-    def slide(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, outside: float) -> Patch:
+    def slide(self, patch: Patch, anchor: Known, act: Operation, *, outside: float) -> Patch:
         """Return the output patch of a sliding operation; `act` runs it without padding."""
         grid = tuple(anchor.shape[2:])
         spans = [self._touched(start, patch.size, grid) for start in patch.starts]
-        starts, size = _of_one_size(spans, grid)
+        starts, size = of_one_size(spans, grid)
         views = [
             tuple(a * s - p for a, s, p in zip(start, self.stride, self.padding, strict=True))
             for start in starts
@@ -214,7 +121,7 @@ class ReceptiveField:
         )
         return Patch(act(patch.window(views, seen, outside)), starts, anchor, is_owned=True)
 
-    def crop(self, patch: Patch, anchor: torch.Tensor, act: Operation, *, wraps: bool) -> Patch:
+    def crop(self, patch: Patch, anchor: Known, act: Operation, *, wraps: bool) -> Patch:
         """Return the output patch of an operation that pads with pixels of the image.
 
         The operation runs in full, and the patch is cut out. A patch near a border changes the
@@ -224,13 +131,24 @@ class ReceptiveField:
         spans = [
             self._touched_by_padding(start, patch, grid, wraps=wraps) for start in patch.starts
         ]
-        starts, size = _of_one_size(spans, grid)
+        starts, size = of_one_size(spans, grid)
         full = act(patch.full())
         rows = [
-            row[(slice(None), *map(_span, start, size))]
+            row[(slice(None), *map(span, start, size))]
             for row, start in zip(full, starts, strict=True)
         ]
         return Patch(_stacked(full, rows), starts, anchor, is_owned=True)
+
+    def zones(self, zones: Sequence[Zone]) -> list[Zone] | None:
+        """Return where outputs are equal, given where inputs are; None if strides do not fit."""
+        found: list[Zone] = []
+        axes = zip(zones, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        for zone, k, s, p, d in axes:
+            if zone.more % s:
+                return None
+            last = (zone.high - 1 + p - d * (k - 1)) // s
+            found.append(Zone(-(-(zone.low + p) // s), last + 1, zone.more // s))
+        return found
 
     def _touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
         """Return the outputs on each axis that see the rectangle, at least one."""
@@ -267,15 +185,15 @@ class ReceptiveField:
         return spans
 
 
-def _of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sides, ...], Sides]:
+def of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sides, ...], Sides]:
     """Return starts and the common size of rectangles that cover the spans of each row.
 
     Near the far border a rectangle starts earlier than its span, so that it fits.
     """
     size = tuple(max(b - a for a, b in axis) for axis in zip(*spans, strict=True))
     starts = tuple(
-        tuple(min(a, n - m) for (a, _), m, n in zip(span, size, grid, strict=True))
-        for span in spans
+        tuple(min(a, n - m) for (a, _), m, n in zip(each, size, grid, strict=True))
+        for each in spans
     )
     return starts, size
 
@@ -287,13 +205,13 @@ def _stacked(like: torch.Tensor, rows: Sequence[torch.Tensor]) -> torch.Tensor:
     return out
 
 
-def shifted(patch: Patch, by: Sides, anchor: torch.Tensor) -> Patch:
+def shifted(patch: Patch, by: Sides, anchor: Known) -> Patch:
     """Return the same rectangles, shifted, in another tensor; both share the memory."""
     starts = tuple(tuple(a + n for a, n in zip(start, by, strict=True)) for start in patch.starts)
     return Patch(patch.data, starts, anchor)
 
 
-def upsampled(patch: Patch, times: Sides, anchor: torch.Tensor, mode: str) -> Patch:
+def upsampled(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
     """Return the output patch of upsampling by whole factors, nearest or linear.
 
     Linear modes read one pixel to each side. They get two, and the output of the outer one is cut
@@ -313,7 +231,7 @@ def upsampled(patch: Patch, times: Sides, anchor: torch.Tensor, mode: str) -> Pa
         row[
             (
                 slice(None),
-                *(_span(a - b * n, m) for a, b, n, m in zip(*cut, times, sides, strict=True)),
+                *(span(a - b * n, m) for a, b, n, m in zip(*cut, times, sides, strict=True)),
             )
         ]
         for row, *cut in zip(made, places, starts, strict=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hshap.evaluators.incremental.drawing import put_together
 from hshap.evaluators.incremental.graph import Step, Values, names_in
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.stops import reason
@@ -56,7 +57,7 @@ def _work_left(network: Network, patch: Patch, activations: Activations) -> floa
     counts: list[int] = []
     for run in (
         lambda: network.run(patch, activations),
-        lambda: network.module(patch.anchor.clone()),
+        lambda: network.module(put_together(patch.anchor)),
     ):
         with FlopCounterMode(display=False) as counter:
             run()

@@ -16,8 +16,9 @@ from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.known_boxes import KnownBoxes
-from hshap.evaluators.incremental.patches import Patch, empty
+from hshap.evaluators.incremental.drawing import empty
+from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
+from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
@@ -40,6 +41,9 @@ LARGEST_BATCH = 64
 
 BATCH_PIXELS = 2**20
 """Pixels of all rectangles of a batch: activations should stay in the processor's cache."""
+
+STRIP_WIDTH = 128
+"""Pixels: about the width of the strips along a box, on the average over all layers."""
 
 LEAST_BOX = 2**10
 """Pixels of a box: larger ones are computed along their sides alone, if memory allows."""
@@ -168,10 +172,12 @@ class IncrementalSession:
         if first.is_empty and self._comparison == "passed":
             self._from_patches += rows
             self._ledger.add_saved(
-                len(rows) * self._ledger.seconds_per_input(shape, anchor.seconds)
+                len(rows) * self._ledger.seconds_per_input(shape, anchor.pass_seconds)
             )
             return [anchor.output] * len(rows)
-        pays = self._ledger.allows_patches(shape, first.size, count=len(rows), alone=anchor.seconds)
+        pays = self._ledger.allows_patches(
+            shape, first.size, count=len(rows), alone=anchor.pass_seconds
+        )
         if first.is_empty or not pays:
             return self._full_scores(rows)
         differences = [found for _, found in group if found is not None]
@@ -186,10 +192,11 @@ class IncrementalSession:
     def _patch_scores(self, group: _Group) -> Heat:
         """Score a group in batches of patches; the first one is compared with a full pass."""
         rows, shape = group.rows, group.shape
-        full_seconds = self._ledger.seconds_per_input(shape, group.anchor.seconds)
-        count = max(
-            1, min(len(rows), self._batch_size or len(rows), BATCH_PIXELS // prod(group.size))
-        )
+        full_seconds = self._ledger.seconds_per_input(shape, group.anchor.pass_seconds)
+        pixels = prod(group.size)
+        if self._boxes_of(group) is not None:
+            pixels = min(pixels, STRIP_WIDTH * max(group.size))
+        count = max(1, min(len(rows), self._batch_size or len(rows), BATCH_PIXELS // pixels))
         if group.anchor.network.needs_full_tensors:  # and so the memory of full inputs
             count = min(count, self._batched.capacity(shape, rows[0].canvas.image.dtype.itemsize))
         parts: list[Heat] = []
@@ -204,13 +211,11 @@ class IncrementalSession:
         return np.concatenate(parts)
 
     def _part_scores(self, group: _Group) -> Heat:
-        """Score a part of a group in one batch, or row by row if all of them show large boxes."""
-        alone = [
-            self._box_scores(row, found, group.anchor)
-            for row, found in zip(group.rows, group.found, strict=True)
-        ]
-        scores = [one for one in alone if one is not None]
-        return np.concatenate(scores) if len(scores) == len(alone) else self._run_patches(group)
+        """Score a part of a group in one batch, along the sides if all rows show large boxes."""
+        boxes = self._boxes_of(group)
+        if boxes is None:
+            return self._run_patches(group)
+        return self._boxes.scores(boxes, group.anchor, self._cache.room)
 
     def _run_patches(self, group: _Group) -> Heat:
         with torch.inference_mode():
@@ -224,18 +229,15 @@ class IncrementalSession:
             outputs = group.anchor.network.run(patch, group.anchor.activations)
         return as_scores(outputs, len(group.rows))
 
-    def _box_scores(self, row: Row, found: Difference, outside: Anchor) -> Heat | None:
-        """Score a row that shows a box, along its sides; None if that is not possible."""
-        image = self._cache.get(row.canvas.image)
-        if found.box is None or image is None or prod(found.size) < LEAST_BOX:
-            return None
-        around = self._boxes.smallest_around(found.box, outside, image)
-        with torch.inference_mode():
-            output, box = outside.network.run_box(
-                found.box, around, outside.activations, image.tensor
-            )
-        self._boxes.add(box, outside, image, self._cache.room)
-        return as_scores(output, 1)
+    def _boxes_of(self, group: _Group) -> list[BoxOfImage] | None:
+        """Return the large boxes that all rows show, if activations of their images are kept."""
+        boxes: list[BoxOfImage] = []
+        for row, found in zip(group.rows, group.found, strict=True):
+            image = self._cache.get(row.canvas.image)
+            if image is None or found.box is None or prod(group.size) < LEAST_BOX:
+                return None
+            boxes.append(BoxOfImage(found.box, image))
+        return boxes
 
     def _keep_image(self, row: Row) -> None:
         """Keep the activations of a large image whose regions are boxes, if memory allows.
@@ -248,10 +250,12 @@ class IncrementalSession:
         if hidden is None or not is_framed or image in self._cache or not self._is_traced(row):
             return
         self._compare_on_crop(row)
-        both = 2 * self._bytes_per_pixel * prod(row.canvas.grid)
-        if self._comparison == "passed" and self._cache.has_room_for(both):
-            self._anchor(hidden)
-            self._anchor(image)
+        size = self._bytes_per_pixel * prod(row.canvas.grid)
+        if self._comparison == "passed" and self._network is not None:
+            both = size if self._cache.is_flat(self._network, hidden) else 2 * size
+            if self._cache.has_room_for(both):
+                self._anchor(hidden)
+                self._anchor(image)
 
     def _full_scores(self, rows: Sequence[Row]) -> Heat:
         canvas = rows[0].canvas

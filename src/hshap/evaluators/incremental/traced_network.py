@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
-from torch.fx.node import map_arg
 
+from hshap.evaluators.incremental.drawing import Known, tiles_of
+from hshap.evaluators.incremental.flat import is_flat, plan, stretched
 from hshap.evaluators.incremental.frames import (
     LARGEST_SHARE,
     Frame,
     framed,
-    pieces_of,
     size_of_own,
 )
 from hshap.evaluators.incremental.graph import (
     Step,
-    Value,
     Values,
     hides_writes,
     kept_names,
@@ -25,17 +24,27 @@ from hshap.evaluators.incremental.graph import (
     relus_of_convolutions,
     with_last_reads,
 )
-from hshap.evaluators.incremental.patches import Patch, Piece
+from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.running import (
+    filled,
+    full,
+    join_frames,
+    mapped,
+    on_patches,
+    patched,
+    runs_in_strips,
+    shape_only,
+)
 from hshap.evaluators.incremental.tracing import UntraceableError, traced
 from hshap.evaluators.incremental.writes import WriteCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Shape
     from hshap.evaluators.incremental.frames import Corners, Pieces
 
-Activations: TypeAlias = dict[str, torch.Tensor]
+Activations: TypeAlias = dict[str, Known]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
 
 
@@ -51,10 +60,22 @@ class ShownBox(NamedTuple):
 
 
 class _Larger(NamedTuple):
-    """The pieces of a larger box, and the share of strips up to which frames are kept."""
+    """The pieces of each row's larger box, and the share of strips up to which frames are kept."""
 
-    pieces: Mapping[str, Pieces]
+    pieces: Sequence[Mapping[str, Pieces]]
     largest_share: float
+
+
+class FlatAnchor(NamedTuple):
+    """An input of one colour, its activations and its output.
+
+    `share` is the part of the image that was computed.
+    """
+
+    tensor: torch.Tensor
+    activations: Activations
+    output: torch.Tensor
+    share: float
 
 
 class TooLargeError(Exception):
@@ -108,6 +129,36 @@ class Network:
         with torch.inference_mode(mode=False), torch.no_grad():  # where tensors count writes
             return self._activations(image, max_bytes)
 
+    def is_flat(self, image: torch.Tensor) -> bool:
+        """Tell whether an image has one colour, and activations that repeat far from borders."""
+        return is_flat(image) and plan(self.steps, self._input, tuple(image.shape[2:])) is not None
+
+    def flat_activations(
+        self, image: torch.Tensor, max_bytes: int | None = None
+    ) -> FlatAnchor | None:
+        """Return the activations of an image of one colour, from those of a smaller one.
+
+        None if it has several colours, or if no smaller image will do. Fails like `activations`.
+        """
+        grid = tuple(image.shape[2:])
+        zones = plan(self.steps, self._input, grid) if is_flat(image) else None
+        if zones is None:
+            return None
+        sides = [slice(0, zone.high) for zone in zones[self._input]]
+        small = image[(slice(None), slice(None), *sides)].clone(memory_format=torch.preserve_format)
+        found, _ = self.activations(small, max_bytes)
+        kept = {
+            name: stretched(value, zones[name])
+            for name, value in found.items()
+            if name in zones and isinstance(value, torch.Tensor)
+        }
+        corner = image[(slice(None), slice(None), *(slice(0, 1) for _ in grid))]
+        with torch.inference_mode():
+            output = self.run(Patch(corner, ((0,) * len(grid),), kept[self._input]), found | kept)
+        return FlatAnchor(
+            corner.expand_as(image), found | kept, output, small.numel() / image.numel()
+        )
+
     def _activations(
         self, image: torch.Tensor, max_bytes: int | None
     ) -> tuple[Activations, torch.Tensor]:
@@ -117,11 +168,11 @@ class Network:
         for step in self.steps:
             writes.check((step.args, step.options))
             act = torch.relu_ if step.name in self._reusing else step.act
-            value = act(*_filled(step.args, values), **_filled(step.options, values))
+            value = act(*filled(step.args, values), **filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
-                kept[step.name] = self._kept_of(step.name, value)
-                writes.add(step.name, value, kept[step.name])
+                own = kept[step.name] = self._kept_of(step.name, value)
+                writes.add(step.name, value, own)
                 if step.kind == "constant":
                     writes.watch(value)
                 if max_bytes is not None and size_of(kept) > max_bytes:
@@ -130,7 +181,7 @@ class Network:
                 del values[name]
         writes.check(self._output)
         writes.check_kept()
-        return kept, _filled(self._output, values)
+        return kept, filled(self._output, values)
 
     def _kept_of(self, name: str, value: torch.Tensor) -> torch.Tensor:
         if name not in self._kept:
@@ -139,38 +190,45 @@ class Network:
 
     def run(self, patch: Patch, activations: Activations) -> torch.Tensor:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
-        return _full(_filled(self._output, self._values(patch, activations)))
+        return full(filled(self._output, self._values(patch, activations)))
 
     def whole(self, activations: Activations) -> ShownBox:
         """Return the activations of an image as those of a box that shows all of it."""
         grid = tuple(activations[self._input].shape[2:])
         origin = (0,) * len(grid)
         names = [s.name for s in self.steps if s.rule is not None and not s.rule.drops_space]
-        return ShownBox(
-            (origin, grid), {name: (Piece(origin, activations[name][0]),) for name in names}
-        )
+        return ShownBox((origin, grid), {name: tiles_of(activations[name]) for name in names})
 
-    def run_box(
+    def run_boxes(
         self,
-        corners: Corners,
-        around: ShownBox,
+        corners: Sequence[Corners],
+        around: Sequence[ShownBox],
         activations: Activations,
         image: torch.Tensor,
         *,
         largest_share: float = LARGEST_SHARE,
-    ) -> tuple[torch.Tensor, ShownBox]:
-        """Return the output `(1, ...)` for a box of an image over an anchor, and its pieces.
+    ) -> tuple[torch.Tensor, list[ShownBox]]:
+        """Return the outputs `(rows, ...)` for boxes of an image over an anchor, and their pieces.
 
-        It must be a part of the larger box `around`. `activations` are those of the anchor. Steps
-        run strip by strip while strips cover less than `largest_share` of their rectangle.
+        Each must be a part of its larger box `around`; `framed` says which boxes run together.
+        `activations` are those of the anchor. Steps run strip by strip while strips cover less
+        than `largest_share` of their rectangle.
         """
-        frame = framed(corners, around.corners, activations[self._input], image)
-        larger = _Larger(around.pieces, largest_share)
+        larger = [box.corners for box in around]
+        frame = framed(corners, larger, activations[self._input], image)
+        known = _Larger([box.pieces for box in around], largest_share)
         made: dict[str, Patch | Frame | None] = {}
-        output = _full(_filled(self._output, self._values(frame, activations, larger, made)))
-        pieces = {name: () if value is None else pieces_of(value) for name, value in made.items()}
+        outputs = full(filled(self._output, self._values(frame, activations, known, made)))
         own = size_of_own([value for value in made.values() if value is not None])
-        return output, ShownBox(corners, pieces, own)
+        boxes = [
+            ShownBox(
+                each,
+                {n: () if value is None else value.pieces(row) for n, value in made.items()},
+                own // len(corners),
+            )
+            for row, each in enumerate(corners)
+        ]
+        return outputs, boxes
 
     def results(self, patch: Patch, activations: Activations) -> Values:
         """Return the result of every step: a patch, or a full tensor."""
@@ -191,15 +249,15 @@ class Network:
         """
         values: Values = {self._input: start}
         for step in self.steps:
-            if larger is not None and not _runs_in_strips(step, values, larger.largest_share):
-                _join_frames(step, values)
-            args = _filled(step.args, values)
-            pieces = {} if larger is None else larger.pieces
-            value = _patched(step, args, activations, pieces) if _on_patches(step, values) else None
+            if larger is not None and not runs_in_strips(step, values, larger.largest_share):
+                join_frames(step, values)
+            args = filled(step.args, values)
+            pieces = () if larger is None else larger.pieces
+            value = patched(step, args, activations, pieces) if on_patches(step, values) else None
             if value is None:
-                convert = _shape_only if step.reads_shape else _full
-                options = _mapped(_filled(step.options, values), convert)
-                value = step.act(*_mapped(args, convert), **options)
+                convert = shape_only if step.reads_shape else full
+                options = mapped(filled(step.options, values), convert)
+                value = step.act(*mapped(args, convert), **options)
             values[step.name] = value
             if made is not None and isinstance(value, (Patch, Frame)):
                 # Of other activations no reader looks at the surroundings; later steps may write.
@@ -211,89 +269,10 @@ class Network:
 
 def size_of(activations: Activations) -> int:
     """Return the bytes of memory that activations take; tensors that share memory count once."""
-    real = (t.untyped_storage() for t in activations.values() if t.device.type != "meta")
-    return sum({storage.data_ptr(): storage.nbytes() for storage in real}.values())
-
-
-def _on_patches(step: Step, values: Values) -> bool:
-    """Tell whether all arguments are patches that should be: a rule may have returned None."""
-    return all(isinstance(values[name], (Patch, Frame)) for name in step.patch_args)
-
-
-def _runs_in_strips(step: Step, values: Values, largest_share: float) -> bool:
-    """Tell whether a step runs strip by strip: its arguments are frames with small strips."""
-    frames = [values[name] for name in step.patch_args]
-    if step.rule is None or not all(isinstance(frame, Frame) for frame in frames):
-        return False
-    # A rule that does not look at anchors sees each place by itself.
-    return not step.rule.reads_anchors or (
-        step.rule.is_local and all(frame.share < largest_share for frame in frames)
+    tiles = (
+        tile
+        for known in activations.values()
+        for tile in ([known] if isinstance(known, torch.Tensor) else [t.data for t in known.tiles])
     )
-
-
-def _join_frames(step: Step, values: Values) -> None:
-    """Turn the frames that a step reads into patches of one rectangle."""
-    for name in step.patch_args if step.rule is not None else ():
-        if isinstance(values[name], Frame):
-            values[name] = values[name].patch()
-
-
-def _patched(
-    step: Step, args: Value, activations: Activations, larger: Mapping[str, Pieces]
-) -> Value:
-    """Return the output patch or frame of a step, or None if the step has to run in full.
-
-    `larger` are the pieces of the larger box of frames.
-    """
-    if step.rule is None or not _on_one_grid(args):
-        return None
-    rule, flat = step.rule, args[0] if isinstance(args[0], (list, tuple)) else args
-    anchor = activations[step.name]
-    frame = next((arg for arg in flat if isinstance(arg, Frame)), None)
-    if frame is None:
-        return rule.act(flat, anchor)
-
-    def strip(number: int) -> Value:
-        # Its surroundings are put together only for rules that look at them.
-        own = [
-            (arg.strip(number) if rule.reads_anchors else arg.strips[number])
-            if isinstance(arg, Frame)
-            else arg
-            for arg in flat
-        ]
-        return rule.act(own, anchor)
-
-    strips = tuple(strip(number) for number in range(len(frame.sides)))
-    if not all(isinstance(each, Patch) for each in strips):
-        return None
-    return Frame(strips, frame.sides, larger[step.name])
-
-
-def _on_one_grid(args: Value) -> bool:
-    """Tell whether there are patches among the arguments, all in tensors of one grid."""
-    found: list[Patch | Frame] = []
-    _mapped(args, lambda value: found.append(value) if isinstance(value, (Patch, Frame)) else None)
-    return bool(found) and len({patch.grid for patch in found}) == 1
-
-
-def _filled(args: Value, values: Values) -> Value:
-    return map_arg(args, lambda node: values[node.name])
-
-
-def _mapped(value: Value, act: Callable[[Value], Value]) -> Value:
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, act) for item in value)
-    if isinstance(value, dict):
-        return {key: _mapped(item, act) for key, item in value.items()}
-    return act(value)
-
-
-def _full(value: Value) -> Value:
-    return value.full() if isinstance(value, (Patch, Frame)) else value
-
-
-def _shape_only(value: Value) -> Value:
-    """Return a tensor of the right shape that takes no memory."""
-    if not isinstance(value, (Patch, Frame)):
-        return value
-    return value.anchor.to("meta").expand(len(value.starts), *value.anchor.shape[1:])
+    real = (tile.untyped_storage() for tile in tiles if tile.device.type != "meta")
+    return sum({storage.data_ptr(): storage.nbytes() for storage in real}.values())

@@ -1,0 +1,106 @@
+"""Flat anchors: activations of an image of one colour, from those of a smaller one. Needs torch.
+
+Far from the borders, all activations of such an image agree. So a small image has all of them, and
+those of the full size repeat its middle: they take little time and memory.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from hshap.evaluators.incremental.drawing import Piece, Tiled
+from hshap.evaluators.incremental.patches import Zone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hshap.evaluators.incremental.drawing import Known, Sides
+    from hshap.evaluators.incremental.graph import Step, Zones
+
+    Plan: TypeAlias = Mapping[str, Zones]
+
+LARGEST_SHARE = 0.5
+"""Of the grid: a small image that is larger is not worth it."""
+
+SIZES = 64
+"""About so many sizes are tried on each axis."""
+
+
+def is_flat(image: torch.Tensor) -> bool:
+    """Tell whether all places of an image `(1, channels, *grid)` are equal."""
+    corner = image[(slice(None), slice(None), *(slice(0, 1) for _ in image.shape[2:]))]
+    return bool((image == corner).all())
+
+
+def plan(steps: Sequence[Step], start: str, grid: Sides) -> Plan | None:
+    """Return where the activations of a small image agree, by step; None if it cannot be small.
+
+    `start` is the name of the input. The small grid is `high` of its zones.
+    """
+    smallest = [_smallest(steps, start, grid, axis) for axis in range(len(grid))]
+    found = _zones(steps, start, smallest)
+    small = prod(zone.high for zone in smallest)
+    return found if small <= LARGEST_SHARE * prod(grid) else None
+
+
+def _smallest(steps: Sequence[Step], start: str, grid: Sides, axis: int) -> Zone:
+    """Return the smallest side on one axis, while all other sides stay as they are."""
+    length = grid[axis]
+    by = 2 ** max(3, (length // SIZES).bit_length() - 1)
+    zones = [Zone(0, side, 0) for side in grid]
+    for more in range((length - 1) // by * by, 0, -by):
+        zones[axis] = Zone(0, length - more, more)
+        if _zones(steps, start, zones) is not None:
+            return zones[axis]
+    return Zone(0, length, 0)
+
+
+def _zones(steps: Sequence[Step], start: str, zones: Zones) -> Plan | None:
+    """Return the zones of all steps that run on patches, or None if one of them has none."""
+    found: dict[str, Zones] = {start: zones}
+    for step in steps:
+        if step.rule is None or step.rule.drops_space or not step.patch_args:
+            continue
+        if step.rule.zones is None or not all(name in found for name in step.patch_args):
+            return None
+        made = step.rule.zones([found[name] for name in step.patch_args])
+        if made is None or any(zone.more and zone.low >= zone.high for zone in made):
+            return None
+        found[step.name] = made
+    return found
+
+
+def stretched(small: torch.Tensor, zones: Zones) -> Known:
+    """Return an activation of the full size, given that of the small image.
+
+    It shares its memory with the small one.
+    """
+    grid = tuple(n + zone.more for n, zone in zip(small.shape[2:], zones, strict=True))
+    shape = (*small.shape[:2], *grid)
+    if small.device.type == "meta":
+        return torch.empty(shape, dtype=small.dtype, device="meta")
+    axes = [_parts(n, zone) for n, zone in zip(small.shape[2:], zones, strict=True)]
+    tiles: list[Piece] = []
+    for parts in product(*axes):
+        data = small[0][(slice(None), *(slice(a, b) for a, b, _, _ in parts))]
+        tile = data.expand(-1, *(length for *_, length in parts))
+        tiles.append(Piece(tuple(first for _, _, first, _ in parts), tile))
+    return Tiled(shape, tuple(tiles))
+
+
+def _parts(length: int, zone: Zone) -> list[tuple[int, int, int, int]]:
+    """Return the parts of one axis: start and stop in the small tensor, start and length in all."""
+    if not zone.more:
+        return [(0, length, 0, length)]
+    # The middle of the zone: rounding there is that of places far from any border.
+    cut = (zone.low + zone.high) // 2
+    parts = [
+        (0, cut, 0, cut),
+        (cut, cut + 1, cut, zone.more + 1),
+        (cut + 1, length, cut + 1 + zone.more, length - cut - 1),
+    ]
+    return [part for part in parts if part[3]]
