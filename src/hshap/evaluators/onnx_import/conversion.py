@@ -49,8 +49,8 @@ def from_onnx(file: str | Path, image: Array) -> Model:
     require("torch", extra="torch", needed_by="from_onnx")
     onnx = require("onnx", extra="onnx-torch", needed_by="from_onnx")
     runtime = require("onnxruntime", extra="onnx-torch", needed_by="from_onnx")
+    from hshap.evaluators.onnx_import.calls import UnsupportedError  # noqa: PLC0415
     from hshap.evaluators.onnx_import.graph import module_of  # noqa: PLC0415, torch is optional
-    from hshap.evaluators.onnx_import.operators import UnsupportedError  # noqa: PLC0415
 
     try:
         model = onnx.load(str(file))

@@ -9,7 +9,8 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 
-from hshap.evaluators.onnx_import.operators import CONVERTERS, Call, UnsupportedError
+from hshap.evaluators.onnx_import.calls import Call, UnsupportedError
+from hshap.evaluators.onnx_import.operators import CONVERTERS
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Shape, Untyped
