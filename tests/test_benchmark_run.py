@@ -377,6 +377,7 @@ class TestCommitted:
         task = tasks.Synthetic(each=2)
         return task, task.subject()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "method"),
         [
