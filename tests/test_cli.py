@@ -34,8 +34,9 @@ import hshap
 from hshap import Share
 from hshap.cli.app import app
 from hshap.cli.commands.compare import agreement, rank_correlation
-from hshap.cli.commands.cost import measured, predicted
 from hshap.cli.commands.doctor import conflicts, report, self_test
+from hshap.cli.costs.formulas import predicted
+from hshap.cli.costs.timing import measured
 from hshap.cli.faults import Code
 from hshap.cli.inputs.models import Loaded
 from hshap.demo import bundled
@@ -779,6 +780,8 @@ def test_export_writes_what_other_tools_read(found, kind):
         (("compare", "a/small.npz", "other.npz"), 3, "the same image and size"),
         (("compare", "a/small.npz", "b/small.npz", "--out", "no/x.png"), 5, "cannot be written"),
         (("cost",), 2, "pass --size"),
+        (("cost", "images"), 2, "pass --model"),
+        (("cost", "--size", "64", "--batch-size", "0"), 2, "pass 1 or more, or auto"),
     ],
 )
 def test_other_commands_refuse_in_one_line(found, words, code, said):
@@ -870,6 +873,47 @@ def test_cost_measures_the_model(work):
     assert "evaluations" in fine("cost", "--size", "64").stdout
     nothing = json.loads(fine("cost", "--size", "64", "-k", 0, "--json").stdout)
     assert nothing["evaluations"]["most"] == 4  # the image, the baseline and both halves
+
+
+def test_cost_of_images_is_what_explaining_them_takes(work):
+    options = ("-m", "model.onnx", "-t", 1, "--partition", "bisection", "--min-size", 10)
+    options = (*options, "--baseline", "mean.png", "--tolerance", "0.1")
+    told = json.loads(fine("cost", "images", *options, "--json").stdout)
+    fine("explain", "images", *options)
+    record = json.loads(Path("hshap-output/summary.json").read_text())
+    assert told["images"] == told["sampled"] == 2
+    assert told["evaluations"]["expected"] == record["evaluations"]
+    assert told["evaluations"]["low"] <= told["evaluations"]["expected"]
+    assert told["seconds"]["expected"] > 0
+    assert told["seconds_per_evaluation"] > 0
+    tenfold = json.loads(fine("cost", "images", *options, "--images", 20, "--json").stdout)
+    assert tenfold["evaluations"]["expected"] == 10 * record["evaluations"]
+    assert "by a sample of 2" in fine("cost", "images", *options).stdout
+
+
+def test_the_layout_of_a_run_is_kept_by_its_record(work):
+    torch = pytest.importorskip("torch")
+    Path("layouts.py").write_text(
+        "import torch\n"
+        "seen = set()\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, batch):\n"
+        "        seen.add((batch.stride(1) == 1, len(batch) > 1))\n"
+        "        return batch.amax(dim=(2, 3))\n"
+        "net = Net().eval()\n"
+    )
+    del torch
+    options = ("-m", "layouts:net", "-t", 0, "--partition", "quadtree", "--min-size", 25)
+    fine("explain", "images", *options, "--channels-last")
+    assert json.loads(Path("hshap-output/summary.json").read_text())["channels_last"] is True
+    Path("images/new.png").write_bytes(Path("mean.png").read_bytes())
+    sys.modules["layouts"].seen.clear()
+    fine("explain", "images", *options, "--resume")
+    assert {last for last, several in sys.modules["layouts"].seen if several} == {True}
+    done = run("explain", "images", *options, "--resume", "--no-channels-last")
+    assert done.exit_code == Code.USAGE
+    assert "channels_last" in done.stderr
+    sys.modules.pop("layouts")
 
 
 def test_doctor_is_well_or_says_so_with_its_exit_code(capsys):

@@ -39,6 +39,7 @@ from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, drop_ins
+from hshap.explainer.predicting import PredictedCost, predicted_cost
 from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
@@ -126,6 +127,7 @@ __all__ = [
     "Partition",
     "Pixels",
     "Placement",
+    "PredictedCost",
     "Progress",
     "Provenance",
     "Question",
@@ -171,6 +173,7 @@ __all__ = [
     "models",
     "open_image",
     "plot",
+    "predicted_cost",
     "read_image",
     "runs",
     "shapley",

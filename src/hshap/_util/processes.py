@@ -1,4 +1,4 @@
-"""Processes: whether the one that left a mark on a disk has ended."""
+"""Processes: whether the one that left a mark on a disk has ended, and the cores that this has."""
 
 from __future__ import annotations
 
@@ -51,6 +51,36 @@ class Owner:
             return False
         state, started = _state(self.process)
         return state == "Z" or started != self.started
+
+
+def usable_cores(limits: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the cores that this process may use, at least 1.
+
+    Those of the machine, unless the process is bound to some of them, or a container limits its
+    time: `limits` is the folder of the limits on Linux. Libraries that start a thread for each core
+    of the machine are slow in such a container.
+
+    >>> usable_cores() >= 1
+    True
+    """
+    found = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        found = min(found, len(os.sched_getaffinity(0)))
+    return max(1, min(found, _limited(limits) or found))
+
+
+def _limited(limits: Path) -> int | None:
+    """Return the cores that a container's limit amounts to, rounded up; None without a limit."""
+    both = [("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")]
+    for names in both:
+        try:
+            texts = [Path(limits, name).read_text("ascii") for name in names]
+            quota, period = map(int, " ".join(texts).split())
+        except (OSError, ValueError):  # no such file, or "max" for no limit
+            continue
+        if quota > 0 and period > 0:
+            return -(-quota // period)
+    return None
 
 
 def this_process() -> Owner:

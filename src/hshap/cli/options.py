@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from hshap._util.processes import usable_cores
+from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.formats import Format, format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import MAX_PIXELS
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load, told_by_file
 from hshap.cli.output import say
+from hshap.evaluators.batched import AUTO
 
 MODEL = "Input of the model"
 SEARCH = "How to explain"
@@ -189,8 +193,29 @@ Output = Annotated[
     ),
 ]
 BatchSize = Annotated[
-    int | None,
-    typer.Option(min=1, help="Images for each call of the model.", rich_help_panel=RUN),
+    str | None,
+    typer.Option(
+        metavar="IMAGES|auto",
+        help="Images for each call of the model; auto takes the fastest, the default on a GPU.",
+        rich_help_panel=RUN,
+    ),
+]
+ChannelsLast = Annotated[
+    bool | None,
+    typer.Option(
+        "--channels-last/--no-channels-last",
+        help="Memory layout of a torch module's input; by default the faster one, for 4 images "
+        "and more.",
+        rich_help_panel=RUN,
+    ),
+]
+FixedLayout = Annotated[
+    bool,
+    typer.Option(
+        "--channels-last",
+        help="Memory layout of a torch module's input; hshap cost measures whether it is faster.",
+        rich_help_panel=RUN,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -251,6 +276,20 @@ Given = dict[str, object]
 """Fields of a `Format` that options give; None where an option is absent."""
 
 
+def batch_size_of(text: str | None) -> int | Literal["auto"] | None:
+    """Return the batch size that an option gives.
+
+    >>> batch_size_of("16"), batch_size_of("auto")
+    (16, 'auto')
+    """
+    if text is None or text == AUTO:
+        return text and AUTO
+    if text.isdecimal() and int(text):
+        return int(text)
+    message = f"--batch-size {text} is not a number of images; pass 1 or more, or auto"
+    raise Refusal(Code.USAGE, message)
+
+
 def given_shape(size: str | None, channels: str | None, layout: str | None) -> Given:
     """Return the fields that describe the shape of the model's input."""
     return {"size": sides("--size", size), "channels": channels, "layout": layout}
@@ -290,6 +329,9 @@ def loaded_model(  # noqa: PLR0913, one for each option
     loaded = load(model, trust=trust, device=device)
     told = told_by_file(loaded, fields)
     loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
     if told:
         say(f"{model}: its metadata tells {', '.join(told)}; options win over it")
     if loaded.note:

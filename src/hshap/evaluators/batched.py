@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
@@ -14,6 +14,7 @@ from hshap.evaluators.outputs import naming_inputs
 from hshap.evaluators.painting import Inputs, Sketch, paint
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.runners import Runner, runner
+from hshap.evaluators.throughput import Throughput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,8 @@ LARGEST_BATCH = 32
 LARGEST_BYTES = 128 * 2**20
 """Default limit of a batch's inputs."""
 
+AUTO = "auto"
+
 
 @recipe
 class Batched:
@@ -35,10 +38,12 @@ class Batched:
 
     `model` is a torch module in eval mode (its device and type are used), an onnxruntime session,
     or any callable from a NumPy batch `(n, *image.shape)` to scores `(n,)` or
-    `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. When memory runs
-    out, the batch is halved and the run continues. Three inputs of the first two batches are scored
-    again, alone: if scores depend on the other inputs, every input runs alone, and a warning says
-    so. `check_batches=False` saves these inputs where evaluations are counted to the last one.
+    `(n, classes)`. By default a batch has up to 32 images and 128 MiB of input. With
+    `batch_size="auto"`, the first full batches of a run have other sizes, too, and the fastest one
+    stays; it may then differ from run to run, and with it the last digits of scores. When memory
+    runs out, the batch is halved and the run continues. Three inputs of the first two batches are
+    scored again, alone: if scores depend on the other inputs, every input runs alone, and a warning
+    says so. `check_batches=False` saves these inputs where evaluations are counted to the last one.
     `autocast` ("bfloat16", "float16") and `channels_last` are for torch. An exception of the model
     becomes a `ModelFailedError`.
 
@@ -47,13 +52,13 @@ class Batched:
     """
 
     model: Model
-    batch_size: int | None = None
+    batch_size: int | Literal["auto"] | None = None
     autocast: str | None = None
     channels_last: bool = False
     check_batches: bool = True
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None:
+        if self.batch_size not in (None, AUTO):
             size = checks.integer("batch_size", self.batch_size, minimum=1)
             settle(self, batch_size=size)
         checks.flag("channels_last", self.channels_last)
@@ -71,9 +76,12 @@ class Batched:
 class BatchedSession:
     """Paints rows into inputs that it reuses, and calls the model on them."""
 
-    def __init__(self, run: Runner, batch_size: int | None, *, check_batches: bool = True) -> None:
+    def __init__(
+        self, run: Runner, batch_size: int | Literal["auto"] | None, *, check_batches: bool = True
+    ) -> None:
         self._runner = run
-        self._batch_size = batch_size
+        self._batch_size = None if batch_size == AUTO else batch_size
+        self._throughput = Throughput() if batch_size == AUTO else None
         self._limits = BatchLimits()
         self._mates = BatchMates(
             run.precision, run.batch_dependence, warn=batch_size != 1, check=check_batches
@@ -110,15 +118,23 @@ class BatchedSession:
             return 1
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
+        if self._throughput is not None:
+            wanted = self._throughput.size(shape, wanted, by_memory)
         limits = (wanted, self._limits.get(shape), self._runner.largest_batch)
         return min(limit for limit in limits if limit is not None)
 
     def score(self, rows: Sequence[Row]) -> Heat:
         scores = self._limits.scores(
-            rows, lambda batch: self._mates.scores(batch, self._run), self._drop_inputs
+            rows, lambda batch: self._mates.scores(batch, self._timed), self._drop_inputs
         )
         self._scored.update(row.canvas.position for row in rows)
         return scores
+
+    def _timed(self, rows: Sequence[Row]) -> Heat:
+        if self._throughput is None:
+            return self._run(rows)
+        shape = rows[0].canvas.shape
+        return self._throughput.timed(shape, len(rows), lambda: self._run(rows))
 
     def _run(self, rows: Sequence[Row]) -> Heat:
         with naming_inputs(rows):

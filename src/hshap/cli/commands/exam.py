@@ -86,7 +86,7 @@ def exam(  # noqa: PLR0913, one for each option
     del debug
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
-    method = Method(baseline, regions, search, budget, batch_size)
+    method = Method(baseline, regions, search, budget, opt.batch_size_of(batch_size))
     shown = _window(window, white)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [scan, *(path for path in named if path is not None and path.is_file())]

@@ -74,6 +74,7 @@ def explain(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
+    channels_last: opt.ChannelsLast = None,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -88,7 +89,16 @@ def explain(  # noqa: PLR0913, one for each option
     templates = templates_of(template, baseline)
     guide = evidence_of(evidence)
     promise = None if calibration is None else load_calibration(calibration)
-    method = Method(baseline, regions, chosen, budget, batch_size, guide, promise)
+    method = Method(
+        baseline,
+        regions,
+        chosen,
+        budget,
+        opt.batch_size_of(batch_size),
+        guide,
+        promise,
+        channels_last,
+    )
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
     inputs = [*images, *files, *_read_by(model, config, classes, baseline)]

@@ -106,6 +106,7 @@ def run(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
+    channels_last: opt.FixedLayout = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -124,7 +125,17 @@ def run(  # noqa: PLR0913, one for each option
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize, max_pixels, frame, background=background)
         recipe = Recipe(
-            model, wanted, trust, device, baseline, regions, chosen, batch_size, reader, guide
+            model,
+            wanted,
+            trust,
+            device,
+            baseline,
+            regions,
+            chosen,
+            opt.batch_size_of(batch_size),
+            reader,
+            guide,
+            channels_last,
         )
         explainer = recipe.explainer(loaded)
         name = model_id_of(model, model_id)

@@ -93,7 +93,8 @@ def tiles(  # noqa: PLR0913, one for each option
     del debug
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
-    method = Method(baseline, regions, search, budget, batch_size, evidence_of(evidence))
+    size = opt.batch_size_of(batch_size)
+    method = Method(baseline, regions, search, budget, size, evidence_of(evidence))
     cut = Tiles(side, overlap, background=skip_flat, max_tiles=max_tiles, level=level)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [*images, *(path for path in named if path is not None and path.is_file())]

@@ -64,6 +64,7 @@ def verify(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
+    channels_last: opt.FixedLayout = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -88,7 +89,17 @@ def verify(  # noqa: PLR0913, one for each option
             )
             reader = Reader(wanted, resize, max_pixels, frame, background=background)
             explainer = Recipe(
-                model, wanted, trust, device, baseline, regions, chosen, batch_size, reader, guide
+                model,
+                wanted,
+                trust,
+                device,
+                baseline,
+                regions,
+                chosen,
+                opt.batch_size_of(batch_size),
+                reader,
+                guide,
+                channels_last,
             ).explainer(loaded)
             source, targets = targets_of(
                 target or (), source_of(images, reader, root), explainer, wanted

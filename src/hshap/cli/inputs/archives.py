@@ -18,10 +18,9 @@ from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
 from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
-from hshap.cli.inputs.models import Loaded, fitted, load, probe
+from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
-from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
@@ -83,9 +82,10 @@ class Recipe:
     baseline: str
     partition: Partition | None
     search: Search | None
-    batch_size: int | None
+    batch_size: int | Literal["auto"] | None
     reader: Reader
     evidence: Literal["auto", "even"] | None = None
+    channels_last: bool = False
 
     def __call__(self) -> Explainer:
         """Return the explainer, with the model in memory."""
@@ -95,7 +95,7 @@ class Recipe:
     def explainer(self, loaded: Loaded) -> Explainer:
         """Return the explainer of a model that is in memory already."""
         return Explainer(
-            Batched(loaded.model, batch_size=self.batch_size),
+            evaluator_of(loaded, self.batch_size, channels_last=self.channels_last),
             baseline=baseline_of(self.baseline, self.reader),
             partition=self.partition,
             search=self.search,

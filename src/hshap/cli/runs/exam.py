@@ -12,13 +12,12 @@ from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of, with_source
 from hshap.cli.inputs.images import planes_at_size
-from hshap.cli.inputs.models import probe
+from hshap.cli.inputs.models import evaluator_of, probe
 from hshap.cli.inputs.scans import shown
 from hshap.cli.output import Names, plain, say
 from hshap.cli.progress import Shown, bar, each
 from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.cli.runs.results import facts
-from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
 from hshap.explainer.slicing import explain_slices
 from hshap.explanation.placement import Placement
@@ -140,7 +139,7 @@ class ExamRun:
             size = (pixels.shape[2], pixels.shape[3])
             reader = replace(reader, format=replace(reader.format, size=size))
         return Explainer(
-            Batched(self.loaded.model, batch_size=method.batch_size),
+            evaluator_of(self.loaded, method.batch_size),
             baseline=baseline_of(method.baseline, reader),
             partition=method.partition,
             search=method.search,

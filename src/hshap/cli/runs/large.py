@@ -11,10 +11,10 @@ from hshap import export
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import baseline_of, classes_of
+from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import Names, plain
 from hshap.cli.progress import Shown
 from hshap.cli.runs.record import PAGE, write_summary
-from hshap.evaluators.batched import Batched
 from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer import Explainer
 from hshap.explainer.tile_scores import score_tiles
@@ -88,7 +88,7 @@ class LargeRun:
         """Explain all images; return the record of the run, and all concerns."""
         wanted = self.reader.format
         explainer = Explainer(
-            Batched(self.loaded.model, batch_size=self.method.batch_size),
+            evaluator_of(self.loaded, self.method.batch_size),
             baseline=baseline_of(self.method.baseline, self.reader),
             partition=self.method.partition,
             search=self.method.search,

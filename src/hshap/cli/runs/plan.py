@@ -167,9 +167,13 @@ class Plan:
 
     def outputs(self, file: Path) -> Heat:
         """Return the model's outputs for an image; targets that the model lacks are refused."""
-        outputs = probe(self.loaded, self.format.scale(read(file, self.reader).pixels))
+        outputs = probe(self.loaded, self.pixels(file))
         classes_of(self.targets, outputs, self.format)
         return outputs
+
+    def pixels(self, file: Path) -> Image:
+        """Return the model's input of an image."""
+        return self.format.scale(read(file, self.reader).pixels)
 
     def pairs(self, files: Iterable[Path], outputs: Heat) -> Iterator[Pair]:
         """Yield images and targets for the explainer; an image is read when it is needed.

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hshap.cli.faults import Code, Refusal, Refusals, few
 from hshap.cli.inputs.choices import baseline_of
+from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, bar
+from hshap.cli.runs.layout import faster_layout
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Bad
+from hshap.cli.runs.record import read_summary
 from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import settings_of, take_over
 from hshap.cli.runs.signals import Stop
-from hshap.evaluators.batched import Batched
 from hshap.explainer import Explainer
 from hshap.games.baseline_choice import usual_baselines
 from hshap.partitions.grids import AUTO
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Heat
+    from hshap.baselines.protocol import Baseline
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
     from hshap.explanation.guarantees.calibration import Calibration
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
+
+MANY_IMAGES = 4
+"""Images from which on the memory layout is measured: it takes eight evaluations."""
 
 MANY = 20
 """Failures before the first result after which a run gives up."""
@@ -50,9 +56,25 @@ class Method:
     partition: Partition | None
     search: Search | None
     budget: int
-    batch_size: int | None
+    batch_size: int | Literal["auto"] | None
     evidence: Literal["auto", "even"] | None = None
     calibration: Calibration | None = None
+    channels_last: bool | None = None
+
+    def explainer(self, plan: Plan, baseline: Baseline | None, *, channels_last: bool) -> Explainer:
+        """Return the explainer of a plan whose images were checked.
+
+        Without a baseline, the model chooses one; the mean of the images is among the candidates.
+        """
+        mean = plan.mean.mean()
+        candidates = () if mean is None else (*usual_baselines(mean.image.shape[1:]), mean)
+        return Explainer(
+            evaluator_of(plan.loaded, self.batch_size, channels_last=channels_last),
+            baseline=baseline or candidates or None,
+            partition=self.partition,
+            search=self.search,
+            evidence=self.evidence,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,19 +127,13 @@ class Run:
         usable = self._usable()
         with Shown("first call of the model"):
             outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
-        mean = plan.mean.mean()
-        candidates = () if mean is None else (*usual_baselines(mean.image.shape[1:]), mean)
-        explainer = Explainer(
-            Batched(plan.loaded.model, batch_size=method.batch_size),
-            baseline=baseline or candidates or None,
-            partition=method.partition,
-            search=method.search,
-            evidence=method.evidence,
-        )
+        last = self._channels_last(usable)
+        explainer = method.explainer(plan, baseline, channels_last=last)
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
         settings["calibration"] = method.calibration and method.calibration.document
+        settings["channels_last"] = last
         results = Results(plan, self.place, self.scale, method.calibration)
         if self.way.resume:
             keep = self.way.keep_removed
@@ -137,6 +153,15 @@ class Run:
             message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
             raise Refusal(Code.OUTPUT, message) from error
         return results, reason
+
+    def _channels_last(self, usable: Sequence[Path]) -> bool:
+        """Return the memory layout: as asked, as in the run that goes on, or the faster one."""
+        earlier = (read_summary(self.place.out) or {}) if self.way.resume else {}
+        known = (self.method.channels_last, earlier.get("channels_last"))
+        given = next((one for one in known if isinstance(one, bool)), None)
+        if given is not None or earlier or len(usable) < MANY_IMAGES:
+            return bool(given)
+        return faster_layout(self.plan.loaded, self.plan.pixels(usable[0]))
 
     def _usable(self) -> tuple[Path, ...]:
         """Return the images that can be read; unless bad ones are skipped, they are refused."""

@@ -6,7 +6,6 @@ Each worker has its own pipe, so that the death of one is known at once and blam
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import sys
 from contextlib import suppress
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Literal, cast
 
 from hshap._util import checks
+from hshap._util.processes import usable_cores
 from hshap._util.recipes import recipe, settle
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
@@ -57,9 +57,9 @@ class Processes:
 
     def run(self, job: Job, next_task: NextTask) -> Iterator[Outcome]:
         """Yield the outcome of each task; a worker that dies is replaced."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        count = self.workers or cores or 1
-        threads = self.threads or max(1, (cores or 1) // count)
+        cores = usable_cores()
+        count = self.workers or cores
+        threads = self.threads or max(1, cores // count)
         pool = _Pool(job, self.start or _usual_start(), threads)
         try:
             yield from pool.run(count, next_task)
