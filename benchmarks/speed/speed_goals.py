@@ -28,6 +28,7 @@ def judged(done: Measured) -> list[Goal]:
         _agreement(done),
         _short(done),
         _tree(done),
+        _command_line(done),
     ]
 
 
@@ -239,6 +240,22 @@ def _short(done: Measured) -> Goal:
         "`Incremental` takes at most 1.1 times the time of full passes",
         told or "not measured",
         met=worst <= 1.1,
+    )
+
+
+def _command_line(done: Measured) -> Goal:
+    found = [taken[0] for name, taken in done.items() if name.startswith("command line, ")]
+    found = [one for one in found if "ratio" in one]
+    told = "; ".join(
+        f"{one['network']} {one['ratio']:.0%} ({one['found_wall']:.1f} s against "
+        f"{one['tuned_wall']:.1f} s with {one['best']}; {one['cpu_ratio']:.0%} in CPU time)"
+        for one in found
+    )
+    return Goal(
+        "`hshap explain` on four images, as a user finds the machine",
+        "at least 90 % of the speed of the same command tuned by hand",
+        told or "not measured",
+        met=min(one["ratio"] for one in found) >= 0.9 if found else None,
     )
 
 

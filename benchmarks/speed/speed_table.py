@@ -116,6 +116,10 @@ def tasks() -> list[tuple[str, Task, int]]:
         for name in ("ConvNet", "ResNet-18")
     ]
     found += [
+        (f"command line, {name}", {"measure": "command_line.against_tuned", "name": name}, 1)
+        for name in ("ConvNet", "FCN", "ResNet-18")
+    ]
+    found += [
         (f"short, {name}", {"measure": "short_runs.ratios", "name": name}, 1) for name in SHORT
     ]
     found += [
