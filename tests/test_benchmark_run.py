@@ -382,7 +382,7 @@ class TestCommitted:
         ("name", "method"),
         [
             ("malaria", "h-shap bisection"),
-            ("platelets", "h-shap at 50"),
+            ("platelets", "h-shap at 100"),
             ("boards", "h-shap bisection"),
         ],
     )
