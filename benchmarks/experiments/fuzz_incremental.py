@@ -65,6 +65,7 @@ class Tally:
     cases: int = 0
     in_sessions: int = 0
     in_boxes: int = 0
+    flat: int = 0
     repeated: int = 0
     largest: float = 0.0
     in_full: Counter[str] = field(default_factory=Counter[str])
@@ -75,7 +76,7 @@ class Tally:
         return (
             f"{self.networks} networks, {self.on_patches} of them on patches, {self.cases} cases "
             f"on patches ({self.repeated} of them in 64 bits, since their full pass rounds in 32), "
-            f"{self.in_boxes} of them also in boxes inside of boxes, "
+            f"{self.in_boxes} of them also in boxes inside of boxes, {self.flat} over one colour, "
             f"{self.in_sessions} more in sessions, largest relative difference {self.largest:.1e}, "
             f"{len(self.failures)} failures"
         )
@@ -116,6 +117,7 @@ def check(program: Program, cases: Sequence[Case], tally: Tally) -> int:
     tally.layers.update(subject.kinds)
     tally.repeated += subject.repeated
     tally.in_boxes += subject.boxes
+    tally.flat += subject.flat
     try:
         tally.in_sessions += in_a_session(program, cases[0])
     except WrongError as error:

@@ -69,7 +69,8 @@ class Subject:
 
     `kinds` are the layers that ran on patches so far. `repeated` counts cases in which the full
     pass itself is too rounded in 32 bits, because large numbers cancel; they run again in 64 bits.
-    `boxes` counts cases in which boxes inside of boxes agreed too.
+    `boxes` counts cases in which boxes inside of boxes agreed too, and `flat` those over an image
+    of one colour whose activations came from a smaller one.
     """
 
     def __init__(self, program: Program) -> None:
@@ -77,7 +78,7 @@ class Subject:
         self._before = state(self._module)
         self._network = Network(self._module)
         self.kinds: set[str] = set()
-        self.repeated = self.boxes = 0
+        self.repeated = self.boxes = self.flat = 0
 
     def on_patches(self, case: Case) -> str | float:
         """Compare a case on patches with full passes.
@@ -117,7 +118,12 @@ class Subject:
             expect_equal(activations[name], tensor, f"the kept activation {name} was changed")
         expect_same_state(self._module, self._before)
         self.kinds |= {s.kind for s in network.steps if isinstance(results[s.name], Patch)}
-        return max(difference, self._in_boxes(case, anchor, activations))
+        others = (
+            self._in_boxes(case, anchor, activations),
+            self._together(case, anchor, activations),
+            self._on_one_colour(case),
+        )
+        return max(difference, *others)
 
     def _in_boxes(self, case: Case, anchor: torch.Tensor, activations: Activations) -> float:
         """Show boxes of a second image, each a part of the one before; compare with full passes.
@@ -154,6 +160,66 @@ class Subject:
                 worst = max(worst, difference)
         self.boxes += 1
         return worst
+
+    def _together(self, case: Case, anchor: torch.Tensor, activations: Activations) -> float:
+        """Show the halves of a second image in one batch, then halves of these; compare likewise.
+
+        Returns the largest relative difference, or raises `WrongError`.
+        """
+        drawn = torch.Generator().manual_seed(case.seed + 2)
+        image = case.laid_out(torch.rand(anchor.shape, generator=drawn, dtype=anchor.dtype))
+        network, worst = self._network, 0.0
+        with torch.inference_mode():
+            known = [network.whole(network.activations(image.clone())[0])]
+            for axis in range(len(case.size)):
+                pairs = [(half, box) for box in known for half in halves(box.corners, axis)]
+                if not pairs:
+                    return worst
+                corners, around = [half for half, _ in pairs], [box for _, box in pairs]
+                try:
+                    found, known = network.run_boxes(corners, around, activations, image)
+                except Exception as error:
+                    raise WrongError(f"in a batch, {type(error).__name__}: {error}") from error
+                for output, box in zip(found, corners, strict=True):
+                    painted = anchor.clone()
+                    spans = (slice(None), slice(None), *map(slice, *box))
+                    painted[spans] = image[spans]
+                    expected = self._module(case.laid_out(painted))
+                    difference = relative(output[None], expected)
+                    if difference > TOLERANCE and self._rounds(painted, expected):
+                        self.repeated += 1
+                        return worst
+                    if not difference <= TOLERANCE:
+                        message = f"in a batch, the box {box} differs by {difference:.2g}"
+                        raise WrongError(message)
+                    worst = max(worst, difference)
+        return worst
+
+    def _on_one_colour(self, case: Case) -> float:
+        """Compare a case over a larger image of one colour, if its activations repeat."""
+        program, larger = enlarged(self._program, case, self._module)
+        numbers, data = larger.inputs(program)
+        corner = numbers[(slice(None), slice(None), *(slice(0, 1) for _ in larger.size))]
+        anchor = larger.laid_out(corner.expand_as(numbers))
+        with torch.inference_mode():
+            try:
+                flat = self._network.flat_activations(anchor)
+            except Exception:  # noqa: BLE001, then the session runs it at full size
+                return 0.0
+            if flat is None:
+                return 0.0
+            patch = Patch(data.clone(), larger.starts, flat.tensor)
+            rows = [larger.laid_out(row[None]) for row in patch.full()]
+            expected = torch.cat([self._module(row) for row in (*rows, anchor.clone())])
+            found = torch.cat([self._network.run(patch, flat.activations), flat.output])
+        self.flat += 1
+        difference = relative(found, expected)
+        if difference > TOLERANCE and self._rounds(torch.cat([*rows, anchor]), expected):
+            self.repeated += 1
+            return 0.0
+        if not difference <= TOLERANCE:
+            raise WrongError(f"over one colour, differs from the full pass by {difference:.2g}")
+        return difference
 
     def _rounds(self, inputs: torch.Tensor, found: torch.Tensor) -> bool:
         """Tell whether the full pass itself differs from one in 64 bits."""
@@ -275,6 +341,22 @@ def nested_boxes(
             low, high = smaller
             found.append(smaller)
     return found
+
+
+def halves(
+    corners: tuple[tuple[int, ...], tuple[int, ...]], axis: int
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the two parts of a box of one size at its ends, or none if it is one pixel long.
+
+    Of an odd length, the pixel in the middle belongs to neither.
+    """
+    low, high = corners
+    length = (high[axis] - low[axis]) // 2
+    if not length:
+        return []
+    first = tuple(low[i] + length if i == axis else n for i, n in enumerate(high))
+    last = tuple(high[i] - length if i == axis else n for i, n in enumerate(low))
+    return [(low, first), (last, high)]
 
 
 def _part(low: int, high: int, rng: np.random.Generator) -> tuple[int, int]:

@@ -89,8 +89,14 @@ def ours(  # noqa: PLR0913, all are settings of one run
     incremental: bool = True,
     channels_last: bool = False,
     max_memory: int = 2 * 2**30,
+    keep_memory: bool = False,
 ) -> dict[str, Any]:
-    """Explain the same image with hshap and the network."""
+    """Explain the same image with hshap and the network.
+
+    `keep_memory` sets the allocator as the commands of hshap do.
+    """
+    if keep_memory:
+        hshap.keep_memory()
     case = Case(size, SHAPES[size], markers)
     drawn = scene(case)
     network = ResNet18(2).eval()

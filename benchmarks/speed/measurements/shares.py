@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +20,10 @@ from benchmarks.speed import explaining
 from benchmarks.speed.cases import RIVAL, Case, scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MARKERS = 14
-TURNS = 3
+TURNS, SECONDS = 3, 20  # turns, and no further one after so many seconds
 OPERATIONS = {
     *("conv2d", "linear", "batch_norm", "relu", "relu_", "relu6", "hardtanh", "hardtanh_"),
     *("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "boolean_dispatch", "fn"),
@@ -61,7 +62,7 @@ def shares(name: str, grid: Sequence[int], *, channels_last: bool = False) -> di
     """Explain an image of 14 markers: CPU seconds by kind of operation, and the network's share.
 
     Operations are timed in runs of their own, because a stopwatch slows down everything else. The
-    share is the median of three pairs of runs.
+    share is the median of up to three pairs of runs.
     """
     torch.set_num_threads(1)
     case = Case(name, (3, *grid), MARKERS)
@@ -74,13 +75,13 @@ def shares(name: str, grid: Sequence[int], *, channels_last: bool = False) -> di
 
     found = explain()
     pairs: list[dict[str, float]] = []
-    for _ in range(TURNS):
+    for _ in _turns():
         total, watch = _seconds(explain), Stopwatch()
         with watch:
             explain()
         pairs.append({"total": total, **_by_kind(watch)})
     pairs.sort(key=lambda one: one["network"] / one["total"])
-    middle = pairs[TURNS // 2]
+    middle = pairs[len(pairs) // 2]
     return {
         "network": name,
         "grid": list(grid),
@@ -91,11 +92,16 @@ def shares(name: str, grid: Sequence[int], *, channels_last: bool = False) -> di
     }
 
 
-def against_full_passes(name: str, grid: Sequence[int]) -> dict[str, Any]:
+def against_full_passes(
+    name: str, grid: Sequence[int], *, keep_memory: bool = False
+) -> dict[str, Any]:
     """Explain the same image with `Incremental` and with full passes, in turns, one thread.
 
     The reference's way is the CPU time of a batch of 16 inputs for each of its games.
+    `keep_memory` sets the allocator as the commands of hshap do.
     """
+    if keep_memory:
+        hshap.keep_memory()
     torch.set_num_threads(1)
     case = Case(name, (3, *grid), MARKERS)
     drawn, network = scene(case), made(name)
@@ -108,7 +114,7 @@ def against_full_passes(name: str, grid: Sequence[int]) -> dict[str, Any]:
         with torch.no_grad():
             network(games)
 
-    for _ in range(TURNS):
+    for _ in _turns():
         for key, inner in ways.items():
             way = explaining.Decided(inner, drawn)
             seconds[key].append(
@@ -119,7 +125,7 @@ def against_full_passes(name: str, grid: Sequence[int]) -> dict[str, Any]:
     oracle = explaining.torch_oracle(drawn, watch)
     explaining.with_reference(oracle, case, drawn, RIVAL.threshold)
     found = explaining.with_hshap(explaining.torch_oracle(drawn), case, drawn, "Bisection")
-    evaluations, middle = found.evaluations, {k: sorted(v)[TURNS // 2] for k, v in seconds.items()}
+    evaluations, middle = found.evaluations, {k: median(v) for k, v in seconds.items()}
     return {
         "network": name,
         "grid": list(grid),
@@ -130,6 +136,15 @@ def against_full_passes(name: str, grid: Sequence[int]) -> dict[str, Any]:
         "dense_ratio": middle["dense"] / middle["incremental"],
         "reference_ratio": watch.evaluations // 16 * middle["game"] / middle["incremental"],
     }
+
+
+def _turns() -> Iterator[int]:
+    """Yield up to three turns: no further one once enough time has passed."""
+    started = time.perf_counter()
+    for turn in range(TURNS):
+        if turn and time.perf_counter() - started > SECONDS:
+            return
+        yield turn
 
 
 def _seconds(call: Callable[[], object]) -> float:
