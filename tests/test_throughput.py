@@ -132,6 +132,17 @@ def test_channels_last_is_not_taken_where_scores_differ():
     assert not faster_layout(Loaded(Net().eval(), "net"), image, clock)
 
 
+def test_a_model_that_fails_with_channels_last_keeps_its_layout():
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def forward(self, batch):
+            return batch.view(len(batch), -1).mean(dim=1, keepdim=True)
+
+    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
+    assert not faster_layout(Loaded(Net().eval(), "net"), image)
+
+
 def test_models_of_other_libraries_keep_their_layout():
     image = np.zeros((3, 8, 8), np.float32)
     assert not faster_layout(Loaded(lambda batch: batch.mean(axis=(1, 2, 3)), "m"), image)

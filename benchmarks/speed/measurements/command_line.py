@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 IMAGES = 4
-TURNS = 3
+TURNS = 2
 TUNED = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
@@ -48,7 +48,7 @@ OPTIONS = tuple(
 )
 CASES: dict[str, tuple[tuple[int, int], int, int]] = {
     "ConvNet": ((100, 120), 4, 500),
-    "FCN": ((600, 800), 40, 24),
+    "FCN": ((600, 800), 40, 48),
     "ResNet-18": ((224, 224), 16, 80),
 }
 """Size of the images, smallest side of regions, and evaluations of each explanation."""

@@ -89,7 +89,7 @@ def cost(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
-    channels_last: opt.FixedLayout = False,
+    channels_last: opt.ChannelsLast = None,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.progress import Shown
+from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
 from hshap.cli.runs.run import refusals
 from hshap.evaluators.allocator import keep_memory
 from hshap.explainer.predicting import predicted_cost
@@ -32,8 +33,11 @@ def sampled_cost(plan: Plan, method: Method, images: int | None, most: int) -> P
     if not usable or few.bad:
         raise refusals(few.bad, len(few.bad) + len(usable), "")
     baseline = baseline_of(method.baseline, few.reader)
-    last = bool(method.channels_last)
+    last = method.channels_last
     with keep_memory(), Shown("explaining a sample"):
+        if last is None:  # as the run will do
+            many = len(plan.files) >= MANY_IMAGES
+            last = many and faster_layout(few.loaded, few.pixels(usable[0]))
         outputs = few.outputs(usable[0])
         explainer = method.explainer(few, baseline, channels_last=last)
         pairs = few.pairs(usable, outputs)

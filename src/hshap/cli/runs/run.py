@@ -11,7 +11,7 @@ from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, bar
-from hshap.cli.runs.layout import faster_layout
+from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Bad
 from hshap.cli.runs.record import read_summary
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
-
-MANY_IMAGES = 4
-"""Images from which on the memory layout is measured: it takes eight evaluations."""
 
 MANY = 20
 """Failures before the first result after which a run gives up."""
