@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 MARKERS = 14
-TURNS, SECONDS = 3, 20  # turns, and no further one after so many seconds
+TURNS, SECONDS = 3, 8  # turns, and no further one after so many seconds
 OPERATIONS = {
     *("conv2d", "linear", "batch_norm", "relu", "relu_", "relu6", "hardtanh", "hardtanh_"),
     *("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "boolean_dispatch", "fn"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hshap.games.search import Steps
 
 EVALUATIONS = (8, 40, 200)
-LEAST, MOST, SECONDS = 3, 25, 10  # turns; as many as fit into these seconds
+LEAST, MOST, SECONDS = 3, 25, 6  # turns; as many as fit into these seconds
 
 
 def ratios(name: str) -> dict[str, Any]:
