@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import itertools
@@ -28,11 +29,15 @@ import pyarrow.parquet as pq
 import hshap
 from hshap import Bisection, Constant, Dyadic, Explainer, References, Shifted, runs
 from hshap.errors import ArgumentError, FormatError
+from hshap.runs.driver import Driver
+from hshap.runs.sources import as_source
+from hshap.runs.storing.cells import runs_of, sorted_runs
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
-from hshap.runs.storing.identity import Digest
+from hshap.runs.storing.identity import Digest, fingerprint
 from hshap.runs.storing.rows import Origin, as_row, from_row
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
+from hshap.runs.worker import Job
 
 BLANK = Constant(0.0)
 ORIGIN = Origin("a.png", "1" * 64, "/data/a.png", "2" * 64, "0")
@@ -1010,6 +1015,69 @@ def test_a_driver_waits_for_the_images_of_another_one(tmp_path, images):
     assert ending.exists()
     reaper.join()
     assert len(run) == 10
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_pixels_by_rank_are_those_of_a_stable_sort(kind, count):
+    rng = np.random.default_rng(count)
+    for pixels in (rng.integers(0, count, 400), np.repeat(rng.integers(0, count, 40), 10)):
+        ranks = pixels.astype(kind)
+        starts, lengths = runs_of(ranks)
+        found = sorted_runs(ranks[starts], starts, lengths)
+        assert np.array_equal(found, np.argsort(ranks, kind="stable"))
+
+
+def test_a_claim_of_another_machine_ends_when_the_folder_is_quiet(tmp_path):
+    folder = Folder(LocalFiles(tmp_path))
+    folder.files.create("claims/task", b"elsewhere+boot+7+99")
+    assert not folder.claim("task")
+    assert folder.claim("task", is_quiet=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the other driver is a fork")
+def test_a_claim_of_a_driver_that_runs_here_never_ends(tmp_path):
+    folder = Folder(LocalFiles(tmp_path))
+    assert folder.claim("task")
+    child = os.fork()
+    if not child:
+        os._exit(folder.claim("task", is_quiet=True))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
+    """Its claims name a process that cannot be looked at, so they could be for ever."""
+    names = "\n".join(f"{number:08d}" for number in range(len(images)))
+    task = hashlib.sha256(names.encode()).hexdigest()[:32]
+    files = LocalFiles(tmp_path)
+    files.create(f"claims/{task}", b"elsewhere+boot+7+99")
+    own = fingerprint(explainer(), model_id="model", settings=None)
+    job = Job(explainer(), as_source(images, decode=None, root=None), files, own, (0,))
+    Driver(job, len(images), retry_failed=False, quiet=0.5).run(runs.InProcess())
+    assert len(runs.Run.at(Folder(files))) == len(images)
+
+
+def test_a_run_needs_no_hard_links(tmp_path, images, monkeypatch):
+    """Some disks have none, such as exFAT and mounted object stores."""
+
+    def no_link(source, target):
+        raise OSError(errno.EPERM, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(os, "link", no_link)
+    run = runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
+    assert len(run) == len(images)
+    assert not [path for path in (tmp_path / "run").rglob("*") if ".tmp-" in path.name]
+    assert not LocalFiles(tmp_path / "run").create("run.json", b"other")
+
+
+def test_a_disk_that_refuses_a_link_for_another_reason_is_told(tmp_path, monkeypatch):
+    def no_link(source, target):
+        raise OSError(errno.EIO, "Input/output error", str(target))
+
+    monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(OSError, match="Input/output error"):
+        LocalFiles(tmp_path).create("claim", b"mine")
+    assert list(tmp_path.iterdir()) == []
 
 
 class Late(LocalFiles):

@@ -206,6 +206,11 @@ def _floor() -> Mapping[str, Any]:
 
 
 @cache
+def _document(name: str) -> Mapping[str, Any]:
+    return json.loads((RESULTS / name / f"{name}.json").read_text())
+
+
+@cache
 def _compare_reference() -> Mapping[str, Any]:
     return json.loads((RESULTS / "compare_reference.json").read_text())
 
@@ -228,4 +233,6 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "speed": _speed,
     "own_cost": _own_cost,
     "compare_reference": _compare_reference,
+    "throughput": lambda: _document("throughput"),
+    "kills": lambda: _document("kills"),
 }

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     Put: TypeAlias = Callable[[Array], Tensor]
 
+IN_CACHE = 2**20
+"""Bytes up to which a stand-in of one colour is written out: then painting is a plain copy."""
+
 MOST_SHARED = 8
 """Image shapes whose stand-ins are kept at a time."""
 
@@ -67,6 +70,9 @@ class StandIns:
                 f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
+        if self.is_still and drawn.nbytes <= IN_CACHE:
+            drawn = np.ascontiguousarray(drawn)
+            drawn.flags.writeable = False
         return tuple(self._put(drawn))
 
 
@@ -75,16 +81,17 @@ class Backdrop:
 
     def __init__(self, baseline: Baseline, put: Put) -> None:
         self._baseline, self._put = baseline, put
+        self._unlooking = baseline if isinstance(baseline, IgnoresImage) else None
         self._shared = BoundedCache[StandIns](MOST_SHARED)
 
     def behind(self, image: Image) -> StandIns:
         """Return the stand-ins for the hidden pixels of an image."""
-        if not isinstance(self._baseline, IgnoresImage):
+        if self._unlooking is None:
             return StandIns(self._baseline(image), image.shape, self._put)
         key = (image.shape, image.dtype)
         found = self._shared.get(key)
         if found is None:
-            fill = self._baseline.still(image.shape, image.dtype)
+            fill = self._unlooking.still(image.shape, image.dtype)
             found = StandIns(fill, image.shape, self._put)
             self._shared.put(key, found)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -50,7 +50,7 @@ def check_header(header: Mapping[str, Any]) -> None:
     expect(known, 'adaptive is neither true nor false nor "uncut"')
     expect(isinstance(header["settings"], dict), "settings is no mapping")
     expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
-    check_provenance(header.get("provenance", asdict(NOT_TOLD)))
+    check_provenance(header.get("provenance", vars(NOT_TOLD)))
     if header.get("placement") is not None:
         check_placement(header["placement"], tuple(grid))
     check_certificate(header.get("certificate"), header.get("inferred", []))
@@ -60,7 +60,7 @@ def check_header(header: Mapping[str, Any]) -> None:
 def check_provenance(found: object) -> None:
     """Check that all facts about the scores are there, and that each has a known value."""
     told: dict[str, Json] = found if isinstance(found, dict) else {}
-    expect(told.keys() == asdict(NOT_TOLD).keys(), "provenance lacks facts, or has others")
+    expect(told.keys() == vars(NOT_TOLD).keys(), "provenance lacks facts, or has others")
     for name in ("full", "incremental"):
         expect(_is_count(told[name]), f"provenance: {name} is no number of model inputs")
     for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):

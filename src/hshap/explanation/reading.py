@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.axes import Spacing
-    from hshap._util.types import Grid
+    from hshap._util.types import Grid, Heat
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
     from hshap.games.search import Certificate
@@ -209,10 +209,13 @@ def _replay(
         games = [tree.game(_region(node)) for node in asked]
         played += games
         shown = [
-            replace(
-                _weighed(game, worth),
-                region=node,
-                children=tuple(_Node(p, tree) for p in game.children),
+            Game(
+                node,
+                tuple(_Node(part, tree) for part in game.children),
+                game.values,
+                _weights(game, worth),
+                game.errors,
+                game.inferred,
             )
             for game, node in zip(games, asked, strict=True)
         ]
@@ -223,10 +226,11 @@ def _replay(
             return [_region(node) for node in result.leaves], played
 
 
-def _weighed(game: Game, worth: Mapping[Region, float] | None) -> Game:
+def _weights(game: Game, worth: Mapping[Region, float] | None) -> Heat:
+    """Return the coefficients of a game's parts, or their worth in place of them."""
     if worth is None:
-        return game
-    return replace(game, coefficients=np.array([worth.get(part, 0.0) for part in game.children]))
+        return game.coefficients
+    return np.array([worth.get(part, 0.0) for part in game.children])
 
 
 def _region(node: Region) -> Region:

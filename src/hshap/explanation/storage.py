@@ -165,7 +165,7 @@ def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, 
     header["class_index"] = explanation.class_index
     header["filled"] = explanation.filled
     header["settings"] = explanation.settings.document
-    header["provenance"] = asdict(explanation.provenance)
+    header["provenance"] = dict(vars(explanation.provenance))
     place = explanation.placement
     header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hshap.errors import ModelError
-from hshap.evaluators.canvas import Canvas, Row
 from hshap.games.targets import describe_target, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hshap._util.types import Heat, Shape
+    from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
-    from hshap.games.jobs import Job, Score, ScoreTable
-    from hshap.partitions.protocol import Coalition
+    from hshap.games.jobs import Job, Pending
 
 IMAGES_IN_FLIGHT = 16
 """Images whose searches are driven at the same time."""
@@ -88,8 +88,6 @@ def _ignore(progress: Progress) -> None:
 Kind: TypeAlias = "tuple[Shape, object]"
 """The shape and type of images, which all rows of a batch share."""
 
-Pending: TypeAlias = "tuple[Row, Score]"
-
 OnError: TypeAlias = "Callable[[int, Exception], None]"
 """Takes the position of an image that failed, and the exception."""
 
@@ -138,11 +136,8 @@ class _Queue:
         """Queue the coalitions of a job that no other job has asked for."""
         rows = self._rows[_kind(job.canvas)]
         for request in job.asked:
-            request.scores = [_score(job.table, kept, rows) for kept in request.coalitions]
-            for score in request.scores:
-                if score.missing:
-                    score.waiting.append(job)
-                    job.missing += 1
+            request.numbers, new = job.table.ask(job, request.coalitions)
+            rows.extend(new)
         if not job.missing:
             self.ready.append(job)
 
@@ -157,13 +152,13 @@ class _Queue:
 
     def _score_rows(self, batch: Sequence[Pending]) -> None:
         try:
-            values = self._values(batch)
+            measured = self._measured(batch)
         except Exception as error:
             if self._on_error is None:
                 raise
             by_image: dict[Canvas, list[Pending]] = {}
-            for row, score in batch:
-                by_image.setdefault(row.canvas, []).append((row, score))
+            for item in batch:
+                by_image.setdefault(item[0].canvas, []).append(item)
             if len(by_image) == 1:
                 self._give_up(batch[0][0].canvas, error, self._on_error)
                 return
@@ -171,18 +166,23 @@ class _Queue:
             for rows in by_image.values():
                 self._score_rows(rows)
             return
-        for (row, score), value in zip(batch, values, strict=True):
-            self._record(row, score, value)
+        for items, values in measured:
+            done = 0
+            for table, group in groupby(items, key=itemgetter(1)):
+                rows = list(group)
+                self.ready.extend(table.record(rows, values[done : done + len(rows)]))
+                done += len(rows)
 
-    def _values(self, batch: Sequence[Pending]) -> list[Heat]:
-        """Return the values `(targets,)` of each row."""
-        outputs = self._session.score([row for row, _ in batch])
-        values: list[Heat] = []
+    def _measured(self, batch: Sequence[Pending]) -> list[tuple[list[Pending], Heat]]:
+        """Return rows that share their targets, and their values `(rows, targets)`."""
+        outputs = self._session.score([row for row, _, _ in batch])
+        found: list[tuple[list[Pending], Heat]] = []
+        done = 0
         for _, group in groupby(batch, key=_same_targets):
             items = list(group)
-            done = len(values)
-            values.extend(_measured(items, outputs[done : done + len(items)]))
-        return values
+            found.append((items, _measured(items, outputs[done : done + len(items)])))
+            done += len(items)
+        return found
 
     def _give_up(self, canvas: Canvas, error: Exception, on_error: OnError) -> None:
         """Forget everything that waits for an image that failed."""
@@ -191,18 +191,6 @@ class _Queue:
         for kind, rows in self._rows.items():
             self._rows[kind] = deque(item for item in rows if item[0].canvas is not canvas)
         on_error(canvas.position, error)
-
-    def _record(self, row: Row, score: Score, value: Heat) -> None:
-        # From its draw on: where one input is enough for all draws, its value is every draw's.
-        score.values[row.draw :] = value
-        score.missing -= 1
-        if score.missing:
-            return
-        for job in score.waiting:
-            job.missing -= 1
-            if not job.missing:
-                self.ready.append(job)
-        score.waiting.clear()
 
     def _next(self) -> deque[Pending]:
         """Return the rows of the kind that was not served for longest: none waits for ever."""
@@ -214,29 +202,20 @@ class _Queue:
         return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)
 
 
-def _score(table: ScoreTable, kept: Coalition, rows: deque[Pending]) -> Score:
-    """Return a coalition's score, queueing its rows if it is new."""
-    score = table.scores.get(kept)
-    if score is None:
-        count = table.canvas.count(kept)
-        score = table.new(kept, count)
-        rows.extend([(Row(table.canvas, kept, draw), score) for draw in range(count)])
-    return score
-
-
 def _kind(canvas: Canvas) -> Kind:
     return canvas.shape, canvas.image.dtype
 
 
 def _same_targets(item: Pending) -> tuple[int, ...]:
     """Return a key that rows share if they have the very same targets."""
-    return item[1].table.same_targets
+    return item[1].same_targets
 
 
 def _measured(items: Sequence[Pending], outputs: Heat) -> Heat:
     """Return the values `(rows, targets)` of model outputs, all finite; rows share targets."""
-    targets = items[0][1].table.targets
-    values = np.stack([measure(target, outputs) for target in targets], axis=1)
+    targets = items[0][1].targets
+    measured = [measure(target, outputs) for target in targets]
+    values = measured[0][:, None] if len(measured) == 1 else np.stack(measured, axis=1)
     if not np.isfinite(values).all():
         number, column = np.argwhere(~np.isfinite(values))[0]
         row = items[number][0]

@@ -6,7 +6,6 @@ Jobs on one image share its score table: the value of a coalition is computed on
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from hshap._util.checks import shown
 from hshap.errors import ArgumentError
+from hshap.evaluators.canvas import Row
 from hshap.games.game import Game, coalitions_of, players_of, standard_errors
 from hshap.games.search.protocol import Asking, Question, SearchResult
 from hshap.games.shapley import shapley
@@ -27,40 +27,80 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Coalition, Region
 
+Pending: TypeAlias = "tuple[Row, ScoreTable, int]"
+"""A row that waits for a batch, the table of its image, and the number of its coalition there."""
+
 Answer: TypeAlias = "Game | Heat"
 """A game, or the scores `(draws,)` of the coalition of a question."""
 
 
-@dataclass(eq=False, slots=True)
-class Score:
-    """The values of a coalition `(draws, targets)`, and the jobs that wait for missing ones."""
-
-    table: ScoreTable
-    values: Heat
-    missing: int
-    waiting: list[Job]
+FIRST_ROOM = 64
+"""Coalitions that a new table has room for; it doubles when it is full."""
 
 
 class ScoreTable:
-    """The scores of one image: searches on it share the value of every coalition."""
+    """The scores of one image: searches on it share the value of every coalition.
+
+    A coalition has a number. `values[number]` are its scores `(draws, targets)`, once no input of
+    it is missing.
+    """
 
     def __init__(self, canvas: Canvas, targets: Sequence[Target]) -> None:
         self.canvas, self.targets = canvas, tuple(targets)
         # Equal for images that have the very same targets. Callables of users may be equal in any
         # sense, so that only their identity counts.
         self.same_targets = tuple(one if isinstance(one, int) else -id(one) for one in self.targets)
-        self._shape = (canvas.draws, len(self.targets))
-        self.scores: dict[Coalition, Score] = {}
+        self.values = np.empty((FIRST_ROOM, canvas.draws, len(self.targets)))
+        self._numbers: dict[Coalition, int] = {}
+        self._missing: list[int] = []
+        self._waiting: list[list[Job]] = []
 
     @property
     def evaluations(self) -> int:
         """Model inputs that were asked for, each counted once."""
-        return sum(map(self.canvas.count, self.scores))
+        return sum(map(self.canvas.count, self._numbers))
 
-    def new(self, kept: Coalition, inputs: int) -> Score:
-        """Add the score of a coalition that takes so many model inputs."""
-        score = self.scores[kept] = Score(self, np.empty(self._shape), inputs, [])
-        return score
+    def ask(self, job: Job, coalitions: Sequence[Coalition]) -> tuple[list[int], list[Pending]]:
+        """Let a job wait for coalitions; return their numbers, and the rows of new ones."""
+        numbers, new = list[int](), list["Pending"]()
+        canvas, missing = self.canvas, self._missing
+        for kept in coalitions:
+            number = self._numbers.setdefault(kept, len(missing))
+            if number == len(missing):
+                count = canvas.count(kept)
+                missing.append(count)
+                self._waiting.append([])
+                new += [(Row(canvas, kept, draw), self, number) for draw in range(count)]
+            if missing[number]:
+                self._waiting[number].append(job)
+                job.missing += 1
+            numbers.append(number)
+        if len(missing) > len(self.values):
+            room = np.empty((2 * len(missing), *self.values.shape[1:]))
+            room[: len(self.values)] = self.values
+            self.values = room
+        return numbers, new
+
+    def record(self, rows: Sequence[Pending], values: Heat) -> list[Job]:
+        """Take the values `(rows, targets)` of rows; return the jobs that now miss none."""
+        numbers = [number for _, _, number in rows]
+        if self.canvas.draws == 1:
+            self.values[numbers, 0] = values
+        else:
+            # From its draw on: where one input is enough for all draws, its value is every draw's.
+            for (row, _, number), value in zip(rows, values, strict=True):
+                self.values[number, row.draw :] = value
+        ready: list[Job] = []
+        for number in numbers:
+            self._missing[number] -= 1
+            if self._missing[number]:
+                continue
+            for job in self._waiting[number]:
+                job.missing -= 1
+                if not job.missing:
+                    ready.append(job)
+            self._waiting[number].clear()
+        return ready
 
 
 class Job:
@@ -121,7 +161,9 @@ class Job:
         self.games += games
         played = iter(games)
         return [
-            request.scores[0].values[:, self.column] if request.region is None else next(played)
+            self.table.values[request.numbers[0], :, self.column]
+            if request.region is None
+            else next(played)
             for request in self.asked
         ]
 
@@ -135,11 +177,11 @@ class Job:
         for players, group in groupby(by_size, key=lambda i: len(asked[i].children)):
             numbers = list(group)
             self.evaluations += len(numbers) * draws * (2**players - 2)
-            scores = np.array([[score.values for score in asked[i].scores] for i in numbers])
+            scores = self.table.values[[asked[i].numbers for i in numbers]]
             # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
             values = scores[..., self.column].transpose(0, 2, 1)
             phi = shapley(values)
-            rows = zip(values.mean(1), phi.mean(1), standard_errors(phi), strict=True)
+            rows = zip(_mean(values), _mean(phi), standard_errors(phi), strict=True)
             for i, row in zip(numbers, rows, strict=True):
                 played[i] = Game(cast("Region", asked[i].region), asked[i].children, *row)
         return [played[i] for i in range(len(asked))]
@@ -153,12 +195,12 @@ class Job:
 
 
 class Request:
-    """A game or a question: the coalitions that it needs, and their scores.
+    """A game or a question: the coalitions that it needs, and their numbers in the table.
 
     The coalitions of a game are in the order that `shapley` takes.
     """
 
-    __slots__ = ("children", "coalitions", "region", "scores")
+    __slots__ = ("children", "coalitions", "numbers", "region")
 
     def __init__(self, asked: Region | Question) -> None:
         self.region: Region | None = None
@@ -168,4 +210,9 @@ class Request:
         else:
             self.region, self.children = asked, players_of(asked)
             self.coalitions = coalitions_of(asked, self.children)
-        self.scores: list[Score] = []
+        self.numbers: list[int] = []
+
+
+def _mean(values: Heat) -> Heat:
+    """Return the mean `(games, entries)` over draws of values `(games, draws, entries)`."""
+    return values.mean(1) if values.shape[1] > 1 else np.ascontiguousarray(values[:, 0])

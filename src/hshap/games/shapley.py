@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
+FEW = 6
+"""Players up to which all gains are taken at once; of more, they would fill memory."""
+
+
 def shapley(values: ArrayLike) -> NDArray[np.float64]:
     """Return the exact Shapley value of every player.
 
@@ -34,14 +38,28 @@ def shapley(values: ArrayLike) -> NDArray[np.float64]:
         )
         raise ArgumentError(message)
     games, weights = worth.shape[:-1], _weights(players)
+    # Subtract before weighting: a null player then scores exactly 0.0, so tolerance 0 is safe.
+    if players <= FEW and worth.flags.c_contiguous:  # the order of a sum depends on the memory
+        having, lacking = _sides(players)
+        gains = np.take(worth, having, axis=-1) - np.take(worth, lacking, axis=-1)
+        return (gains * weights).sum(-1)
     result = np.empty((*games, players))
     for player in range(players):
         # Axis -2 is the player's own bit, so the two halves differ in that player alone.
         halves = worth.reshape(*games, -1, 2, 2**player)
         gains = (halves[..., 1, :] - halves[..., 0, :]).reshape(*games, -1)
-        # Subtract before weighting: a null player then scores exactly 0.0, so tolerance 0 is safe.
         result[..., player] = (gains * weights).sum(-1)
     return result
+
+
+@cache
+def _sides(players: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the coalitions with each player `(players, half of all)`, and those without it."""
+    every = np.arange(2**players).reshape(1, -1)
+    bits = (every >> np.arange(players)[:, None] & 1).astype(bool)
+    both = (every.repeat(players, 0)[chosen].reshape(players, -1) for chosen in (bits, ~bits))
+    having, lacking = both
+    return having, lacking
 
 
 @cache

@@ -66,6 +66,7 @@ def _shares(whole: Part, game: Game) -> Sequence[float | None]:
     if whole.parent < 0:
         return game.coefficients.tolist()
     positive = np.maximum(game.coefficients, 0.0)
-    if not positive.any():
+    total = positive.sum()
+    if not total:
         return [None] * len(positive)
-    return (whole.share * (positive / positive.sum())).tolist()
+    return (whole.share * (positive / total)).tolist()

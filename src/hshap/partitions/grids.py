@@ -68,10 +68,8 @@ class Dyadic:
         ]
         if all(len(span) == 1 for span in spans):
             return ()
-        return tuple(
-            Box(tuple(a for a, _ in one), tuple(b for _, b in one), box.rule, box.adaptive)
-            for one in product(*spans)
-        )
+        corners = (zip(*one, strict=True) for one in product(*spans))
+        return tuple(Box(start, stop, box.rule, box.adaptive) for start, stop in corners)
 
 
 @recipe

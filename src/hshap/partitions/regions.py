@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
+from operator import sub
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -100,12 +101,12 @@ class Box(_Splitting):
     @property
     def shape(self) -> tuple[int, ...]:
         """Side lengths."""
-        return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+        return tuple(map(sub, self.stop, self.start))
 
     @property
     def area(self) -> int:
         """Number of pixels."""
-        return prod(self.shape)
+        return prod(map(sub, self.stop, self.start))
 
 
 @dataclass(frozen=True)

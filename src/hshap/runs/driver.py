@@ -39,6 +39,9 @@ PATIENCE = 2
 POLL = 0.2
 """Seconds between looks at tasks that another driver has."""
 
+QUIET = 300.0
+"""Seconds without a new shard after which a driver that cannot be looked at counts as ended."""
+
 
 class RunStoppedError(HshapError, RuntimeError):
     """A run ended early; all committed rows are kept, and the same call goes on.
@@ -106,9 +109,11 @@ class Driver:
     task_images: int
     retry_failed: bool
     progress: Callable[[RunProgress], None] | None = None
+    quiet: float = QUIET
     _queue: deque[Task] = field(default_factory=deque[Task])
     _held: deque[Task] = field(default_factory=deque[Task])
     _ready: Task | None = None
+    _is_quiet: bool = False
 
     def run(self, executor: Executor) -> RunProgress:
         """Explain all images that the folder lacks; return the counts of this run."""
@@ -127,7 +132,12 @@ class Driver:
 
     def _find_ready(self) -> bool:
         """Wait for a task that can be worked on; False if none is left."""
+        shards, since = -1, time.monotonic()
         while self._ready is None:
+            now = self._folder.count()
+            if now != shards:
+                shards, since = now, time.monotonic()
+            self._is_quiet = time.monotonic() - since > self.quiet
             self._ready = self._next_task()
             if self._ready is None and not self._held:
                 return False
@@ -144,7 +154,7 @@ class Driver:
             task, self._ready = self._ready, None
             return task
         for task in self._candidates():
-            if not self._folder.claim(task.name):
+            if not self._folder.claim(task.name, is_quiet=self._is_quiet):
                 self._held.append(task)
                 continue
             self._committed.refresh()

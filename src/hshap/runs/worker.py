@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from hshap.runs.storing.identity import Fingerprint
     from hshap.runs.storing.rows import Row
 
+TOGETHER = 16
+"""Explanations that become rows at once: between batches of the model, caches hold other code."""
+
 LONGEST_REASON = 500
 """Letters of a reason in the table of errors."""
 
@@ -216,6 +219,7 @@ class _Turn:
         self._worker, self._task = worker, task
         self._asked: list[_Asked] = []
         self._rows: dict[str, list[Row]] = {"explanations": [], "errors": []}
+        self._found: list[Explanation] = []
         self._done = set[int]()
         self._failed: dict[int, str] = {}
         self._skipped = self._evaluations = 0
@@ -243,20 +247,30 @@ class _Turn:
 
     def add(self, found: Explanation) -> None:
         """Take an explanation, and commit a shard when it is time."""
-        one, job = self._asked[found.position], self._worker.job
-        try:
-            self._rows["explanations"].append(self._worker.row(found, one))
-        except Exception as error:  # noqa: BLE001, any fault is that of this image
-            self.on_error(found.position, error)
-            return
-        self._done.add(one.work.item.number)
-        self._evaluations += found.evaluations
+        job, rows = self._worker.job, self._rows["explanations"]
+        self._found.append(found)
         late = time.monotonic() - self._since > job.shard_seconds
-        if late or len(self._rows["explanations"]) >= job.shard_rows:
+        if late or len(rows) + len(self._found) >= job.shard_rows:
             self.commit()
+        elif len(self._found) >= TOGETHER:
+            self._make_rows()
+
+    def _make_rows(self) -> None:
+        """Make rows of the explanations that have none yet."""
+        for found in self._found:
+            one = self._asked[found.position]
+            try:
+                self._rows["explanations"].append(self._worker.row(found, one))
+            except Exception as error:  # noqa: BLE001, any fault is that of this image
+                self.on_error(found.position, error)
+                continue
+            self._done.add(one.work.item.number)
+            self._evaluations += found.evaluations
+        self._found.clear()
 
     def commit(self) -> None:
-        """Write all rows that are in no shard yet."""
+        """Write all explanations and errors that are in no shard yet."""
+        self._make_rows()
         for table, rows in self._rows.items():
             if rows:
                 self._worker.writer.commit(table, rows)

@@ -7,6 +7,7 @@ are sorted as they come in the tree, every region is a range of them.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -89,12 +90,13 @@ class CellTable(Table):
             return
         self._first, self._last = _ranges(games, self.count)
         finest = np.flatnonzero(self._last - self._first == 1)
-        sizes = np.bincount(self._labels, minlength=self.count)
+        self._runs_of_cells = starts, lengths = runs_of(self._labels)
+        sizes = np.bincount(self._labels[starts], lengths, self.count).astype(np.int64)
         expect(sizes[finest].sum() == prod(self.grid), "a cell is of a region with parts")
         expect((sizes[finest] > 0).all(), "a region has no pixels")
         rank = np.zeros(self.count, dtype=self._labels.dtype)
         rank[finest] = self._first[finest]
-        self.ranks = rank[self._labels]
+        self._rank = rank
         by_rank = np.zeros(len(finest) + 1, dtype=np.int64)
         by_rank[self._first[finest] + 1] = sizes[finest]
         self._ends = np.cumsum(by_rank)
@@ -102,11 +104,17 @@ class CellTable(Table):
         same = areas[self.is_block] == self.areas[self.is_block]
         expect(same.all(), "parts do not cover their region")
         self.areas = areas
-        for number in np.flatnonzero(self.is_block).tolist():
+        within = self.is_block & (self._last - self._first < len(finest))
+        for number in np.flatnonzero(within).tolist():
             inside = self.ranks.reshape(self.grid)[self._block(number)]
             first, last = self._first[number], self._last[number]
             expect(inside.min() >= first and inside.max() < last, "two parts overlap")
         self._order: NDArray[np.int64] | None = None
+
+    @cached_property
+    def ranks(self) -> NDArray[np.unsignedinteger]:
+        """The cell of each pixel, by its place in the order of the tree."""
+        return self._rank[self._labels]
 
     def check_parts(self, games: Games) -> None:
         """Check the parts of every region; cells cannot overlap, and miss no pixel."""
@@ -116,7 +124,8 @@ class CellTable(Table):
     def pixels(self, number: int) -> NDArray[np.int64]:
         """Return the positions of a free region: a view of one list of all pixels."""
         if self._order is None:
-            self._order = np.argsort(self.ranks, kind="stable")
+            starts, lengths = self._runs_of_cells
+            self._order = sorted_runs(self._rank[self._labels[starts]], starts, lengths)
             self._order.flags.writeable = False
         return self._order[self._ends[self._first[number]] : self._ends[self._last[number]]]
 
@@ -138,6 +147,30 @@ class CellTable(Table):
             return tuple(slice(a, a + n) for a, n in zip(start, length, strict=True))
         spans = zip(start, length, self.grid, strict=True)
         return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+
+
+def runs_of(labels: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first positions and the lengths of runs of one label.
+
+    >>> [part.tolist() for part in runs_of(np.array([1, 1, 0, 0, 1], np.uint8))]
+    [[0, 2, 4], [2, 2, 1]]
+    """
+    starts = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1])
+    return starts, np.diff(starts, append=len(labels))
+
+
+def sorted_runs(
+    ranks: NDArray[np.unsignedinteger], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the positions of all pixels by the rank of their run, as a stable sort would.
+
+    >>> sorted_runs(np.array([1, 0, 1]), np.array([0, 2, 4]), np.array([2, 2, 1])).tolist()
+    [2, 3, 0, 1, 4]
+    """
+    order = np.argsort(ranks, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def _ranges(games: Games, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

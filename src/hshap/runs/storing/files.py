@@ -26,6 +26,10 @@ TEMPORARY = ".tmp-"
 """Begins the name of a file that is being written; it is never read."""
 
 
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of disks without hard links, such as exFAT and mounted object stores."""
+
+
 @runtime_checkable
 class Files(Protocol):
     """The files of a run folder. Objects must pickle, because workers get a copy."""
@@ -135,8 +139,12 @@ class LocalFiles:
             os.link(temporary, path)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno not in NO_LINKS or path.exists():
+                raise
+            temporary.replace(path)  # two may do so at once, as on an object store
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         return True
 
     def place(self) -> tuple[str, Untyped]:

@@ -197,6 +197,10 @@ class Folder:
         found = (SHARD.fullmatch(name) for name in self.files.names(table))
         return sorted(Shard(m[1], int(m[2]), m[3], table) for m in found if m)
 
+    def count(self) -> int:
+        """Count the committed shards of all tables."""
+        return sum(len(self.shards(table)) for table in TABLES)
+
     def rows(self, shard: Shard, columns: Sequence[str] | None = None) -> Untyped:
         """Return the rows of a shard as a table of pyarrow."""
         pa = arrow()
@@ -220,8 +224,12 @@ class Folder:
         made = parquet.read_schema(arrow().BufferReader(self.files.read(shard.name))).metadata or {}
         return {name.decode(): value.decode("utf-8", "replace") for name, value in made.items()}
 
-    def claim(self, task: str) -> bool:
-        """Take a task for this process; False if a driver that still runs has it."""
+    def claim(self, task: str, *, is_quiet: bool = False) -> bool:
+        """Take a task for this process; False if a driver has it that has not ended for certain.
+
+        If the folder `is_quiet`, a driver that cannot be looked at from here has ended, too: on
+        another machine, or before this one was started again.
+        """
         name = f"claims/{task}"
         for _ in range(3):
             if self.files.create(name, str(this_process()).encode()):
@@ -232,7 +240,8 @@ class Folder:
                 continue  # it was released at this moment
             if owner == this_process():
                 return True
-            if owner is not None and not owner.is_gone():
+            is_lost = is_quiet and owner is not None and not owner.is_here
+            if owner is not None and not owner.is_gone() and not is_lost:
                 return False
             # Of a driver that was killed. Two may remove it at once: then both work on the task,
             # and the table still has each row once.

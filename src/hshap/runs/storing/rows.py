@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Row = dict[str, Untyped]
     Labels = NDArray[np.unsignedinteger]
 
+ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
+
 KeptEvidence: TypeAlias = Literal["none", "leaves", "all"]
 KEPT: tuple[KeptEvidence, ...] = ("none", "leaves", "all")
 LISTS = (
@@ -155,7 +157,7 @@ def _coefficients(values: NDArray[np.float64], players: NDArray[np.int64]) -> ND
     ends = np.cumsum(sizes)
     begins, firsts = ends - sizes, np.cumsum(players) - players
     out = np.zeros(int(players.sum()))
-    for count in np.unique(players).tolist():
+    for count in sorted(set(players.tolist())):
         chosen = np.flatnonzero(players == count)
         games = values[begins[chosen][:, None] + np.arange(2**count)]
         out[firsts[chosen][:, None] + np.arange(count)] = shapley(games)
@@ -219,7 +221,7 @@ def _inside_leaves(explanation: Explanation, data: bytes) -> NDArray[np.uint8]:
 
 
 def _json(value: Json | Sequence[object]) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return ENCODER.encode(value)
 
 
 def at_number(explanation: Explanation, number: int) -> Explanation:
