@@ -45,8 +45,9 @@ class Range(NamedTuple):
 class PredictedCost:
     """The cost of explaining `images` images, predicted from `sampled` of them.
 
-    `seconds` are wall-clock, and include all work of the explanations; `counts` are the evaluations
-    of each sampled image.
+    `evaluations` and `seconds` each have an `expected` number, and the ends `low` and `high` of a
+    range that holds the real one in about 80 % of cases. `seconds` are wall-clock, and include all
+    work of the explanations; `counts` are the evaluations of each sampled image.
 
     >>> cost = PredictedCost(10, 5, Range(100, 80, 120), Range(1.0, 0.8, 1.2), (10, 10, 9, 11, 10))
     >>> cost.seconds.expected / cost.images
