@@ -157,9 +157,10 @@ def test_probes_follow_the_first_game_of_any_search_that_plays_games(search):
     assert found.evaluations <= 12
 
 
-def test_group_testing_and_searches_without_a_budget_ask_for_no_probes():
+def test_group_testing_and_searches_without_a_budget_or_with_a_time_ask_for_no_probes():
     template, image, model, _ = case(4)
-    for search in (hshap.GroupTesting(max_evaluations=15), hshap.DepthFirst(), None):
+    timed = hshap.DepthFirst(max_evaluations=15, max_seconds=3600.0)
+    for search in (hshap.GroupTesting(max_evaluations=15), hshap.DepthFirst(), timed, None):
         found = explainer(template, model, search).explain(image, target=0)
         assert found.settings["evidence"] == "differences"
 
@@ -242,6 +243,23 @@ def test_the_default_call_with_a_small_budget_tells_its_probes():
     told = "the differences from the baseline, and the scores of 8 cells shown alone"
     assert f"maps inside regions follow {told}" in repr(found)
     assert found.evaluations <= 12
+
+
+def test_a_budget_that_takes_games_down_to_cells_finds_them_among_many():
+    template = np.zeros((1, 200, 200))
+    image = template.copy()
+    image[0, 5::10, 5::10] = 1.0
+    dots = ((0, 45, 65), (0, 155, 15))
+
+    def model(batch):
+        return np.stack([batch[:, *dot] for dot in dots]).max(axis=0)[:, None]
+
+    search = hshap.DepthFirst(max_evaluations=120)
+    made = explainer(template, model, search, partition=hshap.Spots(7))
+    found = made.explain(image, target=0)
+    assert found.settings["evidence"] == "differences"
+    assert [leaf.area for leaf in found.leaves] == [49, 49]
+    assert all(found.saliency()[dot[1:]] > 0 for dot in dots)
 
 
 @settings(max_examples=50, deadline=None)

@@ -70,7 +70,8 @@ def guide_by_probes(
     heat = (guide.levels / 255.0) ** 2 * weight
     if not heat.any():
         return guide
-    origin = f"{guide.origin}, and the scores of {len(probes)} cells shown alone"
+    cells = "1 cell" if len(probes) == 1 else f"{len(probes)} cells"
+    origin = f"{guide.origin}, and the scores of {cells} shown alone"
     return Guide(levels(heat), origin, guide.evaluations)
 
 

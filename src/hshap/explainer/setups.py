@@ -395,9 +395,10 @@ def _within(search: Search, spent: int, started: float) -> Search:
 
 
 def _probing(search: Search, partition: Spots, easel: Easel, pixels: Image) -> Search:
-    """Return the search with probes of cells, which its budget pays for."""
+    """Return the search with probes of cells, which its budget pays for. No limit of time does."""
     most, draws = _budget(search), easel.draws(pixels)
-    if most is None or not isinstance(search, PLAYING):
+    is_timed = isinstance(search, TIMED) and search.max_seconds is not None
+    if most is None or is_timed or not isinstance(search, PLAYING):
         return search
     cells = probes_within(most, partition.cells(pixels, easel.hidden(pixels)), draws, USUAL_PARTS)
     if not cells:

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Region
 
 
+FEW = 5
+"""Regions that a budget must let games get down to, one by one; else it is spent on probes."""
+
+NEW_SCORES = 2
+"""Scores that a game of two parts takes; those of the whole and of nothing are known."""
+
+
 @recipe
 class Probing:
     """Ask for the scores of some regions after the first game of a search, and go on with it.
@@ -57,13 +64,24 @@ def probes_within(
 ) -> tuple[Region, ...]:
     """Return the regions to show alone with a budget, the first ones of a list.
 
-    A budget that could show all of them, beside the first game over a root of so many parts, is
-    left to games: these then get down to single regions.
+    A budget is left to games if they get down to single regions with it: if it could show all
+    regions beside the first game over a root of so many parts, or if it pays for the games from the
+    root down to `FEW` of the regions, halved again and again.
 
     >>> probes_within(6, ("a", "b", "c"), draws=1, parts=2)
     ('a', 'b')
     >>> probes_within(7, ("a", "b", "c"), draws=1, parts=2)
     ()
+    >>> len(probes_within(93, range(324), draws=1, parts=2))
+    89
+    >>> probes_within(94, range(324), draws=1, parts=2)
+    ()
     """
-    fit = 0 if budget is None else (budget - first_game(draws, parts)) // draws
-    return tuple(regions[:fit]) if 0 < fit < len(regions) else ()
+    if budget is None or not regions:
+        return ()
+    left = budget - first_game(draws, parts)
+    levels = (len(regions) - 1).bit_length()
+    fit = min(left // draws, len(regions))
+    if fit < 1 or fit == len(regions) or left >= FEW * NEW_SCORES * draws * levels:
+        return ()
+    return tuple(regions[:fit])
