@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -34,8 +35,11 @@ import hshap
 from hshap import Share
 from hshap.cli.app import app
 from hshap.cli.commands.compare import agreement, rank_correlation
+from hshap.cli.commands.cost import cost
 from hshap.cli.commands.doctor import conflicts, report, self_test
+from hshap.cli.commands.explain import explain
 from hshap.cli.costs.formulas import predicted
+from hshap.cli.costs.sample import SEED
 from hshap.cli.costs.timing import measured
 from hshap.cli.faults import Code
 from hshap.cli.inputs.models import Loaded
@@ -863,6 +867,18 @@ def test_cost_times_channels_last_of_a_torch_module():
     assert all(other.seconds > 0 for other in timing.alternatives)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cost_leaves_out_a_layout_that_the_model_fails_on_or_lacks(channels):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def forward(self, batch):
+            return batch.view(len(batch), -1).mean(dim=1, keepdim=True)
+
+    timing = measured(Loaded(Net().eval(), "net"), (channels, 20, 30), None)
+    assert [other[:2] for other in timing.alternatives] == [(1, False), (8, False)]
+
+
 def test_cost_measures_the_model(work):
     told = json.loads(fine("cost", "-m", "model.onnx", "-k", 6, "--images", 5, "--json").stdout)
     assert told["size"] == [100, 120]
@@ -889,6 +905,100 @@ def test_cost_of_images_is_what_explaining_them_takes(work):
     tenfold = json.loads(fine("cost", "images", *options, "--images", 20, "--json").stdout)
     assert tenfold["evaluations"]["expected"] == 10 * record["evaluations"]
     assert "by a sample of 2" in fine("cost", "images", *options).stdout
+
+
+COST = ("-t", 0, "--partition", "quadtree", "--min-size", 50)
+
+
+def test_cost_reads_no_image_outside_of_the_sample(work):
+    order = np.random.default_rng(SEED).permutation(3)
+    assert 0 not in order[:1]
+    Path("images/a.png").write_text("no image")  # the first by name
+    told = json.loads(
+        fine("cost", "images", "-m", "model.onnx", *COST, "--sample", 1, "--json").stdout
+    )
+    assert told["size"] == [100, 120]
+    assert told["images"] == 3
+
+
+def test_cost_of_one_image_has_no_range(work):
+    words = ("cost", "images", "-m", "model.onnx", *COST, "--sample", 1)
+    told = json.loads(fine(*words, "--json").stdout)
+    assert told["evaluations"] == {
+        "expected": 2 * told["sampled_evaluations"][0],
+        "low": None,
+        "high": None,
+    }
+    assert told["seconds"]["low"] is told["seconds"]["high"] is None
+    assert "range" not in fine(*words).stdout
+
+
+def test_cost_says_which_image_the_model_fails_on(work):
+    bad = ("blot.png", "cell.png")[np.random.default_rng(SEED).permutation(2)[1]]
+    mark = pixels(f"images/{bad}").astype(float).sum() / 255
+    Path("picky.py").write_text(
+        "def picky(batch):\n"
+        f"    if abs(batch[0].sum(dtype=float) - {mark}) < 1e-2:\n"
+        "        raise ValueError('not this one')\n"
+        "    return batch.max(axis=(2, 3))\n"
+    )
+    options = ("-m", "picky:picky", "--partition", "quadtree", "--min-size", 50)
+    done = fine("cost", "images", *options)
+    sys.modules.pop("picky")
+    assert f"left out of the sample: images/{bad}" in done.stderr
+    assert "not this one" in done.stderr
+    assert "by a sample of 1" in done.stdout
+
+
+def test_cost_takes_templates(work):
+    Path("templates").mkdir()
+    for name in ("blot", "cell"):
+        shutil.copy("mean.png", f"templates/{name}.png")
+    options = ("-m", "model.onnx", "-t", 1, "--template", "templates")
+    told = json.loads(fine("cost", "images", *options, "--json").stdout)
+    fine("explain", "images", *options)
+    record = json.loads(Path("hshap-output/summary.json").read_text())
+    assert told["evaluations"]["expected"] == record["evaluations"]
+
+
+def test_cost_takes_all_options_of_explain_but_those_of_results():
+    names = [set(inspect.signature(one).parameters) for one in (explain, cost)]
+    missing = {f"--{name.replace('_', '-')}" for name in names[0] - names[1]}
+    guide = (ROOT / "docs/command-line.md").read_text().split("## Cost")[1]
+    sentence = re.search(r"It takes the options of `hshap explain` but ([^.]*)\.", guide)
+    assert sentence is not None
+    assert set(re.findall(r"`(--[a-z-]+)`", sentence[1])) == missing
+
+
+def test_cost_and_explain_take_a_module_of_one_image_at_a_time(work):
+    pytest.importorskip("torch")
+    Path("single.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, batch):\n"
+        "        assert len(batch) == 1\n"
+        "        return batch.view(1, -1)[:, ::500].amax(dim=1, keepdim=True)\n"
+        "net = Net().eval()\n"
+    )
+    for number in range(4):
+        shutil.copy("mean.png", f"images/{number}.png")
+    options = ("-m", "single:net", *COST, "--batch-size", 1)
+    fine("explain", "images", *options)
+    assert "by a sample of" in fine("cost", "images", *options).stdout
+    sys.modules.pop("single")
+
+
+def test_cost_with_channels_last_says_that_run_takes_it_on_request_alone(work, monkeypatch):
+    pytest.importorskip("torch")
+    Path("pooled.py").write_text("import torch\nnet = torch.nn.AdaptiveAvgPool2d(1)\n")
+    for number in range(4):
+        shutil.copy("mean.png", f"images/{number}.png")
+    monkeypatch.setattr("hshap.cli.costs.sample.faster_layout", lambda *_: True)
+    options = ("cost", "images", "-m", "pooled:net", *COST)
+    line = "hshap run takes channels last only with --channels-last"
+    assert line in fine(*options).stderr
+    assert line not in fine(*options, "--no-channels-last").stderr
+    sys.modules.pop("pooled")
 
 
 def test_the_layout_of_a_run_is_kept_by_its_record(work):

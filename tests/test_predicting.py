@@ -50,6 +50,25 @@ def test_seconds_leave_out_the_first_image_which_warms_up(rng):
     assert found.seconds.expected == pytest.approx(10.0)  # four images took 8 seconds
 
 
+def test_seconds_include_reading(rng):
+    now = [0.0]
+
+    def read():
+        for _ in range(5):
+            now[0] += 3.0
+            yield picture(rng, 2), 0
+
+    found = hshap.predicted_cost(EXPLAINER, read(), images=5, clock=lambda: now[0])
+    counts = found.counts  # the first image warms up, and time goes by evaluations
+    assert found.seconds.expected == pytest.approx(12.0 * sum(counts) / sum(counts[1:]))
+
+
+def test_one_image_gives_no_range(rng):
+    found = hshap.predicted_cost(EXPLAINER, [(picture(rng, 2), 0)], images=5)
+    assert found.evaluations[1:] == found.seconds[1:] == (0.0, np.inf)
+    assert found.evaluations.expected == 5 * found.counts[0]
+
+
 def test_evaluations_that_targets_share_count_once(rng):
     calls = []
 

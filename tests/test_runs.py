@@ -859,6 +859,24 @@ def test_another_model_or_changed_image_is_told(run, images):
     assert all("has changed since" in line for line in found.problems)
 
 
+def test_settings_that_differ_are_named(run, images):
+    found = runs.verify(run, explainer(partition=Dyadic(4)), images, sample=1)
+    settings = next(line for line in found.problems if "other settings" in line)
+    told = "partition.min_size (2 there, 4 here)"
+    assert settings == f"the run was made with other settings: {told}"
+
+
+def test_verification_names_the_memory_layout(tmp_path, images):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1)).eval()
+    made = {last: explainer(hshap.Batched(net, channels_last=last)) for last in (False, True)}
+    small = images[:2].astype(np.float32)
+    run = runs.explain_dataset(made[False], small, tmp_path, target=0)
+    assert runs.verify(run, made[False], small, sample=1).is_sound
+    problems = runs.verify(run, made[True], small, sample=1).problems
+    assert any("evaluator.channels_last (False there, True here)" in line for line in problems)
+
+
 def shards_of(run):
     return sorted(Path(run.folder.files.location, "explanations").iterdir())
 

@@ -114,7 +114,7 @@ def test_channels_last_is_taken_where_it_is_clearly_faster(last_seconds, expecte
             return batch.mean(dim=(1, 2, 3))[:, None]
 
     image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert faster_layout(Loaded(Net().eval(), "net"), image, clock) is expected
+    assert faster_layout(Loaded(Net().eval(), "net"), image, clock=clock) is expected
     assert ("--no-channels-last" in capsys.readouterr().err) is expected
 
 
@@ -129,7 +129,7 @@ def test_channels_last_is_not_taken_where_scores_differ():
             return batch.mean(dim=(1, 2, 3))[:, None] * (1.01 if last else 1.0)
 
     image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert not faster_layout(Loaded(Net().eval(), "net"), image, clock)
+    assert not faster_layout(Loaded(Net().eval(), "net"), image, clock=clock)
 
 
 def test_a_model_that_fails_with_channels_last_keeps_its_layout():
@@ -141,6 +141,30 @@ def test_a_model_that_fails_with_channels_last_keeps_its_layout():
 
     image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
     assert not faster_layout(Loaded(Net().eval(), "net"), image)
+
+
+def one_at_a_time(torch):
+    class Net(torch.nn.Module):
+        def forward(self, batch):
+            assert len(batch) == 1
+            clock.now += 0.1 if batch.stride(1) == 1 else 1.0
+            return batch.mean(dim=(1, 2, 3))[:, None]
+
+    clock = Hand()
+    return Loaded(Net().eval(), "net"), clock
+
+
+def test_the_layout_is_timed_in_batches_no_larger_than_asked():
+    loaded, clock = one_at_a_time(pytest.importorskip("torch"))
+    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
+    assert faster_layout(loaded, image, 1, clock=clock)
+
+
+@pytest.mark.parametrize("size", [None, "auto", 8])
+def test_a_model_that_fails_in_both_layouts_keeps_the_usual_one(size):
+    loaded, clock = one_at_a_time(pytest.importorskip("torch"))
+    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
+    assert not faster_layout(loaded, image, size, clock=clock)
 
 
 def test_models_of_other_libraries_keep_their_layout():

@@ -46,8 +46,9 @@ class PredictedCost:
     """The cost of explaining `images` images, predicted from `sampled` of them.
 
     `evaluations` and `seconds` each have an `expected` number, and the ends `low` and `high` of a
-    range that holds the real one in about 80 % of cases. `seconds` are wall-clock, and include all
-    work of the explanations; `counts` are the evaluations of each sampled image.
+    range that holds the real one in about 80 % of cases; for one sampled image, `high` is infinite.
+    `seconds` are wall-clock, and include reading and all work of the explanations; `counts` are the
+    evaluations of each sampled image.
 
     >>> cost = PredictedCost(10, 5, Range(100, 80, 120), Range(1.0, 0.8, 1.2), (10, 10, 9, 11, 10))
     >>> cost.seconds.expected / cost.images
@@ -93,8 +94,11 @@ def predicted_cost(
     left = itertools.islice(pairs, most)
     counts: list[float] = []
     chunks: list[tuple[int, float]] = []  # evaluations and seconds
-    while not enough(counts) and (chunk := list(itertools.islice(left, NEXT if counts else FIRST))):
-        started = clock()
+    while not enough(counts):
+        started = clock()  # reading counts too
+        chunk = list(itertools.islice(left, NEXT if counts else FIRST))
+        if not chunk:
+            break
         found, evaluations = _explained(explainer, chunk)
         chunks.append((evaluations, clock() - started))
         counts += found
@@ -103,7 +107,7 @@ def predicted_cost(
         raise ArgumentError(message)
     total, warm = of_many(counts, images), chunks[1:] or chunks
     each = sum(seconds for _, seconds in warm) / sum(count for count, _ in warm)
-    seconds = Range(*(each * number for number in total))
+    seconds = of_many([each * count for count in counts], images)
     return PredictedCost(images, len(counts), total, seconds, tuple(counts))
 
 
@@ -139,7 +143,7 @@ def of_many(counts: Sequence[float], images: int) -> Range:
     """
     total = images * fmean(counts)
     if len(counts) == 1:  # one image tells nothing about the spread
-        return Range(total, total, total)
+        return Range(total, 0.0, math.inf)
     error = stdev(counts) * math.sqrt(images + images**2 / len(counts))
     half = _quantile(len(counts)) * error
     return Range(total, max(total - half, 0.0), total + half)

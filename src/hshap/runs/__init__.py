@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from hshap._util.types import Untyped
+    from hshap._util.types import Json, Untyped
     from hshap.games.targets import Target
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.sources.protocol import Decode
@@ -129,12 +129,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         {
             "hshap": __version__,
             "model": {"sha256": own.model, "id": model_id},
-            "settings": {
-                "sha256": own.settings,
-                "parts": describe(parts_of(first)),
-                "layout": layout,
-                "decode": describe(decoding),
-            },
+            "settings": {"sha256": own.settings, **_settings(first, decoding, layout)},
             "evidence": evidence,
         }
     )
@@ -209,7 +204,8 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     source = as_source(dataset, decode=decode, root=root)
     decoding = _decoding(decode or getattr(source, "decode", None))
     own = _fingerprint(explainer, decoding, layout, model_id)
-    problems = [*found.problems, *different_from(run, own)]
+    wanted = {"hshap": __version__, "settings": _settings(explainer, decoding, layout)}
+    problems = [*found.problems, *different_from(run.description, own, wanted)]
     values, largest, more = recompute(
         run,
         explainer,
@@ -254,6 +250,12 @@ def _fingerprint(
         )
         raise ArgumentError(message)
     return made
+
+
+def _settings(explainer: Explainer, decode: Untyped, layout: str | None) -> dict[str, Json]:
+    """Return the settings of a run as run.json has them."""
+    parts = describe(parts_of(explainer))
+    return {"parts": parts, "layout": layout, "decode": describe(decode)}
 
 
 def _made(explainer: Explainer | Callable[[], Explainer], model_id: str | None) -> Explainer:

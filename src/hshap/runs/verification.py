@@ -15,6 +15,7 @@ import numpy as np
 
 from hshap.errors import FormatError, HshapError
 from hshap.runs.sources.protocol import Decoded
+from hshap.runs.storing.folder import differences
 from hshap.runs.storing.identity import Fingerprint
 from hshap.runs.storing.rows import digest_of, from_row
 from hshap.runs.storing.schema import TABLES
@@ -23,7 +24,7 @@ from hshap.runs.worker import Chosen, reason_of, target_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hshap._util.types import Array, Untyped
+    from hshap._util.types import Array, Json, Untyped
     from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
     from hshap.runs.reading import Run
@@ -95,12 +96,21 @@ def verify_folder(run: Run) -> Verification:
     return Verification(len(shards), found.rows, tuple(found.problems), seals)
 
 
-def different_from(run: Run, own: Fingerprint) -> Iterator[str]:
-    """Yield the problems of a model or settings that are not those of the run."""
-    noted = _own_fingerprint(run.description)
-    for name in ("model", "settings"):
-        if noted is not None and getattr(noted, name) != getattr(own, name):
-            yield f"the run was made with another {name}"
+def different_from(
+    description: Mapping[str, Untyped], own: Fingerprint, wanted: Mapping[str, Json]
+) -> Iterator[str]:
+    """Yield the problems of a model or settings that are not those of the run.
+
+    `wanted` has the entries "hshap" and "settings" of the description, without the digest.
+    """
+    noted = _own_fingerprint(description)
+    if noted is not None and noted.model != own.model:
+        yield "the run was made with another model"
+    if noted is not None and noted.settings != own.settings:
+        kept = {name: one for name, one in description["settings"].items() if name != "sha256"}
+        there = {"hshap": description.get("hshap"), "settings": kept}
+        told = list(differences(there, wanted)) or ["the code of a function in them has changed"]
+        yield f"the run was made with other settings: {', '.join(told)}"
 
 
 def _own_fingerprint(description: Mapping[str, Untyped]) -> Fingerprint | None:

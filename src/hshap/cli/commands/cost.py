@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,11 +25,12 @@ from hshap.cli.inputs.choices import (
 )
 from hshap.cli.inputs.formats import sides
 from hshap.cli.inputs.images import Reader
+from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json
 from hshap.cli.progress import duration, table, tell
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.run import Method, refusals
-from hshap.explainer.predicting import MOST
+from hshap.explainer.predicting import MOST, Range
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def cost(  # noqa: PLR0913, one for each option
     ] = None,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
+    template: opt.Template = None,
     evidence: opt.Evidence = None,
     size: opt.Size = None,
     partition: opt.Partition = AUTO,
@@ -80,6 +83,7 @@ def cost(  # noqa: PLR0913, one for each option
     trust: opt.Trust = False,
     config: opt.Config = None,
     resize: opt.Resize = False,
+    background: opt.Background = "white",
     channels: opt.Channels = None,
     layout: opt.Layout = None,
     range_: opt.Range = None,
@@ -91,6 +95,8 @@ def cost(  # noqa: PLR0913, one for each option
     batch_size: opt.BatchSize = None,
     channels_last: opt.ChannelsLast = None,
     device: opt.Device = "auto",
+    max_pixels: opt.MaxPixels = opt.LIMIT,
+    frame: opt.Frame = None,
     debug: opt.Debug = False,
 ) -> None:
     """Predict evaluations and time before a long run: from a few of its images, or by formulas."""
@@ -113,9 +119,13 @@ def cost(  # noqa: PLR0913, one for each option
             paths, bad = gather(files)
             if bad:
                 raise refusals(bad, len(paths) + len(bad), "")
-            plan = Plan(loaded, Reader(wanted, resize=resize), tuple(target or ()), paths, bad)
-            found = sampled_cost(plan, method, images, sample)
-            grid = list(plan.pixels(paths[0]).shape[1:])
+            reader = Reader(
+                wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
+            )
+            templates = templates_of(template, baseline)
+            plan = Plan(loaded, reader, tuple(target or ()), paths, bad, templates=templates)
+            found, shape = sampled_cost(plan, method, images, sample)
+            grid = list(shape)
         if grid is not None:
             most = count if isinstance(count, int) else None
             timing = measured(loaded, (wanted.count, *grid), most)
@@ -149,8 +159,8 @@ def _tell_sample(
             "images": found.images,
             "sampled": found.sampled,
             "sampled_evaluations": list(found.counts),
-            "evaluations": {k: round(v) for k, v in evaluations._asdict().items()},
-            "seconds": seconds._asdict(),
+            "evaluations": _ends(Range(*(n if isinf(n) else round(n) for n in evaluations))),
+            "seconds": _ends(seconds),
             **_timed(timing),
         }
         print_json(document)
@@ -159,10 +169,18 @@ def _tell_sample(
     rows = [
         (name, str(round(count)), duration(time))
         for name, count, time in zip(names, evaluations, seconds, strict=True)
+        if name == names[0] or not isinf(evaluations.high)
     ]
     title = f"{found.images} images, by a sample of {found.sampled}"
     table(("evaluations and time", "evaluations", "time"), rows, title=title)
     _tell_timing(timing)
+
+
+def _ends(number: Range) -> dict[str, Json]:
+    """Return a number and its range for JSON; one image gives no range."""
+    expected, low, high = number
+    known = not isinf(high)
+    return {"expected": expected, "low": low if known else None, "high": high if known else None}
 
 
 def _document(one: Cost, images: int, targets: int, timing: Timing | None) -> dict[str, Json]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.cli.faults import few
 from hshap.cli.inputs.choices import baseline_of
+from hshap.cli.output import say
 from hshap.cli.progress import Shown
 from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
 from hshap.cli.runs.run import refusals
@@ -22,23 +24,30 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-def sampled_cost(plan: Plan, method: Method, images: int | None, most: int) -> PredictedCost:
+def sampled_cost(
+    plan: Plan, method: Method, images: int | None, most: int
+) -> tuple[PredictedCost, tuple[int, int]]:
     """Explain up to `most` images of a plan, drawn by chance, and return the cost of `images`.
 
-    Without a number, all images of the plan count.
+    Without a number, all images of the plan count. The size of an explained image is returned too.
     """
     order = np.random.default_rng(SEED).permutation(len(plan.files))[:most]
-    few = replace(plan, files=tuple(plan.files[number] for number in order))
-    usable = few.check()
-    if not usable or few.bad:
-        raise refusals(few.bad, len(few.bad) + len(usable), "")
-    baseline = baseline_of(method.baseline, few.reader)
+    drawn = replace(plan, files=tuple(plan.files[number] for number in order))
+    usable = drawn.check()
+    if not usable or drawn.bad:
+        raise refusals(drawn.bad, len(drawn.bad) + len(usable), "")
+    baseline = baseline_of(method.baseline, drawn.reader)
     last = method.channels_last
     with keep_memory(), Shown("explaining a sample"):
-        if last is None:  # as the run will do
+        if last is None:  # as hshap explain will do
             many = len(plan.files) >= MANY_IMAGES
-            last = many and faster_layout(few.loaded, few.pixels(usable[0]))
-        outputs = few.outputs(usable[0])
-        explainer = method.explainer(few, baseline, channels_last=last)
-        pairs = few.pairs(usable, outputs)
-        return predicted_cost(explainer, pairs, images=images or len(plan.files), most=most)
+            last = many and faster_layout(drawn.loaded, drawn.pixels(usable[0]), method.batch_size)
+            if last:
+                say("hshap run takes channels last only with --channels-last")
+        outputs = drawn.outputs(usable[0])
+        explainer = method.explainer(drawn, baseline, channels_last=last)
+        pairs = drawn.pairs(usable, outputs)
+        found = predicted_cost(explainer, pairs, images=images or len(plan.files), most=most)
+    for line in few([f"left out of the sample: {one.line}" for one in drawn.bad]):
+        say(line)
+    return found, drawn.asked[0].size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,14 +11,14 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.progress import Shown
+from hshap.cli.runs.layout import has_layouts
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.batched import LARGEST_BATCH, LARGEST_BYTES
 from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hshap._util.types import Image
+    from hshap.evaluators.runners import Runner
 
 REPEATS = 3
 OTHER_BATCHES = (1, 8)
@@ -87,12 +87,13 @@ def measured(loaded: Loaded, shape: tuple[int, ...], batch_size: int | None) -> 
 
 
 def _alternatives(loaded: Loaded, noise: Image, most: int) -> tuple[Alternative, ...]:
-    """Return the times of smaller batches, and of channels last for torch modules."""
+    """Return the times of smaller batches, and of channels last for torch modules.
+
+    One on which the model fails is left out.
+    """
     started, found = perf_counter(), list[Alternative]()
-    torch = sys.modules.get("torch")
-    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
     sizes = [size for size in OTHER_BATCHES if size < most]
-    layouts = [(size, False) for size in sizes] + [(most, True)] * (is_module and noise.ndim == 3)
+    layouts = [(size, False) for size in sizes] + [(most, True)] * has_layouts(loaded, noise.shape)
     with keep_memory():
         for size, last in layouts:
             if perf_counter() - started > MOST_SECONDS:
@@ -100,16 +101,18 @@ def _alternatives(loaded: Loaded, noise: Image, most: int) -> tuple[Alternative,
             run = runner(loaded.model, autocast=None, channels_last=last)
             if run.largest_batch not in {None, size}:
                 continue
-            room = run.inputs(size, noise.shape, noise.dtype)
-            room[:] = run.put(noise)
-            times = [
-                _time_of(lambda run=run, room=room, n=size: run.run(room, n)) for _ in range(3)
-            ]
-            found.append(Alternative(size, last, min(times[1:]) / size))
+            with suppress(Exception):  # such as that of tensor.view, which needs the usual layout
+                found.append(Alternative(size, last, _fastest(run, noise, size) / size))
     return tuple(found)
 
 
-def _time_of(act: Callable[[], object]) -> float:
-    started = perf_counter()
-    act()
-    return perf_counter() - started
+def _fastest(run: Runner, noise: Image, size: int) -> float:
+    """Return the seconds of the fastest of two batches, after one to warm up."""
+    room = run.inputs(size, noise.shape, noise.dtype)
+    room[:] = run.put(noise)
+    times = list[float]()
+    for _ in range(3):
+        started = perf_counter()
+        run.run(room, size)
+        times.append(perf_counter() - started)
+    return min(times[1:])

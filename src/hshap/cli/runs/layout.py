@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hshap.evaluators.runners import runner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hshap._util.types import Heat, Image
+    from hshap._util.types import Heat, Image, Shape
     from hshap.cli.inputs.models import Loaded
 
 MANY_IMAGES = 4
@@ -38,25 +38,36 @@ AGREE = 1e-4
 """Largest difference between the scores of both layouts, relative to the largest score."""
 
 
-def faster_layout(loaded: Loaded, image: Image, clock: Callable[[], float] = perf_counter) -> bool:
+def has_layouts(loaded: Loaded, shape: Shape) -> bool:
+    """Tell whether a model is a torch module, and its images have several planes."""
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
+    return is_module and len(shape) == 3 and shape[0] > 1
+
+
+def faster_layout(
+    loaded: Loaded,
+    image: Image,
+    batch_size: int | Literal["auto"] | None = None,
+    clock: Callable[[], float] = perf_counter,
+) -> bool:
     """Tell whether a torch module is faster with channels last, and say so.
 
     Two batches of two copies of the image, or of one large image, run in each layout, in turns; the
-    faster one of each counts. Models of other libraries, models that fail with channels last, and
-    images that are no planes, keep their layout.
+    faster one of each counts. A batch is no larger than `batch_size`. Models of other libraries,
+    models that fail in either layout, and images that are no planes, keep their layout.
     """
-    torch = sys.modules.get("torch")
-    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
-    if not is_module or image.ndim != 3 or image.shape[0] == 1:
+    if not has_layouts(loaded, image.shape):
         return False
-    count = COUNT if image.nbytes < LARGE else 1
-    plain, last = (_Way(loaded, image, count, last=last) for last in (False, True))
-    for _ in range(TURNS):
-        plain.run(clock)
-        try:
+    most = batch_size if isinstance(batch_size, int) else COUNT
+    count = min(COUNT, most) if image.nbytes < LARGE else 1
+    try:
+        plain, last = (_Way(loaded, image, count, last=last) for last in (False, True))
+        for _ in range(TURNS):
+            plain.run(clock)
             last.run(clock)
-        except Exception:  # noqa: BLE001, such as that of tensor.view, which needs the usual layout
-            return False
+    except Exception:  # noqa: BLE001, such as that of tensor.view, which needs the usual layout
+        return False
     scale = max(float(np.abs(plain.scores).max()), float(np.finfo(np.float32).tiny))
     difference = float(np.abs(last.scores - plain.scores).max()) / scale
     chosen = last.seconds * BETTER < plain.seconds and difference <= AGREE

@@ -158,7 +158,8 @@ class Run:
         given = next((one for one in known if isinstance(one, bool)), None)
         if given is not None or earlier or len(usable) < MANY_IMAGES:
             return bool(given)
-        return faster_layout(self.plan.loaded, self.plan.pixels(usable[0]))
+        image = self.plan.pixels(usable[0])
+        return faster_layout(self.plan.loaded, image, self.method.batch_size)
 
     def _usable(self) -> tuple[Path, ...]:
         """Return the images that can be read; unless bad ones are skipped, they are refused."""
