@@ -15,6 +15,7 @@ import re
 import tarfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 
 import hshap
 from hshap import Bisection, Constant, Dyadic, Explainer, References, Shifted, runs
+from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError
 from hshap.runs.driver import Driver
 from hshap.runs.sources import as_source
@@ -35,6 +37,7 @@ from hshap.runs.storing.cells import runs_of, sorted_runs
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
+from hshap.runs.storing.life import Watch, sign_of
 from hshap.runs.storing.rows import Origin, as_row, from_row
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
 from hshap.runs.worker import Job
@@ -1050,7 +1053,76 @@ def test_a_claim_of_another_machine_ends_when_the_folder_is_quiet(tmp_path):
     folder = Folder(LocalFiles(tmp_path))
     folder.files.create("claims/task", b"elsewhere+boot+7+99")
     assert not folder.claim("task")
-    assert folder.claim("task", is_quiet=True)
+    assert not folder.claim("task", lambda owner: owner.machine != "elsewhere")
+    assert folder.claim("task", lambda owner: owner.machine == "elsewhere")
+
+
+def test_a_driver_is_quiet_if_its_sign_of_life_stays_the_same(tmp_path, monkeypatch):
+    """A slow driver commits no shard for long; another one that was lost commits none, too."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    files = LocalFiles(tmp_path)
+    slow, lost, old = (Owner(name, "boot", "7", "99") for name in ("slow", "lost", "old"))
+    watch = Watch(Folder(files), 300.0)
+    publish(files, sign_of(lost), b"the last one")
+    answers = {}
+    for now[0] in (0.0, 200.0, 400.0, 600.0):
+        publish(files, sign_of(slow), str(now[0]).encode())
+        answers[now[0]] = [watch.is_quiet(owner) for owner in (slow, lost, old)]
+        if now[0] == 200.0:  # a sign of the one that shows none of its own
+            publish(files, f"errors/{'a' * 12}-000000-{'b' * 64}.parquet", b"")
+    assert answers == {
+        0.0: [False, False, False],
+        200.0: [False, False, False],
+        400.0: [False, True, False],
+        600.0: [False, True, False],
+    }
+    now[0] = 701.0
+    assert watch.is_quiet(old)
+
+
+def test_a_driver_at_work_shows_that_it_lives(tmp_path):
+    """Its signs change while it explains one image, and are gone at the end."""
+    sign, seen = tmp_path / sign_of(this_process()), set()
+
+    def slow(batch):
+        while len(seen) < 3:
+            with suppress(FileNotFoundError):
+                seen.add(sign.read_bytes())
+        return batch.max(axis=(1, 2, 3))
+
+    made = hshap.Explainer(slow, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=1))
+    own = fingerprint(made, model_id="model", settings=None)
+    source = as_source(np.ones((1, 1, 2, 2), np.float32), decode=None, root=None)
+    job = Job(made, source, LocalFiles(tmp_path), own, (0,))
+    Driver(job, 1, retry_failed=False, quiet=0.1).run(runs.InProcess())
+    assert len(seen) == 3
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+def test_a_driver_gives_back_only_its_own_claims(tmp_path):
+    folder = Folder(LocalFiles(tmp_path))
+    folder.files.create("claims/theirs", b"elsewhere+boot+7+99")
+    assert folder.claim("mine")
+    folder.release("theirs")
+    folder.release("mine")
+    assert folder.files.names("claims") == ["theirs"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the other driver is a fork")
+def test_signs_of_life_of_a_killed_driver_are_removed(tmp_path):
+    folder = Folder(LocalFiles(tmp_path))
+    publish(folder.files, sign_of(this_process()), b"lives")
+    publish(folder.files, sign_of(Owner("elsewhere", "boot", "7", "99")), b"unknown")
+    child = os.fork()
+    if not child:
+        publish(folder.files, sign_of(this_process()), b"ends")
+        os._exit(0)
+    os.waitpid(child, 0)
+    folder.tidy()
+    assert [name.split("+")[1] for name in folder.files.names("claims")] == sorted(
+        [this_process().machine, "elsewhere"]
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the other driver is a fork")
@@ -1059,7 +1131,7 @@ def test_a_claim_of_a_driver_that_runs_here_never_ends(tmp_path):
     assert folder.claim("task")
     child = os.fork()
     if not child:
-        os._exit(folder.claim("task", is_quiet=True))
+        os._exit(folder.claim("task", lambda _: True))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -1086,6 +1158,16 @@ def test_a_run_needs_no_hard_links(tmp_path, images, monkeypatch):
     assert len(run) == len(images)
     assert not [path for path in (tmp_path / "run").rglob("*") if ".tmp-" in path.name]
     assert not LocalFiles(tmp_path / "run").create("run.json", b"other")
+
+
+def test_a_file_that_appears_while_a_link_fails_is_left(tmp_path, monkeypatch):
+    def no_link(source, target):
+        Path(target).write_bytes(b"theirs")
+        raise OSError(errno.EPERM, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(os, "link", no_link)
+    assert not LocalFiles(tmp_path).create("claim", b"mine")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("claim", b"theirs")]
 
 
 def test_a_disk_that_refuses_a_link_for_another_reason_is_told(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hshap.errors import HshapError
 from hshap.runs.storing.folder import Committed, Folder, Writer
+from hshap.runs.storing.life import Watch, shown_alive
 from hshap.runs.worker import Task, Work, error_row, split
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ POLL = 0.2
 """Seconds between looks at tasks that another driver has."""
 
 QUIET = 300.0
-"""Seconds without a new shard after which a driver that cannot be looked at counts as ended."""
+"""Seconds without a sign of life after which a driver of another machine counts as ended."""
+
+SIGNS = 10
+"""Signs of life that a driver gives in that time."""
 
 
 class RunStoppedError(HshapError, RuntimeError):
@@ -113,7 +117,6 @@ class Driver:
     _queue: deque[Task] = field(default_factory=deque[Task])
     _held: deque[Task] = field(default_factory=deque[Task])
     _ready: Task | None = None
-    _is_quiet: bool = False
 
     def run(self, executor: Executor) -> RunProgress:
         """Explain all images that the folder lacks; return the counts of this run."""
@@ -124,20 +127,17 @@ class Driver:
         self._begun = time.monotonic()
         self._tally = RunProgress(0, 0, 0, self.job.source.count, 0.0)
         folder.tidy()
-        while self._find_ready():
-            for outcome in executor.run(self.job, self._next_task):
-                self._take(outcome)
+        self._watch = Watch(folder, self.quiet)
+        with shown_alive(self.job.files, self.quiet / SIGNS):
+            while self._find_ready():
+                for outcome in executor.run(self.job, self._next_task):
+                    self._take(outcome)
         folder.seal()
         return self._tally
 
     def _find_ready(self) -> bool:
         """Wait for a task that can be worked on; False if none is left."""
-        shards, since = -1, time.monotonic()
         while self._ready is None:
-            now = self._folder.count()
-            if now != shards:
-                shards, since = now, time.monotonic()
-            self._is_quiet = time.monotonic() - since > self.quiet
             self._ready = self._next_task()
             if self._ready is None and not self._held:
                 return False
@@ -154,7 +154,7 @@ class Driver:
             task, self._ready = self._ready, None
             return task
         for task in self._candidates():
-            if not self._folder.claim(task.name, is_quiet=self._is_quiet):
+            if not self._folder.claim(task.name, self._watch.is_quiet):
                 self._held.append(task)
                 continue
             self._committed.refresh()

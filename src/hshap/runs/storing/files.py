@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TEMPORARY = ".tmp-"
 """Begins the name of a file that is being written; it is never read."""
 
+ALIVE = "alive+"
+"""Begins the name of a file that shows that a driver lives; see `life.py`."""
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of disks without hard links, such as exFAT and mounted object stores."""
@@ -140,8 +142,10 @@ class LocalFiles:
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in NO_LINKS or path.exists():
+            if error.errno not in NO_LINKS:
                 raise
+            if path.exists():  # another process was faster
+                return False
             temporary.replace(path)  # two may do so at once, as on an object store
         finally:
             temporary.unlink(missing_ok=True)
@@ -231,8 +235,8 @@ def temporary_of(name: str) -> str:
 
 
 def left_over(files: Files, folder: str) -> list[str]:
-    """Return the temporary files in a folder whose processes have ended for certain."""
-    found = [name for name in files.names(folder) if name.startswith(TEMPORARY)]
+    """Return the temporary files and signs of life whose processes have ended for certain."""
+    found = [name for name in files.names(folder) if name.startswith((TEMPORARY, ALIVE))]
     owners = {name: Owner.read(name.partition("+")[2]) for name in found}
     gone = [name for name, owner in owners.items() if owner is not None and owner.is_gone()]
     return [f"{folder}/{name}" if folder else name for name in gone]

@@ -6,6 +6,7 @@
     agreement.json                   by how much a value may differ in another batch
     seals/NUMBER-SHA256.json         all shards at the end of a run, and the seal before it
     claims/TASK                      the driver that works on a task
+    claims/alive+DRIVER              changes every half minute while the driver lives
 
 A writer is one process. Its shards name their predecessor, so none can be removed from between.
 """
@@ -27,7 +28,7 @@ from hshap.runs.storing.files import left_over, publish
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.runs.storing.files import Files
@@ -224,11 +225,11 @@ class Folder:
         made = parquet.read_schema(arrow().BufferReader(self.files.read(shard.name))).metadata or {}
         return {name.decode(): value.decode("utf-8", "replace") for name, value in made.items()}
 
-    def claim(self, task: str, *, is_quiet: bool = False) -> bool:
+    def claim(self, task: str, is_quiet: Callable[[Owner], bool] | None = None) -> bool:
         """Take a task for this process; False if a driver has it that has not ended for certain.
 
-        If the folder `is_quiet`, a driver that cannot be looked at from here has ended, too: on
-        another machine, or before this one was started again.
+        A driver that cannot be looked at from here, because it is on another machine or from
+        before this one was started again, has ended if it `is_quiet`.
         """
         name = f"claims/{task}"
         for _ in range(3):
@@ -240,8 +241,10 @@ class Folder:
                 continue  # it was released at this moment
             if owner == this_process():
                 return True
-            is_lost = is_quiet and owner is not None and not owner.is_here
-            if owner is not None and not owner.is_gone() and not is_lost:
+            is_lost = owner is None or owner.is_gone()
+            if owner is not None and not owner.is_here and is_quiet is not None:
+                is_lost = is_quiet(owner)
+            if not is_lost:
                 return False
             # Of a driver that was killed. Two may remove it at once: then both work on the task,
             # and the table still has each row once.
@@ -249,12 +252,14 @@ class Folder:
         return False
 
     def release(self, task: str) -> None:
-        """Give a task back."""
+        """Give a task back, unless another driver has taken it by now."""
+        name = f"claims/{task}"
         with suppress(OSError):
-            self.files.remove(f"claims/{task}")
+            if self.files.read(name) == str(this_process()).encode():
+                self.files.remove(name)
 
     def tidy(self) -> None:
-        """Remove the temporary files of processes that were killed."""
+        """Remove the temporary files and signs of life of processes that were killed."""
         for place in ("", *TABLES, "claims", "seals"):
             for name in left_over(self.files, place):
                 with suppress(OSError):
