@@ -13,7 +13,7 @@ from torch.nn import functional as f
 from hshap import Box, Constant, CostPolicy, Fixed, Incremental
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.incremental.known_boxes import KnownBoxes
+from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
 from hshap.evaluators.incremental.rectangles import shown_box
 from hshap.evaluators.incremental.traced_network import Network, ShownBox
 
@@ -124,15 +124,54 @@ def test_known_boxes_are_forgotten_when_they_take_too_much_memory():
     net = Network(network())
     anchors = [_anchor(net, torch.rand(1, 3, 40, 40)) for _ in range(2)]
     known, half, quarter = KnownBoxes(), ((0, 0), (40, 20)), ((0, 0), (20, 20))
-    known.add(ShownBox(half, {}, 60), *anchors, max_bytes=100)
+    _add(known, anchors, half, size=60)
     assert known.smallest_around(quarter, *anchors).corners == half
     assert known.smallest_around(half, *anchors).corners == ((0, 0), (40, 40))
     assert known.smallest_around(quarter, *anchors[::-1]).corners == ((0, 0), (40, 40))
-    known.add(ShownBox(quarter, {}, 60), *anchors, max_bytes=100)
+    _add(known, anchors, quarter, size=60)
     assert known.bytes == 60
     assert known.smallest_around(((0, 0), (9, 9)), *anchors).corners == quarter
-    known.add(ShownBox(((0, 0), (9, 9)), {}, 101), *anchors, max_bytes=100)
+    _add(known, anchors, quarter, size=60)  # once more
+    assert known.bytes == 60
+    _add(known, anchors, ((0, 0), (9, 9)), size=101)
     assert known.bytes == 0
+    _add(known, anchors, half, size=60)
+    _add(known, anchors, quarter, size=60, parts=True)  # it would hold the memory of the half
+    assert known.bytes == 0
+
+
+def _add(known, anchors, corners, size, *, parts=False):
+    known.add([ShownBox(corners, {}, size)], *anchors, max_bytes=100, parts=parts)
+
+
+@pytest.mark.parametrize("room", [2**30, 1_000_000, 500_000, 250_000, 50_000])
+def test_known_boxes_hold_no_more_memory_than_allowed(room):
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+    net = Network(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval())
+    outside, image = (_anchor(net, torch.rand(1, 3, 400, 400)) for _ in range(2))
+    others = {t.untyped_storage().data_ptr() for a in (outside, image) for t in _tensors(a)}
+    known, most = KnownBoxes(), 0
+    for side in (200, 100, 50):
+        starts = [(a, b) for a in range(0, 400, side) for b in range(0, 400, side)]
+        boxes = [BoxOfImage(((a, b), (a + side, b + side)), image) for a, b in starts]
+        for first in range(0, len(boxes), 16):
+            known.scores(boxes[first : first + 16], outside, room)
+            held = {p.data_ptr(): p.nbytes() for p in _storages(known)}
+            assert sum(n for at, n in held.items() if at not in others) == known.bytes <= room
+            most = max(most, known.bytes)
+    assert most > 0 or room == 50_000
+
+
+def _tensors(anchor):
+    kept = anchor.activations.values()
+    return [anchor.tensor, *(tensor for tensor in kept if tensor.device.type != "meta")]
+
+
+def _storages(known):
+    boxes = [box for several in known._boxes.values() for box in several.values()]
+    pieces = [piece for box in boxes for several in box.pieces.values() for piece in several]
+    return [p.data.untyped_storage() for p in pieces if p.data.device.type != "meta"]
 
 
 def _anchor(net, tensor):

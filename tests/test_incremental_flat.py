@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,17 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as f
 
-from hshap import Batched, Bisection, Box, Constant, CostPolicy, Explainer, Fixed, Incremental
+from hshap import (
+    Batched,
+    Bisection,
+    Box,
+    Constant,
+    CostPolicy,
+    Explainer,
+    Fixed,
+    Incremental,
+    References,
+)
 from hshap.evaluators.canvas import Canvas, Row, StandIns
 from hshap.evaluators.incremental.drawing import Piece, Tiled, put_together, sums
 from hshap.evaluators.incremental.traced_network import Network, size_of
@@ -136,7 +148,7 @@ def test_without_a_smaller_image_there_is_no_flat_anchor(name):
 def test_an_image_of_two_colours_is_not_flat():
     network, image = Network(NETWORKS["strides"]().eval()), plain((192, 256))
     image[0, 1, 100, 100] += 1e-6
-    assert not network.is_flat(image)
+    assert not network.has_flat_anchor(image)
     assert network.flat_activations(image) is None
 
 
@@ -182,6 +194,43 @@ def test_boxes_in_one_batch_score_like_full_passes(name, fill):
         scores[type(way)] = np.concatenate(found)
     scale = np.abs(scores[Batched]).max()
     assert np.abs(scores[Incremental] - scores[Batched]).max() <= 1e-5 * scale
+
+
+def test_a_flat_anchor_does_not_keep_the_memory_of_the_whole_image():
+    network = Network(NETWORKS["strides"]().eval())
+    flat = network.flat_activations(plain((400, 420)))
+    assert flat.tensor.shape == (1, 3, 400, 420)
+    assert flat.tensor.untyped_storage().nbytes() <= size_of(flat.activations)
+
+
+def test_the_time_of_a_full_pass_is_not_that_of_the_small_image(monkeypatch):
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    session = Incremental(NETWORKS["strides"]().eval()).open_session()
+    image = np.random.default_rng(0).random((3, 480, 640), dtype=np.float32)
+    stand_ins = StandIns(Constant(0.4)(image), image.shape, session.put)
+    root = Box((0, 0), (480, 640))
+    canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+    session.score([Row(canvas, (root,), 0)])
+    anchor = session._cache.get(canvas.stand_ins((), 0))
+    assert isinstance(next(iter(anchor.activations.values())), Tiled)
+    # One tick for the crop of 160 x 160 pixels, where one tick of the small image was a minute.
+    assert anchor.pass_seconds == pytest.approx(480 * 640 / 160**2)
+
+
+@pytest.mark.parametrize(("last", "expected"), [(0.4, True), (None, False)])
+def test_all_draws_must_be_flat_to_take_little_memory(last, expected):
+    module = NETWORKS["strides"]().eval()
+    rng = np.random.default_rng(0)
+    image, other = (rng.random((3, 400, 420), dtype=np.float32) for _ in range(2))
+    draws = [np.full_like(image, 0.4), other if last is None else np.full_like(image, last)]
+    size = size_of(Network(module).activations(torch.from_numpy(image)[None])[0])
+    session = Incremental(module, max_memory=int(1.6 * size)).open_session()
+    stand_ins = StandIns(References(np.stack(draws))(image), image.shape, session.put)
+    root = Box((0, 0), (400, 420))
+    canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+    session.score([Row(canvas, (root,), 0)])
+    assert (canvas.image in session._cache) == expected
 
 
 def test_sums_count_repeated_numbers():

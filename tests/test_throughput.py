@@ -8,6 +8,7 @@ import pytest
 import hshap
 from hshap.cli.inputs.models import Loaded, evaluator_of
 from hshap.cli.runs.layout import faster_layout
+from hshap.evaluators.canvas import Canvas, Row, StandIns
 from hshap.evaluators.throughput import Throughput
 
 SHAPE = (3, 8, 8)
@@ -53,6 +54,37 @@ def test_the_fastest_size_stays(seconds_of, expected):
     assert chosen == expected
     assert sizes[:2] == [32, 32]
     assert max(sizes) <= 256
+
+
+def test_a_size_on_trial_that_is_no_longer_allowed_is_given_up():
+    clock, found, sizes = Hand(), Throughput(lambda: clock.now), []
+
+    def score(count):
+        clock.now += 1.0
+        return np.zeros(count)
+
+    for most in (256, 256, 40, 40, 24, 256):
+        sizes.append(found.size(SHAPE, 32, most))
+        found.timed(SHAPE, sizes[-1], lambda: score(sizes[-1]))
+    assert sizes == [32, 32, 32, 32, 24, 24]
+
+
+def test_batches_on_trial_keep_the_limits_of_memory_and_model():
+    def score(batch):
+        if len(batch) > 40:
+            raise MemoryError
+        return batch.mean(axis=(1, 2, 3))
+
+    session = hshap.Batched(score, batch_size="auto").open_session()
+    image = np.zeros(SHAPE, np.float32)
+    stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, session.put)
+    canvas = Canvas(image, stand_ins, hshap.Box((0, 0), (8, 8)), put=session.put, position=0)
+    session.score([Row(canvas, (), 0)] * 64)
+    for _ in range(8):
+        count = session.capacity(SHAPE, 4)
+        assert count <= 32
+        session.score([Row(canvas, (), 0)] * count)
+    assert session._throughput._trials[SHAPE]._settled
 
 
 def test_the_first_slow_batch_of_a_size_does_not_count():

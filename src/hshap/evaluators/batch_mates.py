@@ -65,6 +65,11 @@ class BatchMates:
         """Whether every input has to run alone."""
         return self.outcome == "dependent"
 
+    def note_independent(self) -> None:
+        """Note that another check found scores independent; batches are checked all the same."""
+        if self.outcome == "one at a time":
+            self.outcome = "independent"
+
     def scores(self, rows: Sequence[Row], run: Run) -> Heat:
         """Score rows with `run`: together, or each alone if that makes a difference."""
         if not self.run_alone:

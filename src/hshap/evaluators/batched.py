@@ -83,7 +83,7 @@ class BatchedSession:
         self._batch_size = None if batch_size == AUTO else batch_size
         self._throughput = Throughput() if batch_size == AUTO else None
         self._limits = BatchLimits()
-        self._mates = BatchMates(
+        self.mates = BatchMates(
             run.precision, run.batch_dependence, warn=batch_size != 1, check=check_batches
         )
         self._inputs: Inputs | None = None
@@ -92,7 +92,7 @@ class BatchedSession:
 
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
-        return Provenance(full=self._scored[position], batches=self._mates.outcome)
+        return Provenance(full=self._scored[position], batches=self.mates.outcome)
 
     def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
         """Return where in the image the score comes from; None for a model without gradients."""
@@ -101,7 +101,7 @@ class BatchedSession:
     @property
     def runs_alone(self) -> bool:
         """Whether every input runs alone, since scores depend on the batch."""
-        return self._mates.run_alone
+        return self.mates.run_alone
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)
@@ -118,14 +118,16 @@ class BatchedSession:
             return 1
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
-        if self._throughput is not None:
-            wanted = self._throughput.size(shape, wanted, by_memory)
-        limits = (wanted, self._limits.get(shape), self._runner.largest_batch)
-        return min(limit for limit in limits if limit is not None)
+        auto = by_memory if self._throughput is not None else None
+        limits = (auto, self._limits.get(shape), self._runner.largest_batch)
+        most = min((limit for limit in limits if limit is not None), default=wanted)
+        if self._throughput is None:
+            return min(wanted, most)
+        return self._throughput.size(shape, min(wanted, most), most)
 
     def score(self, rows: Sequence[Row]) -> Heat:
         scores = self._limits.scores(
-            rows, lambda batch: self._mates.scores(batch, self._timed), self._drop_inputs
+            rows, lambda batch: self.mates.scores(batch, self._timed), self._drop_inputs
         )
         self._scored.update(row.canvas.position for row in rows)
         return scores
@@ -159,7 +161,7 @@ class BatchedSession:
         if last is not None and last.fit(canvas.shape, canvas.image.dtype, len(rows)):
             return last
         self._inputs = last = None  # free the old inputs before asking for new ones
-        # As many as will ever be needed, since batches grow as a search widens.
+        # As many as a usual batch has, since batches grow as a search widens.
         usual = min(self.capacity(canvas.shape, canvas.image.dtype.itemsize), LARGEST_BATCH)
         return self._new_inputs(rows[0], max(len(rows), usual))
 

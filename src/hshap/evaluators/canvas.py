@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Put: TypeAlias = Callable[[Array], Tensor]
 
 IN_CACHE = 2**20
-"""Bytes up to which a stand-in of one colour is written out: then painting is a plain copy."""
+"""Bytes up to which the stand-ins of a still baseline are written out: painting is then a copy."""
 
 MOST_SHARED = 8
 """Image shapes whose stand-ins are kept at a time."""

@@ -43,9 +43,10 @@ class Throughput:
         self._trials: dict[Shape, _Trials] = {}
 
     def size(self, shape: Shape, usual: int, most: int) -> int:
-        """Return the size of the next batch: the one on trial, or the fastest."""
+        """Return the size of the next batch: the one on trial, or the fastest, up to `most`."""
         if shape not in self._trials:
             self._trials[shape] = _Trials(usual, most)
+        self._trials[shape].limit(most)
         return self._trials[shape].size
 
     def timed(self, shape: Shape, count: int, act: Callable[[], Heat]) -> Heat:
@@ -73,6 +74,12 @@ class _Trials:
         self.size = self._best = self.usual
         self._sizes = self._tried()
         next(self._sizes)
+
+    def limit(self, most: int) -> None:
+        """Take a new limit; a larger size on trial is given up, and the best one so far stays."""
+        self.most = most
+        if self.size > most:
+            self.size, self._settled = min(self._best, most), True
 
     def note(self, count: int, seconds: float) -> None:
         """Take the time of a batch; those of another size than the one on trial do not count."""

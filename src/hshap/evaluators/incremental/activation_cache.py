@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,20 +71,26 @@ class ActivationCache:
         """Tell whether activations of so many bytes may be kept at all."""
         return size <= self._max_memory
 
-    def is_flat(self, network: Network, image: Tensor) -> bool:
-        """Tell whether the activations of an input take next to no memory."""
-        return network.is_flat(self.tensor(image))
+    def has_flat_anchor(self, network: Network, image: Tensor) -> bool:
+        """Tell whether the activations of an input are those of a smaller image of one colour."""
+        return network.has_flat_anchor(self.tensor(image))
 
-    def add(self, network: Network, image: Tensor) -> Anchor:
-        """Compute and keep the activations of an input, or raise `UnfitError`."""
+    def add(
+        self, network: Network, image: Tensor, seconds_per_pixel: float | None = None
+    ) -> Anchor:
+        """Compute and keep the activations of an input, or raise `UnfitError`.
+
+        An image of one colour is computed from a smaller one if `seconds_per_pixel` of a full pass
+        are known: the seconds of the smaller one do not tell those of a full pass.
+        """
         started = time.perf_counter()
-        tensor, share = self.tensor(image), 1.0
+        tensor = self.tensor(image)
         try:
-            flat = self._flat(network, tensor)
+            flat = None if seconds_per_pixel is None else self._flat(network, tensor)
             if flat is None:
                 activations, output = network.activations(tensor, self._max_memory)
             else:
-                tensor, activations, output, share = flat
+                tensor, activations, output, _ = flat
             scores = as_scores(output, 1)[0]
         except TooLargeError:
             message = f"activations take more than max_memory={self._max_memory} bytes"
@@ -95,7 +102,10 @@ class ActivationCache:
             message = f"step by step it failed ({type(error).__name__}: {error})"
             raise UnfitError(message) from error
         seconds, size = time.perf_counter() - started, size_of(activations)
-        made = Anchor(network, tensor, activations, scores, size, seconds, seconds / share)
+        alone = seconds
+        if flat is not None and seconds_per_pixel is not None:
+            alone = seconds_per_pixel * prod(tensor.shape[2:])
+        made = Anchor(network, tensor, activations, scores, size, seconds, alone)
         self._anchors.put(ByIdentity(image), made)
         return made
 

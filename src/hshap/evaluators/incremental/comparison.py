@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache
+    from hshap.evaluators.incremental.drawing import Sides
+    from hshap.evaluators.incremental.frames import Corners
     from hshap.evaluators.incremental.traced_network import Network
 
 CROP_SIDE = 160
@@ -38,18 +41,31 @@ def precision(module: torch.nn.Module) -> float:
 
 
 class OnCrop(NamedTuple):
-    """Scores of a crop from patches and in full, and the bytes of its activations for a pixel."""
+    """Scores of two inputs, `found` from batches of both and `expected` in full, each alone.
+
+    `found` has those from patches first, then those from strips. Memory of the activations and time
+    of a full pass are given for a pixel.
+    """
 
     found: Heat
     expected: Heat
     bytes_per_pixel: float
+    seconds_per_pixel: float
+
+    def passes(self, epsilon: float) -> bool:
+        """Tell whether all scores are those of a full pass, up to rounding."""
+        return agree(self.found, np.tile(self.expected, (2, 1)), epsilon)
+
+    def tells_mates_apart(self, epsilon: float) -> bool:
+        """Tell whether the two inputs score differently, so that each might change the other."""
+        return not agree(self.expected[0], self.expected[1], epsilon)
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop:
-    """Return the scores of a crop of the image: from a patch, from strips, and twice in full.
+    """Return the scores of two inputs of the size of a crop of the image.
 
-    The middle of the crop shows the image, the rest its stand-in. Fails if the network does not
-    take images of other sizes.
+    Each shows one box of the crop, and the stand-in elsewhere. Fails if the network does not take
+    images of other sizes.
     """
     grid = row.canvas.grid
     sides = tuple(min(side, CROP_SIDE) for side in grid)
@@ -57,24 +73,39 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop
         slice(None),
         *(slice((n - m) // 2, (n + m) // 2) for n, m in zip(grid, sides, strict=True)),
     )
-    start, size = tuple(m // 4 for m in sides), tuple(max(1, m // 2) for m in sides)
-    middle = (
-        slice(None),
-        slice(None),
-        *(slice(a, a + m) for a, m in zip(start, size, strict=True)),
-    )
+    boxes = _two_boxes(sides)
     anchor = cache.tensor(row.canvas.stand_ins(row.kept, row.draw)[crop])
     image = cache.tensor(row.canvas.image[crop])
-    patch = Patch(image[middle], (start,), anchor)
-    # Before the patches run, so that they cannot change the input that they are compared on.
+    shown = [image[(slice(None), slice(None), *map(slice, *box))] for box in boxes]
+    patch = Patch(torch.cat(shown), tuple(start for start, _ in boxes), anchor)
+    # Before the patches run, so that they cannot change the inputs that they are compared on.
     painted = patch.full()
     outside, _ = network.activations(anchor)
     inside, _ = network.activations(image)
-    whole, stop = network.whole(inside), tuple(a + n for a, n in zip(start, size, strict=True))
+    whole = network.whole(inside)
     with torch.inference_mode():
         patched = network.run(patch, outside)
-        framed, _ = network.run_boxes([(start, stop)], [whole], outside, image)
-        full = network.module(painted)
-    found = np.concatenate([as_scores(patched, 1), as_scores(framed, 1)])
-    expected = np.repeat(as_scores(full, 1), 2, axis=0)
-    return OnCrop(found, expected, size_of(outside) / prod(sides))
+        framed, _ = network.run_boxes(boxes, [whole] * 2, outside, image)
+        alone = [_timed(network.module, each) for each in painted.split(1)]
+    return OnCrop(
+        found=np.concatenate([as_scores(patched, 2), as_scores(framed, 2)]),
+        expected=np.concatenate([scores for scores, _ in alone]),
+        bytes_per_pixel=size_of(outside) / prod(sides),
+        seconds_per_pixel=min(seconds for _, seconds in alone) / prod(sides),
+    )
+
+
+def _two_boxes(sides: Sides) -> list[Corners]:
+    """Return boxes of half of each side: one near the origin, one near the opposite corner."""
+    size, margin = [max(1, m // 2) for m in sides], [m // 8 for m in sides]
+    far = [m - n - space for m, n, space in zip(sides, size, margin, strict=True)]
+    return [
+        (tuple(start), tuple(a + n for a, n in zip(start, size, strict=True)))
+        for start in (margin, far)
+    ]
+
+
+def _timed(module: torch.nn.Module, tensor: torch.Tensor) -> tuple[Heat, float]:
+    started = time.perf_counter()
+    outputs = module(tensor)
+    return as_scores(outputs, 1), time.perf_counter() - started

@@ -54,7 +54,7 @@ class KnownBoxes:
     def scores(self, boxes: Sequence[BoxOfImage], outside: Anchor, max_bytes: int) -> Heat:
         """Score boxes along their sides, over an anchor; boxes of one kind run together.
 
-        They are kept, if all boxes take no more than `max_bytes`.
+        They are kept, unless one batch takes more than `max_bytes`; older ones make room.
         """
         around = [self.smallest_around(box, outside, image) for box, image in boxes]
         kinds: defaultdict[Kind, list[int]] = defaultdict(list)
@@ -67,8 +67,8 @@ class KnownBoxes:
                 outputs, shown = outside.network.run_boxes(
                     [boxes[n].corners for n in numbers], larger, outside.activations, image.tensor
                 )
-            for box in shown:
-                self.add(box, outside, image, max_bytes)
+            parts = any(box.bytes for box in larger)
+            self.add(shown, outside, image, max_bytes=max_bytes, parts=parts)
             found.update(zip(numbers, as_scores(outputs, len(numbers)), strict=True))
         return np.stack([found[n] for n in range(len(boxes))])
 
@@ -78,13 +78,30 @@ class KnownBoxes:
         around = [box for box in known.values() if _holds(box.corners, corners)]
         return min(around, key=_area, default=image.network.whole(image.activations))
 
-    def add(self, box: ShownBox, outside: Anchor, image: Anchor, max_bytes: int) -> None:
-        """Keep a box, unless it takes more than `max_bytes` alone."""
-        if self._bytes + box.bytes > max_bytes:
+    def add(
+        self,
+        batch: Sequence[ShownBox],
+        outside: Anchor,
+        image: Anchor,
+        *,
+        max_bytes: int,
+        parts: bool,
+    ) -> None:
+        """Keep the boxes of a batch: all or none, since they share memory.
+
+        `parts` tells whether some of them are parts of other known boxes. Where memory is short,
+        all older boxes are forgotten, and parts of these too, which would hold their memory.
+        """
+        known, size = self._boxes.get(_key(outside, image), {}), sum(box.bytes for box in batch)
+        if all(box.corners in known for box in batch):
+            return
+        is_short = self._bytes + size > max_bytes
+        if is_short:
             self.clear()
-        if box.bytes <= max_bytes:
-            self._boxes.setdefault(_key(outside, image), {})[box.corners] = box
-            self._bytes += box.bytes
+        if size <= max_bytes and not (is_short and parts):
+            kept = self._boxes.setdefault(_key(outside, image), {})
+            kept.update((box.corners, box) for box in batch)
+            self._bytes += size
 
     def clear(self) -> None:
         """Forget all boxes."""

@@ -65,6 +65,8 @@ class Incremental:
             raise ArgumentError(message)
         _check_policy(self.cost_policy)
         settle(self, max_memory=checks.integer("max_memory", self.max_memory, minimum=0))
+        if self.batch_size is not None:  # not "auto", which is for Batched
+            settle(self, batch_size=checks.integer("batch_size", self.batch_size, minimum=1))
         self._batched()  # checks the other options
 
     def open_session(self) -> IncrementalSession:

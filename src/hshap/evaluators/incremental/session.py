@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 
 from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
-from hshap.evaluators.incremental.comparison import agree, precision, scores_on_crop
+from hshap.evaluators.incremental.comparison import OnCrop, agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
 from hshap.evaluators.incremental.drawing import empty
 from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
@@ -76,6 +76,11 @@ class _Group:
         chosen = slice(first, first + count)
         return replace(self, rows=self.rows[chosen], found=self.found[chosen])
 
+    def only(self, rows: Sequence[Row]) -> _Group:
+        """Return the group of some of its rows."""
+        found = {id(row): each for row, each in zip(self.rows, self.found, strict=True)}
+        return replace(self, rows=rows, found=[found[id(row)] for row in rows])
+
 
 class IncrementalSession:
     """Groups inputs by anchor and rectangle size; one batch per group.
@@ -97,7 +102,8 @@ class IncrementalSession:
         self._cache, self._boxes = cache, KnownBoxes()
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
-        self._bytes_per_pixel = inf  # of the activations that an anchor keeps
+        self._crop: OnCrop | None = None
+        self._takes_crops = True  # as far as is known
         self._scored, self._incremental = Counter[int](), Counter[int]()
         self._from_patches: list[Row] = []  # of the rows that are being scored
         self._epsilon = precision(model)
@@ -165,6 +171,8 @@ class IncrementalSession:
     def _group_scores(self, group: Sequence[tuple[Row, Difference | None]]) -> Iterable[Heat]:
         """Score rows that differ from one anchor in rectangles of one size."""
         rows, first = [row for row, _ in group], group[0][1]
+        if first is not None:
+            self._compare_on_crop(rows[0])
         anchor = None if first is None else self._anchor(first.anchor)
         if anchor is None or first is None:
             return self._full_scores(rows)
@@ -202,13 +210,25 @@ class IncrementalSession:
         parts: list[Heat] = []
         for first in range(0, len(rows), count):
             started = time.perf_counter()
-            parts.append(self._part_scores(group.part(first, count)))
+            parts.append(self._checked_scores(group.part(first, count)))
             seconds = time.perf_counter() - started
             self._ledger.add_patches(shape, group.size, len(parts[-1]) * full_seconds, seconds)
             if self._comparison == "not made":
                 self._compare(rows[first], parts[-1][0])
         self._from_patches += rows
         return np.concatenate(parts)
+
+    def _checked_scores(self, group: _Group) -> Heat:
+        """Score a group in one batch; the first batches show whether scores depend on the batch.
+
+        A crop of a large image has shown that, if its two inputs score differently.
+        """
+        if self._crop is not None and self._crop.tells_mates_apart(self._epsilon):
+            self._batched.mates.note_independent()
+            return self._part_scores(group)
+        return self._batched.mates.scores(
+            group.rows, lambda rows: self._part_scores(group.only(rows))
+        )
 
     def _part_scores(self, group: _Group) -> Heat:
         """Score a part of a group in one batch, along the sides if all rows show large boxes."""
@@ -244,18 +264,20 @@ class IncrementalSession:
 
         They give the image's own score too, so they cost no further forward pass.
         """
-        image = row.canvas.image
-        hidden = row.canvas.stand_ins((), row.draw) if row.canvas.is_still else None
-        is_framed = isinstance(row.canvas.root, Box) and not _is_small(row)
-        if hidden is None or not is_framed or image in self._cache or not self._is_traced(row):
+        canvas, cache = row.canvas, self._cache
+        is_framed = isinstance(canvas.root, Box) and canvas.is_still and not _is_small(row)
+        if not is_framed or canvas.image in cache or not self._is_traced(row):
             return
         self._compare_on_crop(row)
-        size = self._bytes_per_pixel * prod(row.canvas.grid)
-        if self._comparison == "passed" and self._network is not None:
-            both = size if self._cache.is_flat(self._network, hidden) else 2 * size
-            if self._cache.has_room_for(both):
-                self._anchor(hidden)
-                self._anchor(image)
+        network, crop = self._network, self._crop
+        if self._comparison != "passed" or network is None or crop is None:
+            return
+        hidden = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
+        are_flat = all(cache.has_flat_anchor(network, each) for each in hidden)
+        size = crop.bytes_per_pixel * prod(canvas.grid)
+        if cache.has_room_for(size if are_flat else 2 * size):
+            self._anchor(hidden[row.draw])
+            self._anchor(canvas.image)
 
     def _full_scores(self, rows: Sequence[Row]) -> Heat:
         canvas = rows[0].canvas
@@ -275,20 +297,21 @@ class IncrementalSession:
         """
         self._compare_on_crop(row)
         if self._comparison == "not made":
-            self._judge(patched, self._full_scores([row])[0])
+            self._judge(passed=agree(patched, self._full_scores([row])[0], self._epsilon))
 
     def _compare_on_crop(self, row: Row) -> None:
-        if self._comparison != "not made" or self._network is None or _is_small(row):
+        is_open = self._comparison == "not made" and self._takes_crops
+        if not is_open or self._network is None or _is_small(row):
             return
         try:
-            crop = scores_on_crop(self._network, row, self._cache)
+            self._crop = scores_on_crop(self._network, row, self._cache)
         except Exception:  # noqa: BLE001, the network may take images of one size only
+            self._takes_crops = False
             return
-        self._bytes_per_pixel = crop.bytes_per_pixel
-        self._judge(crop.found, crop.expected)
+        self._judge(passed=self._crop.passes(self._epsilon))
 
-    def _judge(self, found: Heat, expected: Heat) -> None:
-        self._comparison = "passed" if agree(found, expected, self._epsilon) else "failed"
+    def _judge(self, *, passed: bool) -> None:
+        self._comparison = "passed" if passed else "failed"
         if self._comparison == "failed":
             self._give_up("scores from patches differ from those of a full forward pass")
 
@@ -317,12 +340,13 @@ class IncrementalSession:
 
     def _anchor(self, image: Tensor) -> Anchor | None:
         found = self._cache.get(image)
-        if found is not None or self._network is None:
+        if found is not None or self._network is None or self.reason:
             return found
         if not self._ledger.allows_anchor(image.shape):
             return None
         try:
-            made = self._cache.add(self._network, image)
+            seconds = None if self._crop is None else self._crop.seconds_per_pixel
+            made = self._cache.add(self._network, image, seconds)
         except UnfitError as error:
             self._give_up(str(error))
             return None

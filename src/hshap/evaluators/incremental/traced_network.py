@@ -129,7 +129,7 @@ class Network:
         with torch.inference_mode(mode=False), torch.no_grad():  # where tensors count writes
             return self._activations(image, max_bytes)
 
-    def is_flat(self, image: torch.Tensor) -> bool:
+    def has_flat_anchor(self, image: torch.Tensor) -> bool:
         """Tell whether an image has one colour, and activations that repeat far from borders."""
         return is_flat(image) and plan(self.steps, self._input, tuple(image.shape[2:])) is not None
 
@@ -152,7 +152,8 @@ class Network:
             for name, value in found.items()
             if name in zones and isinstance(value, torch.Tensor)
         }
-        corner = image[(slice(None), slice(None), *(slice(0, 1) for _ in grid))]
+        # Of the small image: a view of the large one would keep all its memory.
+        corner = small[(slice(None), slice(None), *(slice(0, 1) for _ in grid))]
         with torch.inference_mode():
             output = self.run(Patch(corner, ((0,) * len(grid),), kept[self._input]), found | kept)
         return FlatAnchor(

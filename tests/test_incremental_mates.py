@@ -1,0 +1,126 @@
+"""Networks whose scores depend on the other inputs of a batch get exact scores, and a warning."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn
+
+from hshap import Batched, Bisection, Box, Constant, CostPolicy, Explainer, Incremental
+from hshap.errors import ArgumentError
+from hshap.evaluators.canvas import Canvas, Row, StandIns
+
+
+class Middle(nn.Module):
+    """Takes half of the mean over the batch from every activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        x = x - 0.5 * x.mean(0, keepdim=True)
+        return torch.relu(self.last(x)).mean((2, 3))
+
+
+class Head(nn.Module):
+    """Takes the largest score of the batch from every score."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.last(torch.relu(self.first(x)).mean((2, 3)))
+        return y - 0.5 * y.amax(0, keepdim=True)
+
+
+class OneSize(Head):
+    """The same for images of one size."""
+
+    def __init__(self, side):
+        super().__init__()
+        self.last = nn.Linear(8 * (side // 16) ** 2, 4)
+
+    def forward(self, x):
+        y = self.last(nn.functional.avg_pool2d(torch.relu(self.first(x)), 8).flatten(1))
+        return y - 0.5 * y.amax(0, keepdim=True)
+
+
+class Independent(Head):
+    """A network like these whose scores do not depend on the batch."""
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)).mean((2, 3)))
+
+
+def explained(way, side, *, middle=None):
+    image = np.random.default_rng(0).random((3, side, side), dtype=np.float32)
+    if middle is not None:
+        image[:, side // 4 : -side // 4, side // 4 : -side // 4] = middle
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        explainer = Explainer(way, Constant(0.4), Bisection(side // 8))
+        found = explainer.explain(image, target=0)
+    values = np.concatenate([game.values for game in found.games])
+    return values, [str(each.message) for each in told], found.provenance
+
+
+@pytest.mark.parametrize("middle", [None, 0.4], ids=["noise", "one colour in the middle"])
+@pytest.mark.parametrize("policy", [CostPolicy(), CostPolicy.always()], ids=["usual", "always"])
+@pytest.mark.parametrize("side", [96, 416], ids=["small", "large"])
+@pytest.mark.parametrize("kind", [Middle, Head, OneSize])
+def test_scores_that_depend_on_the_batch_are_those_of_single_inputs(kind, side, policy, middle):
+    torch.manual_seed(0)
+    module = (kind(side) if kind is OneSize else kind()).eval()
+    expected, _, _ = explained(Batched(module, batch_size=1), side, middle=middle)
+    found, told, provenance = explained(
+        Incremental(module, cost_policy=policy), side, middle=middle
+    )
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert any("depend on the other inputs of a batch" in message for message in told)
+    assert provenance.batches == "dependent"
+    assert provenance.reason
+
+
+@pytest.mark.parametrize("middle", [None, 0.4], ids=["noise", "one colour in the middle"])
+@pytest.mark.parametrize("side", [96, 416], ids=["small", "large"])
+def test_other_networks_run_on_patches_and_are_found_independent(side, middle):
+    torch.manual_seed(0)
+    module = Independent().eval()
+    way = Incremental(module, cost_policy=CostPolicy.always())
+    _, told, provenance = explained(way, side, middle=middle)
+    assert not told
+    assert provenance.batches == "independent"
+    assert provenance.incremental > provenance.full
+
+
+def test_boxes_in_one_batch_do_not_change_each_other():
+    torch.manual_seed(0)
+    module, scores = Head().eval(), []
+    image = np.random.default_rng(0).random((3, 416, 416), dtype=np.float32)
+    root = Box((0, 0), (416, 416))
+    boxes = [Box((a, b), (a + 104, b + 104)) for a in (0, 104, 208) for b in (0, 104, 208)]
+    for count in (1, 9):
+        session = Incremental(module, cost_policy=CostPolicy.always()).open_session()
+        stand_ins = StandIns(Constant(0.4)(image), image.shape, session.put)
+        canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+        rows = [Row(canvas, (box,), 0) for box in boxes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            session.score([Row(canvas, (root,), 0)])
+            parts = [session.score(rows[n : n + count]) for n in range(0, 9, count)]
+        scores.append(np.concatenate(parts))
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-5)
+
+
+def test_batches_of_automatic_size_are_refused():
+    with pytest.raises(ArgumentError, match="batch_size must be a whole number, got 'auto'"):
+        Incremental(Head().eval(), batch_size="auto")
