@@ -988,17 +988,24 @@ def test_cost_and_explain_take_a_module_of_one_image_at_a_time(work):
     sys.modules.pop("single")
 
 
-def test_cost_with_channels_last_says_that_run_takes_it_on_request_alone(work, monkeypatch):
+def test_cost_with_channels_last_says_that_run_takes_it_on_request_alone(work):
     pytest.importorskip("torch")
-    Path("pooled.py").write_text("import torch\nnet = torch.nn.AdaptiveAvgPool2d(1)\n")
+    Path("waits.py").write_text(
+        "import time\nimport torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        if not x.is_contiguous(memory_format=torch.channels_last):\n"
+        "            time.sleep(0.2)\n"
+        "        return x.amax((2, 3))\n"
+        "net = Net().eval()\n"
+    )
     for number in range(4):
         shutil.copy("mean.png", f"images/{number}.png")
-    monkeypatch.setattr("hshap.cli.costs.sample.faster_layout", lambda *_: True)
-    options = ("cost", "images", "-m", "pooled:net", *COST)
+    options = ("cost", "images", "-m", "waits:net", *COST)
     line = "hshap run takes channels last only with --channels-last"
     assert line in fine(*options).stderr
     assert line not in fine(*options, "--no-channels-last").stderr
-    sys.modules.pop("pooled")
+    sys.modules.pop("waits")
 
 
 def test_the_layout_of_a_run_is_kept_by_its_record(work):
