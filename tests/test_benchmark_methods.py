@@ -35,8 +35,11 @@ EVERY = (*NAMED, ours_at(60))
 # Three controls look elsewhere, LIME's default takes so small an image for one segment, and 20
 # evaluations end before the regions are as small as the spot.
 NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
-NOT_POINTING |= {f"PartitionExplainer {budget} default" for budget in (10, 20)}
-NOT_POINTING |= {f"PartitionExplainer {budget} default smoothed" for budget in (10, 20)}
+NOT_POINTING |= {
+    f"PartitionExplainer {budget} default{smoothed}"
+    for budget in (10, 20)
+    for smoothed in ("", " smoothed", " widely smoothed")
+}
 
 each = pytest.mark.parametrize("method", EVERY, ids=lambda method: method.name)
 each_pointing = pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Spots:
 
         >>> image = np.zeros((1, 32, 32))
         >>> image[0, 4, 25], image[0, 20, 7] = 1.0, 2.0
-        >>> [cell.index[0].mean() for cell in Spots(5).cells(image, np.zeros((1, 32, 32)))]
+        >>> [float(cell.index[0].mean()) for cell in Spots(5).cells(image, np.zeros((1, 32, 32)))]
         [20.0, 4.0]
         """
         whole, count = self._whole(image, hidden)
