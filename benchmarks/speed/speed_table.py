@@ -168,8 +168,8 @@ def _is_untuned(name: str, task: Task) -> bool:
 
 
 def _take_again(only: str) -> None:
-    """Repeat some measurements once each."""
-    content = json.loads(RESULTS.read_text())
+    """Repeat some measurements once each. The page then has the commit of the newest of them."""
+    content = json.loads(RESULTS.read_text()) | provenance() | {"versions": versions()}
     for name, task, _ in tasks():
         if name.startswith(only):
             done = run_alone(task, return_freed_memory=_is_untuned(name, task))
