@@ -950,6 +950,21 @@ def test_cost_says_which_image_the_model_fails_on(work):
     assert "by a sample of 1" in done.stdout
 
 
+def test_cost_skips_bad_images_only_when_asked(work):
+    Path("images/a.png").write_text("no image")
+    words = ("cost", "images", "empty", "-m", "model.onnx", *COST)
+    Path("empty").mkdir()
+    done = run(*words)
+    assert done.exit_code == Code.INPUT
+    assert "empty" in done.stderr
+    assert "pass --skip-bad" in done.stderr
+    done = run(*words, "--skip-bad", "--json")
+    assert done.exit_code == Code.SKIPPED
+    assert "left out of the sample: images/a.png" in done.stderr
+    told = json.loads(done.stdout)
+    assert told["images"] == told["sampled"] == 2
+
+
 def test_cost_takes_templates(work):
     Path("templates").mkdir()
     for name in ("blot", "cell"):

@@ -83,6 +83,26 @@ def test_the_same_command_goes_on(name):
     assert counted() == 6
 
 
+def test_a_run_ends_with_a_page(name):
+    done = run(name, "--page", "page.html", "--json")
+    assert json.loads(done.stdout)["page"] == "page.html"
+    first = Path("page.html").read_text()
+    assert all(f"{number}.png" in first for number in range(5))
+    call("view", "RUN", "--out", "viewed.html")
+    assert Path("viewed.html").read_text() == first
+    Path("images/5.png").write_bytes(Path("images/4.png").read_bytes())
+    assert "the page is page.html" in run(name, "--page", "page.html").stdout  # it is replaced
+    assert "5.png" in Path("page.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_run(name):
+    Path("notes.html").write_text("mine")
+    for page, code in (("notes.html", 5), ("RUN/page.html", 2), ("images", 5)):
+        assert "--page" in run(name, "--page", page, code=code).stderr
+    assert not Path("RUN").exists()
+    assert Path("notes.html").read_text() == "mine"
+
+
 def test_a_bad_image_is_listed_and_tried_again_on_request(name):
     Path("images/bad.png").write_text("no")
     done = run(name, code=7)
@@ -218,7 +238,7 @@ def test_verify_checks_digests_and_recomputes_values(name):
     run(name)
     done = call("verify", "RUN")
     assert done.exit_code == 0
-    assert "1 shards with 5 rows are as they were written" in done.stdout
+    assert "1 shard with 5 rows is as written" in done.stdout
     assert "no value was computed again" in done.stdout
     again = ("verify", "RUN", "images", "-t", 0, *GIVEN, "--json")
     found = json.loads(call(*again, "-m", f"{name}:brightest").stdout)

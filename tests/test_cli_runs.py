@@ -6,12 +6,14 @@ import errno
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -1051,6 +1053,49 @@ def test_results_that_were_to_replace_others_are_set_aside_if_the_run_is_killed(
     assert str(aside) in done.stderr
     assert images_in(aside) == ["a.png", "b.png"]
     assert {path.name: path.read_bytes() for path in Path("found").glob("*.npz")} == before
+
+
+def journalled(out="found"):
+    """Return the images that are finished by now, in the record and in the journal of a run."""
+    journal, found = Path(out, ".hshap-run/journal"), set[str]()
+    if Path(out, "summary.json").is_file():
+        found |= set(images_in(out))
+    for line in journal.read_text().splitlines()[1:] if journal.is_file() else ():
+        with suppress(ValueError):  # the last line may be cut short
+            found.add(Path(json.loads(line)["image"]["image"]).name)
+    return found
+
+
+@POSIX
+def test_a_run_killed_at_random_points_loses_nothing(name):
+    for number in range(6):
+        picture(f"images/{number}.png", 100 + 20 * number)
+    whole = fine(f"{name}:brightest", "--trust", out="whole")
+    assert whole.exit_code == 0
+    rng, kills, finished = random.Random(18), 0, set[str]()
+    while len(finished) < 9 or (Path("found") / ".hshap-run").exists():
+        child = os.fork()
+        if not child:
+            explain(f"{name}:brightest", "--trust", "--resume")
+            os._exit(0)
+        time.sleep(rng.uniform(0.1, 0.7))
+        os.kill(child, signal.SIGKILL)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        kills += ended == -signal.SIGKILL
+        now = journalled()
+        assert finished <= now  # no finished image is lost
+        finished = now
+        if kills > 60:
+            fine(f"{name}:brightest", "--trust", "--resume")
+            finished = journalled()
+    fine(f"{name}:brightest", "--trust", "--resume")
+    assert kills > 2
+    assert images_in("found") == images_in("whole")
+    assert names("found") == names("whole")
+    for file in Path("whole").glob("*.npz"):
+        one, other = (hshap.Explanation.load(Path(out, file.name)) for out in ("found", "whole"))
+        assert one.leaves == other.leaves
+        assert [g.values.tobytes() for g in one.games] == [g.values.tobytes() for g in other.games]
 
 
 @POSIX

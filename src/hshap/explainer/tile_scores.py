@@ -17,6 +17,7 @@ from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Row
 from hshap.evaluators.easel import Easel
+from hshap.explainer.tile_parts import ScoredPart
 from hshap.formats.large.overview import Thumbnail, samples
 from hshap.formats.large.protocol import size_of_level
 from hshap.games.engine import Progress
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.protocol import Session
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
+    from hshap.explainer.tile_parts import Parts
     from hshap.formats.large.protocol import LargeImage
 
 MOST_BYTES = 2**26
@@ -98,15 +100,16 @@ def score_tiles(
     image: LargeImage,
     tiles: Tiles,
     progress: Callable[[Progress], None] | None = None,
+    parts: Parts | None = None,
 ) -> TileScores:
-    """Score every tile of an image, batch by batch."""
-    started = time.perf_counter()
+    """Score every tile of an image, batch by batch; tiles whose scores `parts` keeps are not."""
     reader = TileReader(image, tiles, _baseline(explainer, image, tiles))
-    session = explainer.evaluator.open_session()
-    work = _Work(session, reader)
+    work = _Work(explainer.evaluator.open_session(), reader)
     places = list(np.ndindex(*reader.grid))
+    kept = _Kept(work, parts, len(places))
     for start, batch in _batches(places, work):
         work.score(start, batch)
+        kept.note(is_last=start + len(batch) == len(places))
         if progress is not None:
             progress(Progress(work.evaluations, 0, len(places) - start - len(batch)))
     outputs, hidden = work.finished()
@@ -118,12 +121,12 @@ def score_tiles(
         np.array(work.skipped, dtype=bool).reshape(grid),
         work.thumbnail.picture(),
         work.evaluations,
-        time.perf_counter() - started,
+        kept.seconds,
     )
 
 
 def _batches(places: Sequence[Grid], work: _Work) -> Iterator[tuple[int, Sequence[Grid]]]:
-    start = 0
+    start = len(work.skipped)
     while start < len(places):
         batch = places[start : start + work.capacity()]
         yield start, batch
@@ -205,6 +208,38 @@ class _Work:
             self._hidden[row.canvas.position] = output
             self._one = output if self._is_shared else None
 
+    def part(self, first: int, seconds: float) -> ScoredPart:
+        """Return the scores of all tiles from a number on; `seconds` is the time they took."""
+        outputs, hidden = self._outputs[first:], self._hidden[first:]
+        return ScoredPart(
+            first=np.array([first]),
+            scored=_there(outputs),
+            outputs=_stacked(outputs),
+            bare=_there(hidden),
+            hidden=_stacked(hidden),
+            skipped=np.array(self.skipped[first:], dtype=np.uint8),
+            thumbnail=np.frombuffer(self.thumbnail.pixels.tobytes(), np.uint8),
+            tile=np.array([*(self._shape or ()), self._itemsize]),
+            seconds=np.array([seconds]),
+        )
+
+    def take_over(self, part: ScoredPart) -> None:
+        """Add the scores of the tiles that follow, as if they had been computed here."""
+        for mine, there, values in (
+            (self._outputs, part.scored, part.outputs),
+            (self._hidden, part.bare, part.hidden),
+        ):
+            rows = iter(values)
+            mine += [next(rows) if one else None for one in there.tolist()]
+        self.skipped += part.skipped.astype(bool).tolist()
+        self.evaluations += len(part.outputs) + len(part.hidden)
+        if self._is_shared and len(part.hidden):
+            self._one = part.hidden[-1]
+        *shape, self._itemsize = part.tile.tolist()
+        self._shape = tuple(shape)
+        small = self.thumbnail.pixels
+        small[...] = np.frombuffer(part.thumbnail.tobytes(), small.dtype).reshape(small.shape)
+
     def finished(self) -> tuple[Heat, Heat]:
         """Return the outputs of all tiles `(n, classes)`, and those of the same tiles hidden."""
         hidden = np.stack([self._one if one is None else one for one in self._hidden])  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -212,6 +247,48 @@ class _Work:
             bare if own is None else own for own, bare in zip(self._outputs, hidden, strict=True)
         ]
         return np.stack(outputs), hidden
+
+
+class _Kept:
+    """Keeps the scores of tiles from time to time, and takes over those that are kept."""
+
+    def __init__(self, work: _Work, parts: Parts | None, places: int) -> None:
+        self._work, self._parts, self._number, self._before = work, parts, 0, 0.0
+        picture = work.thumbnail.pixels.nbytes
+        for part in () if parts is None else parts.scored():
+            done = len(work.skipped)
+            fits = part.first[0] == done and done + len(part.skipped) <= places
+            if not fits or len(part.thumbnail) != picture:
+                break
+            work.take_over(part)
+            self._number += 1
+            self._before += float(part.seconds[0])
+        self._first, self._since = len(work.skipped), time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """The time that all tiles took, also in calls that were killed."""
+        return self._before + time.perf_counter() - self._since
+
+    def note(self, *, is_last: bool) -> None:
+        """Keep the scores since the last time, if it is time, or if these were the last tiles."""
+        passed = time.perf_counter() - self._since
+        if self._parts is None or not (is_last or passed >= self._parts.every):
+            return
+        self._parts.keep_scores(self._number, self._work.part(self._first, passed))
+        self._number, self._first = self._number + 1, len(self._work.skipped)
+        self._before, self._since = self._before + passed, time.perf_counter()
+
+
+def _there(rows: Sequence[Heat | None]) -> NDArray[np.uint8]:
+    """Return 1 for each row that is there, and 0 for the others."""
+    return np.array([row is not None for row in rows], dtype=np.uint8)
+
+
+def _stacked(rows: Sequence[Heat | None]) -> Heat:
+    """Return the rows that are there as one array; empty without any."""
+    there = [row for row in rows if row is not None]
+    return np.stack(there) if there else np.zeros((0, 0))
 
 
 def _baseline(explainer: Explainer, image: LargeImage, tiles: Tiles) -> Baseline:

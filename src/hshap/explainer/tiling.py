@@ -20,6 +20,7 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.tiles import Pool, Tiles, embedded, joined
 from hshap.explainer import Explainer
+from hshap.explainer.tile_parts import GROUP
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Grid, Heat, Image
+    from hshap.explainer.tile_parts import KeptTiles
     from hshap.explainer.tile_scores import TileScores
     from hshap.explanation.explanation import Explanation
     from hshap.games.engine import Progress
@@ -121,8 +123,12 @@ def explain_scored(
     scored: TileScores,
     target: Target,
     progress: OnProgress | None = None,
+    kept: KeptTiles | None = None,
 ) -> TiledExplanation:
-    """Explain one target of an image whose tiles have been scored."""
+    """Explain one target of an image whose tiles have been scored.
+
+    Found tiles are explained in groups; those that are `kept` are not explained again.
+    """
     started = time.perf_counter()
     reader = scored.reader
     grid, cut = reader.grid, reader.tiles
@@ -135,7 +141,18 @@ def explain_scored(
         (place for place in tiles_of(over_tiles.leaves) if not scored.skipped[place]),
         key=lambda place: (-scores[place], place),
     )
-    inside = list(_inside(explainer, scored, pool, target, found[: cut.max_tiles], progress))
+    chosen = found[: cut.max_tiles]
+    inside: list[Explanation] = []
+    for number, first in enumerate(range(0, len(chosen), GROUP)):
+        group = chosen[first : first + GROUP]
+        positions = [int(np.ravel_multi_index(place, grid)) for place in group]
+        made = kept and kept.get(number, positions)
+        if made is None:
+            told = progress and _counted(progress, first, len(chosen) - first - len(group))
+            made = tuple(_inside(explainer, scored, pool, target, group, told))
+            if kept is not None:
+                kept.put(number, made)
+        inside += made
     return TiledExplanation(
         name=reader.image.name,
         tiles=over_tiles,
@@ -226,6 +243,16 @@ def _inside(  # noqa: PLR0913, PLR0917, the facts of one target
             class_index=class_index(target),
             placement=Placement(one.grid, shape, *ends),
         )
+
+
+def _counted(progress: OnProgress, done: int, left: int) -> OnProgress:
+    """Return a receiver of a group's progress; so many tiles are done before it, or left after."""
+
+    def tell(made: Progress) -> None:
+        explanations, waiting = made.explanations + done, made.waiting + left
+        progress(replace(made, explanations=explanations, waiting=waiting))
+
+    return tell
 
 
 def _factors(shape: Sequence[int], size: Grid) -> tuple[float, ...]:

@@ -29,6 +29,8 @@ from hshap.explanation.archive import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hshap._util.types import Array, Json
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.tiled import TiledExplanation
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
 FORMAT = "hshap tiled explanation"
 VERSION = 1
 PLAIN = ("name", "side", "overlap", "level", "evaluations", "seconds")
+FILES = {"files": ("uint8", 1), "sizes": ("int64", 1)}
+"""The arrays of explanations one after the other: their files, and the size of each."""
+
 ARRAYS = {
-    "files": ("uint8", 1),
-    "sizes": ("int64", 1),
+    **FILES,
     "tile_scores": ("float64", 2),
     "skipped": ("uint8", 2),
     "thumbnail": ("uint8", 3),
@@ -48,7 +52,6 @@ ARRAYS = {
 
 def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
     """Write an explanation of a large image; see `storage.write`."""
-    files = [_file(one) for one in (found.tiles, *found.inside)]
     size = found.pixel_size
     header: dict[str, Json] = {
         "format": FORMAT,
@@ -60,12 +63,28 @@ def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
     arrays: dict[str, Array] = {
         "tile_scores": found.scores,
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-        "files": np.frombuffer(b"".join(files), dtype=np.uint8),
-        "sizes": np.array([len(data) for data in files], dtype=np.int64),
+        **packed((found.tiles, *found.inside)),
         "skipped": found.skipped.astype(np.uint8),
         "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
     }
     replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def packed(explanations: Sequence[Explanation]) -> dict[str, Array]:
+    """Return explanations as the arrays of `FILES`."""
+    files = [_file(one) for one in explanations]
+    return {
+        "files": np.frombuffer(b"".join(files), dtype=np.uint8),
+        "sizes": np.array([len(data) for data in files], dtype=np.int64),
+    }
+
+
+def unpacked(arrays: Mapping[str, Array], most: int) -> tuple[Explanation, ...]:
+    """Return the explanations that `packed` packed; a `DamagedError` if they are none."""
+    files, sizes = arrays["files"], arrays["sizes"]
+    expect(len(sizes) > 0 and (sizes > 0).all(), "it lists no explanations")
+    expect(int(sizes.sum()) == len(files), "its parts do not fit together")
+    return _explanations(files.tobytes(), sizes.tolist(), most)
 
 
 def _file(one: Explanation) -> bytes:
@@ -112,7 +131,7 @@ def _header(archive: Archive, name: str) -> dict[str, Any]:
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
-    scores, skipped, sizes = arrays["tile_scores"], arrays["skipped"], arrays["sizes"]
+    scores, skipped = arrays["tile_scores"], arrays["skipped"]
     thumbnail = arrays["thumbnail"]
     expect(set(header) == {"format", "version", "pixel_size", *PLAIN}, "its header is another")
     expect(isinstance(header["name"], str), "its name is no text")
@@ -128,9 +147,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict
     expect(scores.size > 0 and skipped.shape == scores.shape, "its tiles do not fit together")
     expect(np.isfinite(scores).all() and skipped.max() <= 1, "its scores are none")
     expect(thumbnail.shape[2] in {1, 3} and thumbnail.size, "its small picture is none")
-    expect(len(sizes) > 0 and (sizes > 0).all(), "it lists no explanations")
-    expect(int(sizes.sum()) == len(arrays["files"]), "its parts do not fit together")
-    explanations = _explanations(arrays["files"].tobytes(), sizes.tolist(), most)
+    explanations = unpacked(arrays, most)
     over_tiles, inside = explanations[0], explanations[1:]
     _check_places(header, scores.shape, over_tiles, inside)
     return {

@@ -42,7 +42,7 @@ class Verification:
     coalition values were computed again, and `largest` is the largest difference of one of them.
 
     >>> print(Verification(shards=2, rows=10, problems=(), seals=("ab12",)))
-    2 shards with 10 rows are as they were written; the seal is ab12
+    2 shards with 10 rows are as written; the seal is ab12
     """
 
     shards: int
@@ -64,15 +64,25 @@ class Verification:
 
     def __str__(self) -> str:
         end = f"the seal is {self.seal}" if self.seal else "there is no seal: the run has not ended"
-        told = f"{self.shards} shards with {self.rows} rows are as they were written; {end}"
+        held = f"{counted(self.shards, 'shard')} with {counted(self.rows, 'row')}"
+        told = f"{held} {'is' if self.shards == 1 else 'are'} as written; {end}"
         if self.problems:
-            told = "\n".join([*self.problems, f"{len(self.problems)} problems; {end}"])
+            told = "\n".join([*self.problems, f"{counted(len(self.problems), 'problem')}; {end}"])
         if self.values:
             told += (
-                f"\n{self.values} coalition values computed again: the largest difference is "
-                f"{self.largest:.3g}"
+                f"\n{counted(self.values, 'coalition value')} computed again: the largest "
+                f"difference is {self.largest:.3g}"
             )
         return told
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "shard"), counted(2, "shard")
+    ('1 shard', '2 shards')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @dataclass

@@ -76,6 +76,7 @@ def cost(  # noqa: PLR0913, one for each option
         int | None, typer.Option(min=1, help="Number of images; those of IMAGES by default, else 1")
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Most images that are explained.")] = MOST,
+    skip_bad: opt.SkipBad = False,
     targets: Annotated[
         int, typer.Option(min=1, help="Without IMAGES: number of classes for each image.")
     ] = 1,
@@ -101,7 +102,7 @@ def cost(  # noqa: PLR0913, one for each option
 ) -> None:
     """Predict evaluations and time before a long run: from a few of its images, or by formulas."""
     del debug
-    grid, timing, found = sides("--size", size), None, None
+    grid, timing, found, skipped = sides("--size", size), None, None, False
     count = opt.batch_size_of(batch_size)
     if files and model is None:
         message = f"{files[0]} cannot be explained without a model; pass --model"
@@ -117,15 +118,16 @@ def cost(  # noqa: PLR0913, one for each option
             guide = evidence_of(evidence)
             method = Method(baseline, regions, chosen, budget, count, guide, None, channels_last)
             paths, bad = gather(files)
-            if bad:
-                raise refusals(bad, len(paths) + len(bad), "")
+            if bad and not (skip_bad and paths):
+                end = "pass --skip-bad to leave them out" if paths else ""
+                raise refusals(bad, len(paths) + len(bad), end)
             reader = Reader(
                 wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
             )
             templates = templates_of(template, baseline)
             plan = Plan(loaded, reader, tuple(target or ()), paths, bad, templates=templates)
-            found, shape = sampled_cost(plan, method, images, sample)
-            grid = list(shape)
+            found, shape = sampled_cost(plan, method, images, sample, skip_bad=skip_bad)
+            grid, skipped = list(shape), skip_bad and bool(plan.bad)
         if grid is not None:
             most = count if isinstance(count, int) else None
             timing = measured(loaded, (wanted.count, *grid), most)
@@ -136,7 +138,7 @@ def cost(  # noqa: PLR0913, one for each option
     asked = {"size": grid, "partition": kind, "min_size": side, "search": search, "budget": budget}
     if found is not None:
         _tell_sample(found, timing, asked, json=json)
-        return
+        raise typer.Exit(Code.SKIPPED if skipped else Code.FINE)
     number, way = images or 1, known_search(search)
     of_one = predicted((grid[0], grid[1]), kind, side, findings, way, percentile)
     one = within(of_one, budget)

@@ -17,8 +17,9 @@ from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
-from hshap.cli.output import print_json, say
+from hshap.cli.output import plain, print_json, say
 from hshap.cli.progress import status, tell
+from hshap.cli.runs.folder_views import check_page, page_of_run
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
@@ -82,6 +83,10 @@ def run(  # noqa: PLR0913, one for each option
         Path | None, typer.Option(help="Folder for the job files of Slurm, outside of --out.")
     ] = None,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs of each worker of Ray or Slurm.")] = 0,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Page to write at the end, as hshap view RUN makes it."),
+    ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try images again that failed before.")
     ] = False,
@@ -119,6 +124,8 @@ def run(  # noqa: PLR0913, one for each option
     guide = evidence_of(evidence)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
+    if page is not None:
+        check_page(out, page)
     with redirect_stdout(sys.stderr), keep_memory():
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
@@ -161,7 +168,9 @@ def run(  # noqa: PLR0913, one for each option
             reason = error.strerror or error
             message = f"{out} cannot be written ({reason}); run the same command to go on"
             raise Refusal(Code.OUTPUT, message) from error
-    _end(made, out, json=json)
+    if page is not None and len(made):
+        page_of_run(out, len({key.image for key in made.keys}), page, reader)
+    _end(made, out, page if len(made) else None, json=json)
 
 
 class Lines:
@@ -199,14 +208,15 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
     return InProcess() if workers == 1 else Processes(workers)
 
 
-def _end(made: Run, out: str, *, json: bool) -> None:
+def _end(made: Run, out: str, page: Path | None, *, json: bool) -> None:
     """Print the outcome; a run with failed images ends with a code of its own."""
     errors = made.errors
     images = len({key.image for key in made.keys})
     for line in few([f"failed: {row['image']}: {row['reason']}" for row in errors]):
         say(line)
     if json:
-        print_json({"out": out, "explanations": len(made), "images": images, "failed": len(errors)})
+        counts = {"explanations": len(made), "images": images, "failed": len(errors)}
+        print_json({"out": out, "page": page and plain(str(page)), **counts})
     else:
         tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
         if made.batch_difference:
@@ -218,7 +228,9 @@ def _end(made: Run, out: str, *, json: bool) -> None:
                 "images make them large"
             )
         tell(f'read it again: hshap query {quote(out)} "{SQL}"')
-        if "://" not in out:
+        if page is not None:
+            tell(f"the page is {page}")
+        elif "://" not in out:
             tell(f"look at it: hshap view {quote(out)}")
         tell(f"check it: hshap verify {quote(out)}; in Python: hshap.runs.open({out!r})")
     if errors:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.faults import Code, few
+from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
@@ -18,6 +18,7 @@ from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.large import HEADINGS, LargeRun, rows_of
+from hshap.cli.runs.large_parts import TileParts
 from hshap.cli.runs.record import PAGE, SUMMARY
 from hshap.cli.runs.run import Method
 from hshap.cli.runs.signals import Stop
@@ -73,6 +74,10 @@ def tiles(  # noqa: PLR0913, one for each option
         "hshap-output"
     ),
     force: opt.Force = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a run that was stopped or killed."),
+    ] = False,
     strict: opt.Strict = False,
     json: opt.Json = False,
     trust: opt.Trust = False,
@@ -91,6 +96,9 @@ def tiles(  # noqa: PLR0913, one for each option
 ) -> None:
     """Explain large images tile by tile, and then inside the tiles that were found."""
     del debug
+    if force and resume:
+        message = "--force and --resume exclude each other; pass one of them"
+        raise Refusal(Code.USAGE, message)
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
     size = opt.batch_size_of(batch_size)
@@ -101,16 +109,19 @@ def tiles(  # noqa: PLR0913, one for each option
     # Output of the user's own code must not mix with a JSON document.
     with (
         redirect_stdout(sys.stderr),
-        folder(out, fill=force, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
+        folder(out, fill=force or resume, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
     ):
         given = opt.given_shape(f"{side}x{side}", channels, layout)
         given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
-        large = LargeRun(images, loaded, Reader(wanted), tuple(target or ()), method, cut, place)
+        parts = TileParts(place, resume=resume)
+        wanted_classes = tuple(target or ())
+        large = LargeRun(images, loaded, Reader(wanted), wanted_classes, method, cut, place, parts)
         try:
             record, concerns = large.run()
         except Stop as stop:
-            raise stop.told("nothing was written") from None
+            raise stop.told(parts.told) from None
+    parts.remove()
     _end(record, out, json=json)
     for line in few([f"concern: {line}" for line in concerns]):
         say(line)

@@ -21,13 +21,12 @@ from hshap.cli.inputs.explanations import (
 )
 from hshap.cli.inputs.formats import Format
 from hshap.cli.inputs.images import Original, Reader, is_folder, read, read_original
-from hshap.cli.output import plain, print_json, say, say_notes
-from hshap.cli.progress import Shown, tell
-from hshap.cli.runs.folder_views import folder_views
-from hshap.cli.runs.folders import single
+from hshap.cli.output import plain, print_json, say
+from hshap.cli.progress import tell
+from hshap.cli.runs.folder_views import folder_views, write_views
 from hshap.cli.runs.originals import Originals, Scale, on_grey
 from hshap.explanation.tiled import TiledExplanation
-from hshap.export.page import large_views, write_page
+from hshap.export.page import large_views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,12 +88,7 @@ def view(  # noqa: PLR0913, one for each option
     if is_folder(files[0]) and target.resolve().is_relative_to(files[0].resolve()):
         message = f"--out {target} is in {files[0]}, which it is made from; pass another place"
         raise Refusal(Code.USAGE, message)
-    with (
-        single(target, force=force, inputs=inputs, is_page=True) as path,
-        Shown("writing the page"),
-    ):
-        write_page(path, views, title=f"hshap: {title}")
-        say_notes(originals.notes)
+    write_views(target, views, title, originals, force=force, inputs=inputs)
     if json:
         print_json({"page": plain(str(target))})
     else:

@@ -12,7 +12,7 @@ from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown
 from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
-from hshap.cli.runs.run import refusals
+from hshap.cli.runs.run import first_outputs, refusals
 from hshap.evaluators.allocator import keep_memory
 from hshap.explainer.predicting import predicted_cost
 
@@ -25,17 +25,20 @@ SEED = 0
 
 
 def sampled_cost(
-    plan: Plan, method: Method, images: int | None, most: int
+    plan: Plan, method: Method, images: int | None, most: int, *, skip_bad: bool = False
 ) -> tuple[PredictedCost, tuple[int, int]]:
     """Explain up to `most` images of a plan, drawn by chance, and return the cost of `images`.
 
     Without a number, all images of the plan count. The size of an explained image is returned too.
+    Bad images in the sample are refused, or with `skip_bad` left out and noted in `plan.bad`.
     """
     order = np.random.default_rng(SEED).permutation(len(plan.files))[:most]
     drawn = replace(plan, files=tuple(plan.files[number] for number in order))
     usable = drawn.check()
-    if not usable or drawn.bad:
-        raise refusals(drawn.bad, len(drawn.bad) + len(usable), "")
+    if not usable or (drawn.bad and not skip_bad):
+        end = "pass --skip-bad to leave them out" if usable else ""
+        raise refusals(drawn.bad, len(drawn.bad) + len(usable), end)
+    count = images or len(plan.files) - (len(drawn.files) - len(usable))
     baseline = baseline_of(method.baseline, drawn.reader)
     last = method.channels_last
     with keep_memory(), Shown("explaining a sample"):
@@ -44,10 +47,10 @@ def sampled_cost(
             last = many and faster_layout(drawn.loaded, drawn.pixels(usable[0]), method.batch_size)
             if last:
                 say("hshap run takes channels last only with --channels-last")
-        outputs = drawn.outputs(usable[0])
+        outputs = first_outputs(drawn, usable, skip_bad=skip_bad)
         explainer = method.explainer(drawn, baseline, channels_last=last)
         pairs = drawn.pairs(usable, outputs)
-        found = predicted_cost(explainer, pairs, images=images or len(plan.files), most=most)
+        found = predicted_cost(explainer, pairs, images=count, most=most)
     for line in few([f"left out of the sample: {one.line}" for one in drawn.bad]):
         say(line)
     return found, drawn.asked[0].size

@@ -3,28 +3,78 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import as_picture
-from hshap.cli.output import plain
-from hshap.cli.progress import each
-from hshap.cli.runs.originals import on_grey
-from hshap.cli.runs.stored import MOST_IMAGES, stored
+from hshap.cli.inputs.formats import Format
+from hshap.cli.output import plain, say, say_notes
+from hshap.cli.progress import Shown, each
+from hshap.cli.runs.folders import single
+from hshap.cli.runs.originals import Originals, on_grey
+from hshap.cli.runs.record import is_signed
+from hshap.cli.runs.stored import MOST_IMAGES, WORST, stored
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.tiled import TiledExplanation
-from hshap.export.page import View, large_views
+from hshap.export.page import View, large_views, write_page
 from hshap.runs.sources.files import Disk, inner_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hshap.cli.runs.originals import Originals
+    from hshap.cli.inputs.images import Reader
     from hshap.cli.runs.stored import Stored
     from hshap.explanation.guarantees.calibration import Calibration
+
+
+def page_of_run(out: str, images: int, page: Path, reader: Reader) -> None:
+    """Write the page of a run folder with so many images; of many, those with the highest doubt.
+
+    A page that was written before is replaced.
+    """
+    own = replace(reader, format=Format(white=reader.format.white))  # not that of the model
+    folder, originals = Path(out), Originals(own)
+    select = None
+    if images > MOST_IMAGES:
+        select = f"{WORST} {MOST_IMAGES}"
+        say(f"{page} has the {MOST_IMAGES} images with the highest doubt, of {images}")
+    views = folder_views([folder], select, originals)
+    write_views(page, views, plain(folder.resolve().stem), originals, force=True)
+
+
+def check_page(out: str, page: Path) -> None:
+    """Refuse a page that cannot be written once a run has ended, before it begins."""
+    if "://" in out:
+        message = f"--page {page} is for runs in a local folder, and --out is {out}; leave it out"
+        raise Refusal(Code.USAGE, message)
+    if page.resolve().is_relative_to(Path(out).resolve()):
+        message = f"--page {page} is in {out}, where only runs write; pass another place"
+        raise Refusal(Code.USAGE, message)
+    if page.exists() and not is_signed(page):
+        message = f"--page {page} exists, and hshap did not write it; pass another place"
+        raise Refusal(Code.OUTPUT, message)
+
+
+def write_views(  # noqa: PLR0913, the content of a page, and where it goes
+    target: Path,
+    views: Iterator[View],
+    title: str,
+    originals: Originals,
+    *,
+    force: bool,
+    inputs: Sequence[Path] = (),
+) -> None:
+    """Write a page, which appears when it is complete, and tell the notes about its images."""
+    with (
+        single(target, force=force, inputs=inputs, is_page=True) as path,
+        Shown("writing the page"),
+    ):
+        write_page(path, views, title=f"hshap: {title}")
+        say_notes(originals.notes)
 
 
 def folder_views(

@@ -21,7 +21,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import say
 from hshap.cli.runs.journal import close, complete, has_results
 from hshap.cli.runs.locks import PREFIX, TRIES, locked
-from hshap.cli.runs.record import PAGE, SUMMARY, files_in, read_summary, unchanged
+from hshap.cli.runs.record import PAGE, SUMMARY, UNFINISHED, files_in, read_summary, unchanged
 from hshap.cli.runs.signals import on_hold
 from hshap.export.page.writing import MARK, folder_of
 
@@ -154,7 +154,7 @@ def _refuse(real: Path, out: Path, inputs: Iterable[Path], *, fill: bool) -> Non
     if names and not fill:
         fix = "pass another --out, or --force to replace its results"
         record = read_summary(real) or {}
-        if record.get("interrupted"):
+        if record.get("interrupted") or UNFINISHED in names:
             fix = "pass --resume to go on, --force to replace its results, or another --out"
         raise Refusal(Code.OUTPUT, f"{out} exists already; {fix}")
     if names and not os.access(real, os.W_OK):

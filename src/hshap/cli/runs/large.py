@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hshap import export
+from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import baseline_of, classes_of
 from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import Names, plain
 from hshap.cli.progress import Shown
-from hshap.cli.runs.record import PAGE, write_summary
+from hshap.cli.runs.large_parts import state_of
+from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer import Explainer
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
 from hshap.formats.large.opening import opened
 from hshap.games.targets import Output
+from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hshap._util.types import Array, Json
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
     from hshap.cli.inputs.models import Loaded
     from hshap.cli.runs.folders import Place
+    from hshap.cli.runs.large_parts import TileParts
     from hshap.cli.runs.run import Method
+    from hshap.explainer.tile_parts import Parts
     from hshap.explanation.tiled import TiledExplanation
     from hshap.export.page.view import View
     from hshap.games.engine import Progress
@@ -83,6 +89,7 @@ class LargeRun:
     method: Method
     tiles: Tiles
     place: Place
+    parts: TileParts
 
     def run(self) -> tuple[dict[str, Json], list[str]]:
         """Explain all images; return the record of the run, and all concerns."""
@@ -94,37 +101,63 @@ class LargeRun:
             search=self.method.search,
             evidence=self.method.evidence,
         )
+        settings = self._settings(explainer)
         names = Names(self.place.others)
         found: list[dict[str, TiledExplanation]] = []
         entries: list[Json] = []
-        for path in self.images:
-            classes = self._explained(path, explainer, wanted)
-            entries.append(self._written(path, classes, names))
-            found.append(classes)
+        with self.parts.kept(settings):
+            for path in self.images:
+                state = state_of(path)
+                classes = self.parts.finished(path, state)
+                if not classes:
+                    classes = self._explained(path, explainer, wanted, self.parts.of(state))
+                entries.append({**self._written(path, classes, names), "state": state})
+                found.append(classes)
         with Shown("writing the page"):
             title = f"hshap: {plain(self.images[0].name)}"
             export.page.write_page(
                 self.place.path / PAGE, self._views(found), title=title, form="auto"
             )
-        record = {"hshap": __version__, "command": "tiles", "images": entries}
+        record = {"hshap": __version__, "command": "tiles", **settings, "images": entries}
         results = [one for classes in found for one in classes.values()]
         concerns = [str(concern) for one in results for concern in one.concerns]
         return write_summary(self.place.path, record, {}), concerns
 
+    def _settings(self, explainer: Explainer) -> dict[str, Json]:
+        """Return everything that the numbers of a run depend on, except for the images."""
+        file, wanted = Path(self.loaded.name), self.reader.format
+        made = {
+            "model": self.loaded.name,
+            "model_sha256": digest(file) if file.is_file() else None,
+            "format": asdict(wanted),
+            "targets": list(self.targets),
+            "baseline": describe(explainer.baseline or AUTO),
+            "partition": describe(self.method.partition or AUTO),
+            "search": describe(self.method.search or AUTO),
+            "evidence": self.method.evidence or AUTO,
+            "tiles": describe(self.tiles),
+        }
+        return json.loads(json.dumps(made))
+
     def _explained(
-        self, path: Path, explainer: Explainer, wanted: Format
+        self, path: Path, explainer: Explainer, wanted: Format, parts: Parts
     ) -> dict[str, TiledExplanation]:
         """Explain the targets of one image; they share the scores of its tiles."""
         tiles = replace(self.tiles, prepare=Prepared(wanted))
         try:
             with opened(path) as image, Shown(f"explaining {plain(path.name)}") as shown:
-                scored = score_tiles(explainer, image, tiles, _telling(shown, "tiles scored"))
+                told = _telling(shown, "tiles scored")
+                scored = score_tiles(explainer, image, tiles, told, parts)
                 pool = Pool.of(tiles.bags, scored.outputs, scored.hidden)
                 numbers = classes_of(self.targets, pool.whole[0], wanted)
                 told = _telling(shown, "tiles looked into")
                 return {
                     wanted.name(number): explain_scored(
-                        explainer, scored, Output(number, wanted.output), told
+                        explainer,
+                        scored,
+                        Output(number, wanted.output),
+                        told,
+                        parts.found_tiles(number),
                     )
                     for number in numbers
                 }

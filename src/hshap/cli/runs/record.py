@@ -21,6 +21,9 @@ DIGESTS = "sha256"
 MAX_BYTES = 2**28
 HEAD = 4096
 PAGE = "index.html"
+UNFINISHED = "unfinished"
+"""The folder with finished parts of a run of `hshap tiles` that has not ended."""
+
 SIGNS = {
     ".png": (b"Software\0hshap",),
     ".html": (b"<title>hshap",),
@@ -122,13 +125,17 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 
 def _is_ours(path: Path, noted_digest: Json) -> bool:
-    signs = SIGNS.get(path.suffix)
     try:
-        if signs is None or not stat.S_ISREG(path.lstat().st_mode):
-            return False
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-        signed = any(sign in head for sign in signs)
-        return signed and digest(path) == noted_digest
+        return is_signed(path) and digest(path) == noted_digest
     except (OSError, ValueError):  # a name may hold a null byte
         return False
+
+
+def is_signed(path: Path) -> bool:
+    """Tell whether a file has bytes near its beginning that only files of hshap have."""
+    signs = SIGNS.get(path.suffix)
+    if signs is None or not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    return any(sign in head for sign in signs)

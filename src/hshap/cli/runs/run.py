@@ -123,7 +123,7 @@ class Run:
         baseline = baseline_of(method.baseline, plan.reader)
         usable = self._usable()
         with Shown("first call of the model"):
-            outputs = _outputs(plan, usable, skip_bad=self.way.skip_bad)
+            outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
         last = self._channels_last(usable)
         explainer = method.explainer(plan, baseline, channels_last=last)
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
@@ -232,7 +232,7 @@ def _tell_skipped(bad: Sequence[Bad]) -> None:
         say(line)
 
 
-def _outputs(plan: Plan, files: Sequence[Path], *, skip_bad: bool) -> Heat:
+def first_outputs(plan: Plan, files: Sequence[Path], *, skip_bad: bool) -> Heat:
     """Return the outputs for the first image, or with `skip_bad` for the first that works."""
     for file in files[:-1] if skip_bad else ():
         try:

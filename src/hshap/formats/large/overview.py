@@ -49,7 +49,7 @@ class Thumbnail:
     def __init__(self, channels: int, size: Grid, dtype: np.dtype) -> None:
         self._step = max(1, -(-max(size) // THUMB))
         small = tuple(-(-side // self._step) for side in size)
-        self._pixels = np.zeros((channels, *small), dtype)
+        self.pixels = np.zeros((channels, *small), dtype)
 
     def add(self, pixels: Array, corner: Grid) -> None:
         """Add a tile whose first pixel lies at a corner of the image."""
@@ -57,11 +57,11 @@ class Thumbnail:
         skip = [-at % step for at in corner]
         few = pixels[:, skip[0] :: step, skip[1] :: step]
         top, left = (-(-at // step) for at in corner)
-        self._pixels[:, top : top + few.shape[1], left : left + few.shape[2]] = few
+        self.pixels[:, top : top + few.shape[1], left : left + few.shape[2]] = few
 
     def picture(self) -> NDArray[np.uint8]:
         """Return the picture in bytes, `(height, width)` or `(height, width, 3)`."""
-        return as_bytes(self._pixels)
+        return as_bytes(self.pixels)
 
 
 def as_bytes(pixels: Array) -> NDArray[np.uint8]:

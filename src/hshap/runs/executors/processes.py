@@ -38,8 +38,9 @@ class Processes:
 
     `start` is the way to start them, as `multiprocessing` names it. With "forkserver", the default
     where there is one, and "spawn", a script must call under `if __name__ == "__main__"`. "fork" is
-    quick, but a model of torch may hang in it. `threads` limits the threads of torch in a worker;
-    by default the cores are divided among the workers.
+    quick, but a model of torch may hang in it, and Python 3.12 and later warn of it: a driver has a
+    second thread, which shows others that it lives. `threads` limits the threads of torch in a
+    worker; by default the cores are divided among the workers.
 
     >>> Processes(workers=2).workers
     2

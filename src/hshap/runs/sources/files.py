@@ -100,7 +100,7 @@ class Disk:
             problem = "is no regular file" if path.exists() else "does not exist"
             raise FileNotFoundError(f"{name} {problem}")
         if start is None and path.stat().st_size > MOST_BYTES:
-            raise ArgumentError(f"{name} has over {MOST_BYTES} bytes; explain its regions instead")
+            raise ArgumentError(f"{name} has over {MOST_BYTES} bytes; pass it to hshap tiles")
         with path.open("rb") as file:
             file.seek(start or 0)
             return file.read() if stop is None else file.read(stop - (start or 0))
