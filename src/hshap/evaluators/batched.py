@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 from hshap._util import checks
@@ -129,7 +131,8 @@ class BatchedSession:
         scores = self._limits.scores(
             rows, lambda batch: self.mates.scores(batch, self._timed), self._drop_inputs
         )
-        self._scored.update(row.canvas.position for row in rows)
+        for canvas, some in groupby(rows, key=itemgetter(0)):
+            self._scored[canvas.position] += len(list(some))
         return scores
 
     def _timed(self, rows: Sequence[Row]) -> Heat:
@@ -142,8 +145,8 @@ class BatchedSession:
         with naming_inputs(rows):
             inputs = self._inputs_for(rows)
         # A baseline may fail here; the model is not to blame for that.
-        for place, row in enumerate(rows):
-            paint(row, inputs.array[place])
+        for row, target in zip(rows, inputs.array, strict=False):
+            paint(row, target)
         before, self._inputs = inputs.holders, None
         with naming_inputs(rows):
             scores = self._runner.run(inputs.array, len(rows))

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 def paint(row: Row, target: Tensor) -> None:
     """Paint a row over whatever the target holds."""
-    target[...] = row.canvas.stand_ins(row.kept, row.draw)
-    for region in row.kept:
-        copy(region, row.canvas.image, target)
+    canvas, kept, draw = row
+    target[...] = canvas.stand_ins(kept, draw)
+    for region in kept:
+        copy(region, canvas.image, target)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ pixels tell how well the leaves fit; no model is called.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -158,26 +159,28 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     """
     split = set(leaves).difference(unfinished)
     together, lowered, weights = _all_gaps(games)
-    unit = float(weights.max()) or 1.0
-    alone = _scores_alone(games, set(leaves))
+    largest = float(weights.max())
+    unit = largest or 1.0
+    total = _added(games[0])
+    alone = _scores_alone(games, set(leaves), total)
     inferred = 0.0 if certificate is None else certificate.gap
     gaps = [
         max(gap, inferred) if game.inferred else gap
         for gap, game in zip((together / unit).tolist(), games, strict=True)
     ]
-    falls = lowered / unit
+    falls = (lowered / unit).tolist()
     return Audit(
-        gap=float(np.average(gaps, weights=weights)) if weights.any() else 0.0,
+        gap=float((gaps * weights).sum() / weights.sum()) if largest else 0.0,
         gaps=tuple(gaps),
-        failures=float((falls > NOISE).mean()),
-        fall=float(falls.max()),
+        failures=sum(fall > NOISE for fall in falls) / len(falls),
+        fall=max(falls),
         dropped_at_most=max((most for _, most in dropped(games, leaves, certificate)), default=0.0),
-        carried=_share(found, games[0]),
+        carried=min(max(found / total, 0.0), 1.0) if total else 1.0,
         alone=min(float(alone.sum()), 1.0) if len(alone) else 1.0,
         covered=sum(leaf.area for leaf in split) / games[0].region.area,
         provenance=provenance,
-        alike=_alike(_scores_alone(games, split) if unfinished else alone),
-        cancelled=min(max(1.0 - games[0].total / unit, 0.0), 1.0) if weights.any() else 0.0,
+        alike=_alike(_scores_alone(games, split, total) if unfinished else alone),
+        cancelled=min(max(1.0 - games[0].total / unit, 0.0), 1.0) if largest else 0.0,
         filled=1.0 if filled is None else filled,
     )
 
@@ -208,17 +211,14 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
     return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 
 
-def _share(found: float, root: Game) -> float:
-    """Return `found` as a share of the score that the image adds; 1 if it adds nothing."""
-    if root.total <= NOISE * float(np.abs(root.values).max()):
-        return 1.0
-    return min(max(found / root.total, 0.0), 1.0)
+def _added(root: Game) -> float:
+    """Return the score that the image adds to the baseline; 0 if it adds nothing."""
+    return root.total if root.total > NOISE * float(np.abs(root.values).max()) else 0.0
 
 
-def _scores_alone(games: Sequence[Game], leaves: AbstractSet[Region]) -> Heat:
+def _scores_alone(games: Sequence[Game], leaves: AbstractSet[Region], total: float) -> Heat:
     """Return the score that each leaf adds by itself, as a share; empty if the image adds none."""
-    total = games[0].total
-    if total <= NOISE * float(np.abs(games[0].values).max()):
+    if not total:
         return np.zeros(0)
     alone = [
         game.values[1 << number] - game.values[0]
@@ -233,9 +233,9 @@ def _alike(alone: Heat) -> float:
     """Tell how alike the leaves score, or how near their sum is to the score of the image."""
     if not len(alone) or not alone.any():
         return 1.0  # there is nothing to compare
-    highest = np.minimum(alone, 1.0)
+    highest = sorted(np.minimum(alone, 1.0).tolist())
     apart = min(abs(float(alone.sum()) - 1.0), 1.0)
-    return max(float(np.median(highest) / highest.max()), 1.0 - apart)
+    return max(median(highest) / highest[-1], 1.0 - apart)
 
 
 def dropped(
@@ -272,13 +272,14 @@ def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
 def _all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:
     """Return the OR gap, the monotone gap and the largest change of score of each game."""
     out = np.zeros((3, len(games)))
-    players = np.array([len(game.children) for game in games])
-    for count in set(players.tolist()):
-        chosen = np.flatnonzero(players == count)
-        values = np.stack([games[i].values for i in chosen.tolist()])
-        out[0, chosen], out[1, chosen] = or_gaps(values), monotone_gaps(values)
+    numbers: dict[int, list[int]] = {}
+    for number, game in enumerate(games):
+        numbers.setdefault(len(game.children), []).append(number)
+    for chosen in numbers.values():
+        values = np.array([games[i].values for i in chosen])
         # The largest change, not the total: parts that raise and lower the score cancel in it.
-        out[2, chosen] = np.abs(values - values[:, :1]).max(1)
+        change = np.abs(values - values[:, :1]).max(1)
+        out[:, chosen] = (or_gaps(values), monotone_gaps(values), change)
     return out[0], out[1], out[2]
 
 

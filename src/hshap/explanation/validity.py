@@ -6,6 +6,7 @@ number that a run cannot give. Regions are numbers here, rows of the arrays that
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -115,17 +116,21 @@ class Games:
         """Check that values are finite and agree, and coefficients are their Shapley values."""
         for name, array in (("values", self.values), ("coefficients", self.coefficients)):
             expect(np.abs(array).max() <= LARGEST, f"{name} are not finite")
-        known = self.errors[~np.isnan(self.errors)]
-        most = LARGEST if draws > 1 else 0
-        expect(((known >= 0) & (known <= most)).all(), "standard errors are out of range")
+        uncertain = bool(self.errors.any())
+        if uncertain:
+            known = self.errors[~np.isnan(self.errors)]
+            most = LARGEST if draws > 1 else 0
+            expect(((known >= 0) & (known <= most)).all(), "standard errors are out of range")
         alone = np.zeros(self.regions)
         scale = float(np.abs(self.values).max())
         for players in sorted(set(self.players.tolist())):
             _, parts, rows = self.of_size(players)
-            values, errors = self.values[rows], self.errors[parts]
-            expect(players == 1 or not np.isnan(errors).any(), "standard errors are missing")
-            spread = np.nan_to_num(errors).max(1) * draws**0.5
-            slack = ROUNDING * (np.abs(values).max(1) + spread)
+            values = self.values[rows]
+            slack = ROUNDING * np.abs(values).max(1)
+            if uncertain:
+                errors = self.errors[parts]
+                expect(players == 1 or not np.isnan(errors).any(), "standard errors are missing")
+                slack += ROUNDING * np.nan_to_num(errors).max(1) * draws**0.5
             off = np.abs(self.coefficients[parts] - shapley(values)).max(1)
             expect((off <= slack).all(), "coefficients are not the Shapley values of the scores")
             base = np.abs(values[:, 0] - self.values[0])
@@ -193,6 +198,8 @@ class Table:
 
     def positions(self, games: Games) -> int:
         """Count the pixels that are listed one by one, here or to compare regions."""
+        if self.is_block.all():
+            return 0
         listed = self.areas[~self.is_block].sum(dtype=float)
         blocks = self.is_block[games.children] & ~self._in_blocks(games)[games.game_of_part]
         listed += self.areas[games.children[blocks]].sum(dtype=float)
@@ -215,7 +222,7 @@ class Table:
         for players in sorted(set(games.players.tolist())):
             chosen, parts, _ = games.of_size(players)
             children = games.children[parts[in_blocks[chosen]]]
-            one, other = np.triu_indices(players, 1)
+            one, other = _pairs(players)
             apart = self._apart(children[:, one].ravel(), children[:, other].ravel())
             expect(apart.all(), "two parts overlap")
         for game in np.flatnonzero(~in_blocks).tolist():
@@ -250,6 +257,12 @@ class Table:
         axes = np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
         flat = np.ravel_multi_index(axes, self.grid).ravel()
         return runs(np.sort(flat)).reshape(-1, 2)
+
+
+@cache
+def _pairs(players: int) -> tuple[Numbers, Numbers]:
+    """Return the numbers of all pairs of players."""
+    return np.triu_indices(players, 1)
 
 
 def check_leaves(leaves: Numbers, unfinished: Numbers, games: Games) -> None:

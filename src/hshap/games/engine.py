@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from hshap.games.jobs import Job, Pending
 
 IMAGES_IN_FLIGHT = 16
-"""Images whose searches are driven at the same time."""
+"""Images whose searches are driven at the same time, at most."""
+
+BATCHES_AHEAD = 2
+"""Full batches that wait before no further image is begun."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,22 @@ def run(
                 finished += 1
                 tell(Progress(evaluations, finished, len(queue.in_flight)))
                 yield job
-        elif more and len(queue.in_flight) < IMAGES_IN_FLIGHT and queue.has_room():
+        elif (
+            more
+            and len(queue.in_flight) < IMAGES_IN_FLIGHT
+            and queue.waiting_batches() < BATCHES_AHEAD
+        ):
             group = next(upcoming, ())
             more = bool(group)
             queue.start(group)
         elif queue.in_flight:
-            evaluations += queue.score_batch()
-            tell(Progress(evaluations, finished, len(queue.in_flight)))
+            # All full batches in a row: searches and new images then take turns in groups, which
+            # the processor's caches like better than one after each batch.
+            is_full = True
+            while is_full:
+                evaluations += queue.score_batch()
+                tell(Progress(evaluations, finished, len(queue.in_flight)))
+                is_full = queue.waiting_batches() >= 1
         else:
             return
 
@@ -103,10 +115,10 @@ class _Queue:
         self._batches = 0
         self._served: defaultdict[Kind, int] = defaultdict(int)
 
-    def has_room(self) -> bool:
-        """Tell whether the next batch would not be full."""
+    def waiting_batches(self) -> float:
+        """Return how many batches the rows of the next batch's kind would fill."""
         rows = self._next()
-        return not rows or len(rows) < self._capacity(rows)
+        return len(rows) / self._capacity(rows) if rows else 0.0
 
     def start(self, group: Sequence[Job]) -> None:
         """Queue the first coalitions of all jobs of an image."""
@@ -136,8 +148,7 @@ class _Queue:
         """Queue the coalitions of a job that no other job has asked for."""
         rows = self._rows[_kind(job.canvas)]
         for request in job.asked:
-            request.numbers, new = job.table.ask(job, request.coalitions)
-            rows.extend(new)
+            rows.extend(job.table.ask(job, request))
         if not job.missing:
             self.ready.append(job)
 

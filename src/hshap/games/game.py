@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,12 @@ from hshap.errors import ArgumentError
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap._util.types import Heat
     from hshap.partitions.protocol import Coalition, Region
+
+T = TypeVar("T")
 
 MOST_PLAYERS = 16
 """Parts of one region; a game of more would have too many coalitions."""
@@ -102,7 +106,16 @@ def _subsets(players: int) -> tuple[tuple[bool, ...], ...]:
 
 def coalitions_of(region: Region, children: tuple[Region, ...]) -> tuple[Coalition, ...]:
     """Return the coalitions of a game, in the order that `shapley` takes."""
-    between = [tuple(compress(children, chosen)) for chosen in _subsets(len(children))]
+    return subsets_of(children, region)
+
+
+def subsets_of(parts: Sequence[T], whole: T) -> tuple[tuple[T, ...], ...]:
+    """Return all subsets of some parts, with the whole in place of all of them.
+
+    >>> subsets_of("ab", "w")
+    ((), ('a',), ('b',), ('w',))
+    """
+    between = [tuple(compress(parts, chosen)) for chosen in _subsets(len(parts))]
     # The empty coalition is the bare baseline, and all parts together are the region itself,
-    # whose score its parent's game needed already: a coalition is its own cache key.
-    return ((), *between, (region,))
+    # whose score its parent's game needed already.
+    return ((), *between, (whole,))

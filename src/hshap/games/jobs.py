@@ -14,12 +14,12 @@ import numpy as np
 from hshap._util.checks import shown
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Row
-from hshap.games.game import Game, coalitions_of, players_of, standard_errors
+from hshap.games.game import Game, coalitions_of, players_of, standard_errors, subsets_of
 from hshap.games.search.protocol import Asking, Question, SearchResult
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hshap._util.types import Heat
     from hshap.evaluators.canvas import Canvas
@@ -51,35 +51,40 @@ class ScoreTable:
         # sense, so that only their identity counts.
         self.same_targets = tuple(one if isinstance(one, int) else -id(one) for one in self.targets)
         self.values = np.empty((FIRST_ROOM, canvas.draws, len(self.targets)))
-        self._numbers: dict[Coalition, int] = {}
+        self.evaluations = 0  # model inputs that were asked for, each counted once
+        self._regions: dict[Region, int] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
         self._missing: list[int] = []
-        self._waiting: list[list[Job]] = []
+        self._first: dict[int, Job] = {}  # the job that waits for a coalition,
+        self._others: dict[int, list[Job]] = {}  # and others that do
 
-    @property
-    def evaluations(self) -> int:
-        """Model inputs that were asked for, each counted once."""
-        return sum(map(self.canvas.count, self._numbers))
-
-    def ask(self, job: Job, coalitions: Sequence[Coalition]) -> tuple[list[int], list[Pending]]:
-        """Let a job wait for coalitions; return their numbers, and the rows of new ones."""
-        numbers, new = list[int](), list["Pending"]()
-        canvas, missing = self.canvas, self._missing
-        for kept in coalitions:
-            number = self._numbers.setdefault(kept, len(missing))
+    def ask(self, job: Job, request: Request) -> list[Pending]:
+        """Let a job wait for the coalitions of a request, and return the rows of new ones."""
+        new: list[Pending] = []
+        canvas, missing, before = self.canvas, self._missing, len(self._missing)
+        is_single = canvas.draws == 1
+        for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
+            number = self._numbers.setdefault(key, len(missing))
+            request.numbers.append(number)
             if number == len(missing):
-                count = canvas.count(kept)
-                missing.append(count)
-                self._waiting.append([])
-                new += [(Row(canvas, kept, draw), self, number) for draw in range(count)]
-            if missing[number]:
-                self._waiting[number].append(job)
+                self._first[number] = job
+                if is_single:
+                    missing.append(1)
+                    new.append((Row(canvas, kept, 0), self, number))
+                    continue
+                missing.append(canvas.count(kept))
+                draws = range(missing[number])
+                new += [(Row(canvas, kept, draw), self, number) for draw in draws]
+            elif missing[number]:
+                self._others.setdefault(number, []).append(job)
                 job.missing += 1
-            numbers.append(number)
+        job.missing += len(missing) - before
+        self.evaluations += len(new)
         if len(missing) > len(self.values):
             room = np.empty((2 * len(missing), *self.values.shape[1:]))
             room[: len(self.values)] = self.values
             self.values = room
-        return numbers, new
+        return new
 
     def record(self, rows: Sequence[Pending], values: Heat) -> list[Job]:
         """Take the values `(rows, targets)` of rows; return the jobs that now miss none."""
@@ -91,15 +96,19 @@ class ScoreTable:
             for (row, _, number), value in zip(rows, values, strict=True):
                 self.values[number, row.draw :] = value
         ready: list[Job] = []
+        missing, first, others = self._missing, self._first, self._others
         for number in numbers:
-            self._missing[number] -= 1
-            if self._missing[number]:
+            missing[number] -= 1
+            if missing[number]:
                 continue
-            for job in self._waiting[number]:
-                job.missing -= 1
-                if not job.missing:
-                    ready.append(job)
-            self._waiting[number].clear()
+            job = first.pop(number)
+            job.missing -= 1
+            if not job.missing:
+                ready.append(job)
+            for other in others.pop(number, ()) if others else ():
+                other.missing -= 1
+                if not other.missing:
+                    ready.append(other)
         return ready
 
 
@@ -197,7 +206,8 @@ class Job:
 class Request:
     """A game or a question: the coalitions that it needs, and their numbers in the table.
 
-    The coalitions of a game are in the order that `shapley` takes.
+    The coalitions of a game are in the order that `shapley` takes. The numbers are known once the
+    table was asked.
     """
 
     __slots__ = ("children", "coalitions", "numbers", "region")
@@ -211,6 +221,20 @@ class Request:
             self.region, self.children = asked, players_of(asked)
             self.coalitions = coalitions_of(asked, self.children)
         self.numbers: list[int] = []
+
+    def keys(self, regions: dict[Region, int]) -> Sequence[tuple[int, ...]]:
+        """Return a key for each coalition: the numbers of its regions, given once for all.
+
+        A tuple of numbers is hashed far faster than one of regions.
+        """
+        if self.region is None:
+            return [tuple(_numbers(self.coalitions[0], regions))]
+        whole, *parts = _numbers((self.region, *self.children), regions)
+        return subsets_of(parts, whole)
+
+
+def _numbers(some: Iterable[Region], regions: dict[Region, int]) -> list[int]:
+    return [regions.setdefault(region, len(regions)) for region in some]
 
 
 def _mean(values: Heat) -> Heat:

@@ -40,13 +40,20 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     # The root is a player of no game, so its standard error is not known.
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
-    for game in games:
+    for game, ratios in zip(games, _ratios(games), strict=True):
         whole, values = seen[game.region], game.values.tolist()
+        coefficients = game.coefficients.tolist()
+        if whole.parent < 0:
+            shares: Sequence[float | None] = coefficients
+        elif ratios is None:
+            shares = [None] * len(coefficients)
+        else:
+            shares = [whole.share * ratio for ratio in ratios]
         known = zip(
             game.children,
-            game.coefficients.tolist(),
+            coefficients,
             game.errors.tolist(),
-            _shares(whole, game),
+            shares,
             (values[1 << i] - values[0] for i in range(len(game.children))),
             strict=True,
         )
@@ -61,12 +68,19 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     return seen
 
 
-def _shares(whole: Part, game: Game) -> Sequence[float | None]:
-    """Return the shares of a game's parts; None if no coefficient is positive."""
-    if whole.parent < 0:
-        return game.coefficients.tolist()
-    positive = np.maximum(game.coefficients, 0.0)
-    total = positive.sum()
-    if not total:
-        return [None] * len(positive)
-    return (whole.share * (positive / total)).tolist()
+def _ratios(games: Sequence[Game]) -> list[list[float] | None]:
+    """Return the parts of each game by their positive coefficients, as shares of their sum.
+
+    None for a game in which no coefficient is positive. Games of one size are taken at once.
+    """
+    found: list[list[float] | None] = [None] * len(games)
+    numbers: dict[int, list[int]] = {}
+    for number, game in enumerate(games):
+        numbers.setdefault(len(game.children), []).append(number)
+    for chosen in numbers.values():
+        positive = np.maximum([games[i].coefficients for i in chosen], 0.0)
+        totals = positive.sum(1)
+        ratios = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
+        for i, ratio, total in zip(chosen, ratios, totals.tolist(), strict=True):
+            found[i] = ratio if total else None
+    return found

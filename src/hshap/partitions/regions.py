@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from math import prod
 from operator import sub
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +21,8 @@ from hshap._util.recipes import settle
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from hshap._util.types import Ints, Mask, Tensor
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
+
+FEW = 32
+"""Blocks that are compared two by two; of more, the pixels around them are looked at once."""
 
 FORGOTTEN = frozenset({"_parts", "_hash", "_pixels"})
 """Attributes that a region remembers and its copies do not."""
@@ -352,7 +357,10 @@ def touching(
     """
     if len(pieces) < 2:
         return [[i] for i in range(len(pieces))]
-    owner = _owners(pieces, regions, grid)
+    if len(pieces) <= FEW and all(isinstance(region, (Box, Rolled)) for region in regions):
+        pairs = [pair for pair in combinations(range(len(pieces)), 2) if _meet(pieces, *pair)]
+    else:
+        pairs = _meeting(_owners(pieces, regions, grid), len(pieces))
     parent = list(range(len(pieces)))
 
     def root(i: int) -> int:
@@ -360,15 +368,31 @@ def touching(
             parent[i] = i = parent[parent[i]]
         return i
 
-    for axis in range(len(grid)):
-        every = [slice(None)] * axis
-        before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
-        meet = (before != after) & (before >= 0) & (after >= 0)
-        # One number for each pair: far quicker to sort than rows of two.
-        pairs = np.unique(before[meet] * np.int64(len(pieces)) + after[meet])
-        for a, b in zip(*np.divmod(pairs, len(pieces)), strict=True):
-            parent[root(int(a))] = root(int(b))
+    for a, b in pairs:
+        parent[root(a)] = root(b)
     groups: dict[int, list[int]] = {}
     for i in range(len(pieces)):
         groups.setdefault(root(i), []).append(i)
     return list(groups.values())
+
+
+def _meet(pieces: list[Corners], one: int, other: int) -> bool:
+    """Tell whether two blocks touch along a side: they meet on one axis and overlap on others."""
+    (start, stop), (start_other, stop_other) = pieces[one], pieces[other]
+    overlaps = [
+        min(b, d) - max(a, c)
+        for a, b, c, d in zip(start, stop, start_other, stop_other, strict=True)
+    ]
+    return min(overlaps) == 0 and overlaps.count(0) == 1
+
+
+def _meeting(owner: NDArray[np.int32], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of pieces that have pixels next to each other; `owner` is that of each."""
+    for axis in range(owner.ndim):
+        every = [slice(None)] * axis
+        before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
+        meet = (before != after) & (before >= 0) & (after >= 0)
+        # One number for each pair: far quicker to sort than rows of two.
+        pairs = np.unique(before[meet] * np.int64(count) + after[meet])
+        for a, b in zip(*np.divmod(pairs, count), strict=True):
+            yield int(a), int(b)
