@@ -33,7 +33,6 @@ from hshap import (
 )
 from hshap._util.recipes import describe
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.drawing import LARGE_ROW
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network
 
@@ -642,25 +641,38 @@ def test_other_models_are_refused():
 
 
 @pytest.mark.parametrize("outside", [0.0, -torch.inf])
-@pytest.mark.parametrize("grid", [(3000,), (60, 55), (17, 15, 16)])
-@pytest.mark.parametrize("channels", [2, 120])
-def test_a_window_shows_the_patch_the_anchor_and_the_padding(grid, channels, outside):
-    # With 120 channels, rows are large and only the rim of the anchor is copied.
+@pytest.mark.parametrize("grid", [(300,), (60, 55), (17, 15, 16)])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_window_shows_the_patch_the_anchor_and_the_padding(grid, together, outside):
+    # Together, windows lie at one place around their patches, which are copied at once.
     rng = np.random.default_rng(len(grid))
-    anchor = torch.rand(1, channels, *grid)
-    assert (channels * np.prod(grid) > 2 * LARGE_ROW // 3) == (channels == 120)
+    anchor = torch.rand(1, 2, *grid)
     for _ in range(6):
         size = tuple(int(rng.integers(1, n + 1)) for n in grid)
         starts = tuple(
             tuple(int(rng.integers(n - m + 1)) for n, m in zip(grid, size, strict=True))
             for _ in range(2)
         )
-        patch = Patch(torch.rand(2, channels, *size), starts, anchor)
-        wide = tuple(n + 4 for n in grid)
-        views = [tuple(int(rng.integers(-4, 1)) for _ in grid) for _ in starts]
-        padded = f.pad(patch.full(), [8, 8] * len(grid), value=outside)
+        patch = Patch(torch.rand(2, 2, *size), starts, anchor)
+        wide = tuple(int(rng.integers(1, n + 5)) for n in grid)
+        shifts = [tuple(int(rng.integers(-4, 5)) for _ in grid) for _ in starts]
+        views = [
+            tuple(a + b for a, b in zip(start, shifts[0 if together else row], strict=True))
+            for row, start in enumerate(starts)
+        ]
+        whole = anchor.repeat(2, 1, *(1 for _ in grid))
+        for row, start, data in zip(whole, starts, patch.data, strict=True):
+            row[(slice(None), *(slice(a, a + n) for a, n in zip(start, size, strict=True)))] = data
+        assert torch.equal(patch.full(), whole)
+        margin = max(grid) + 10
+        padded = f.pad(whole, [margin, margin] * len(grid), value=outside)
         expected = [
-            row[(slice(None), *(slice(a + 8, a + 8 + n) for a, n in zip(view, wide, strict=True)))]
+            row[
+                (
+                    slice(None),
+                    *(slice(a + margin, a + margin + n) for a, n in zip(view, wide, strict=True)),
+                )
+            ]
             for row, view in zip(padded, views, strict=True)
         ]
         assert torch.equal(patch.window(views, wide, outside), torch.stack(expected))

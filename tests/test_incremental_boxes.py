@@ -93,6 +93,44 @@ def test_boxes_score_like_full_passes(kind, wraps, channels_last):
     assert session.provenance(0).comparison == "passed"
 
 
+REDUCTIONS = {
+    "amax": lambda x: x.amax((2, 3)),
+    "amin, axes kept": lambda x: torch.amin(x, (-1, -2), keepdim=True).flatten(1),
+    "sum": lambda x: x.sum((2, 3)),
+    "mean": lambda x: torch.mean(x, (2, 3)),
+    "max pool": lambda x: f.adaptive_max_pool2d(x, 1).flatten(1),
+    "mean pool": lambda x: f.adaptive_avg_pool2d(x, 1).flatten(1),
+    "rows": lambda x: x.amax(2).amin(2),  # not over all places at once, so it runs in full
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", sorted(REDUCTIONS))
+def test_reductions_of_boxes_are_those_of_full_tensors(name, dtype):
+    class Reduced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, x):
+            return REDUCTIONS[name](self.conv(x))
+
+    torch.manual_seed(0)
+    model = Reduced().eval().to(dtype)
+    net = Network(model)
+    image, anchor = torch.rand(2, 1, 3, 60, 70, dtype=dtype) - 0.5
+    outside, inside = net.activations(anchor)[0], net.activations(image)[0]
+    around, one = net.whole(inside), {torch.float32: 1e-6, torch.float64: 1e-14}[dtype]
+    with torch.inference_mode():
+        for first, last in (((0, 0), (60, 35)), ((20, 0), (60, 35)), ((20, 10), (40, 30))):
+            box = slice(first[0], last[0]), slice(first[1], last[1])
+            painted = anchor.clone()
+            painted[..., *box] = image[..., *box]
+            found, (around,) = net.run_boxes([(first, last)], [around], outside, image)
+            torch.testing.assert_close(found, model(painted), rtol=8 * one, atol=4 * one)
+    assert net.needs_full_tensors == (name == "rows")
+
+
 def test_without_room_for_the_image_scores_are_the_same():
     model, coalitions = network(), [(Box(*corners),) for corners in NESTED]
     found, kept = {}, {}

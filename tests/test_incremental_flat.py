@@ -24,7 +24,8 @@ from hshap import (
     References,
 )
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.incremental.drawing import Piece, Tiled, put_together, sums
+from hshap.evaluators.incremental.drawing import Tiled, pieces_of, put_together
+from hshap.evaluators.incremental.reductions import largest, mean, smallest, total
 from hshap.evaluators.incremental.traced_network import Network, size_of
 
 
@@ -233,9 +234,13 @@ def test_all_draws_must_be_flat_to_take_little_memory(last, expected):
     assert (canvas.image in session._cache) == expected
 
 
-def test_sums_count_repeated_numbers():
-    data = torch.arange(6.0).reshape(2, 3, 1)
-    tiles = (Piece((0, 0), data), Piece((0, 1), data[:, :, :1].expand(2, 3, 4)))
-    tiled = Tiled((1, 2, 3, 5), tiles)
-    torch.testing.assert_close(sums(tiled), put_together(tiled).double().sum((2, 3)))
-    torch.testing.assert_close(sums(put_together(tiled)), sums(tiled))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_reductions_count_repeated_numbers(dtype):
+    data = torch.arange(6.0, dtype=dtype).reshape(1, 2, 3, 1)
+    tiles = pieces_of(data, [(0, 0)]) + pieces_of(data.expand(1, 2, 3, 4), [(0, 1)])
+    parts = [tile.data[0] for tile in tiles]
+    full = put_together(Tiled((1, 2, 3, 5), ((0,), (0, 1)), tiles))[0].double()
+    torch.testing.assert_close(total(parts), full.sum((1, 2)))
+    torch.testing.assert_close(mean(parts), full.mean((1, 2)))
+    torch.testing.assert_close(largest(parts).double(), full.amax((1, 2)))
+    torch.testing.assert_close(smallest(parts).double(), full.amin((1, 2)))

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache
-    from hshap.evaluators.incremental.drawing import Sides
-    from hshap.evaluators.incremental.frames import Corners
+    from hshap.evaluators.incremental.drawing import Corners, Sides
     from hshap.evaluators.incremental.traced_network import Network
 
 CROP_SIDE = 160

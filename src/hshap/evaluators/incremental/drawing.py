@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from math import prod
+from itertools import product
+from operator import add, lt, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -14,30 +16,49 @@ if TYPE_CHECKING:
 Sides: TypeAlias = tuple[int, ...]
 """One number for each spatial axis: a position, side lengths, strides, ..."""
 
-LARGE_ROW = 2**18
-"""Numbers in a row: in larger ones, no number is copied twice, which takes more calls."""
+Corners: TypeAlias = tuple[Sides, Sides]
+"""The first place of a rectangle, and the place after its last one."""
 
 
 class Piece(NamedTuple):
-    """A rectangle `(channels, *size)` of a tensor, and where it starts."""
+    """A rectangle of a tensor, in one row of `data`, whose first place is `origin`."""
 
-    start: Sides
+    corners: Corners
     data: torch.Tensor
+    row: int
+    origin: Sides
 
-    @property
-    def size(self) -> Sides:
-        """Side lengths of the rectangle."""
-        return tuple(self.data.shape[1:])
+    def cut(self, corners: Corners) -> torch.Tensor:
+        """Return the numbers `(channels, *size)` of a part, in the same memory."""
+        low, high = corners
+        spans = map(slice, map(sub, low, self.origin), map(sub, high, self.origin))
+        return self.data[(self.row, slice(None), *spans)]
+
+    def clipped(self, corners: Corners) -> Piece | None:
+        """Return the part of a piece inside of a rectangle; None if there is none."""
+        met = meet(self.corners, corners)
+        return None if met is None else Piece(met, self.data, self.row, self.origin)
+
+
+def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
+    """Return each row of `data`, `(rows, channels, *size)`, as a piece with a start of its own."""
+    size = data.shape[2:]
+    return tuple(
+        Piece((start, tuple(map(add, start, size))), data, row, start)
+        for row, start in enumerate(starts)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
     """A tensor of a shape `(1, channels, *grid)` that is never put together.
 
-    `tiles` cover it without overlap. Some may repeat one number, and take no memory for it.
+    `tiles` cover it without overlap, in rows and columns that begin at `starts` of each axis. Some
+    may repeat one number, and take no memory for it.
     """
 
     shape: tuple[int, ...]
+    starts: tuple[Sides, ...]
     tiles: tuple[Piece, ...]
 
     @property
@@ -45,136 +66,138 @@ class Tiled:
         """The type of its numbers."""
         return self.tiles[0].data.dtype
 
+    def tiles_in(self, corners: Corners) -> Iterator[Piece]:
+        """Yield the tiles that reach into a rectangle inside of the grid."""
+        number = [0]
+        for starts, low, high in zip(self.starts, *corners, strict=True):
+            places = range(bisect_right(starts, low) - 1, bisect_left(starts, high))
+            number = [n * len(starts) + place for n, place in product(number, places)]
+        return (self.tiles[n] for n in number)
+
 
 Known: TypeAlias = torch.Tensor | Tiled
 """A tensor whose values are known everywhere."""
+
+Shown: TypeAlias = tuple[list[tuple[Corners, Piece]], list[Corners]]
+"""Parts of a window with their sources, and parts beyond the borders."""
+
+SMALL_ROW = 2**17
+"""Numbers in a row: up to here, copying some numbers twice is faster than more calls."""
 
 
 def tiles_of(known: Known) -> tuple[Piece, ...]:
     """Return pieces that cover the only row of a tensor without overlap."""
     if isinstance(known, Tiled):
         return known.tiles
-    return (Piece((0,) * (known.ndim - 2), known[0]),)
+    return pieces_of(known, [(0,) * (known.ndim - 2)])
 
 
 def put_together(known: Known) -> torch.Tensor:
     """Return a tensor with all values in memory of its own."""
     if not isinstance(known, Tiled):
         return known.clone()
-    out = empty(known.tiles[0].data[None], known.shape)
-    draw(out[0], (0,) * (len(known.shape) - 2), known, (), 0.0)
+    out = empty(known.tiles[0].data, known.shape)
+    (whole,) = tiles_of(out)
+    draw(whole, known, (), 0.0)
     return out
 
 
-def sums(known: Known) -> torch.Tensor:
-    """Return the sums over all places, `(1, channels)`, in double precision."""
-    total = 0
-    for tile in tiles_of(known):
-        axes, data, times = tuple(range(1, tile.data.ndim)), tile.data, 1
-        for axis in axes:
-            if data.stride(axis) == 0:  # one number, repeated
-                times *= data.shape[axis]
-                data = data.narrow(axis, 0, 1)
-        total = total + times * data.double().sum(axes)
-    return torch.as_tensor(total)[None]
-
-
-def empty(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+def empty(
+    like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """Return an empty tensor with the type, the device and the memory layout of another."""
     # A part of a tensor with channels last is not contiguous, but its channels are neighbours.
     last = like.ndim == 4 and like.stride(1) == 1 and like.shape[1] > 1
     layout = torch.channels_last if last else torch.contiguous_format
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
+    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=layout)
 
 
 def draw(
-    row: torch.Tensor, start: Sides, anchor: Known, pieces: Sequence[Piece], outside: float
+    window: Piece,
+    anchor: Known,
+    pieces: Sequence[Piece],
+    outside: float,
+    hole: Corners | None = None,
 ) -> None:
-    """Fill a window `(channels, *size)` that begins at `start`: the anchor, and pieces over it.
+    """Fill a window with the anchor, and with pieces over it; the `hole` in it is left as it is.
 
     Later pieces lie on top. Beyond the borders of the anchor, the window holds `outside`.
     """
-    act = _draw_once if row.numel() > LARGE_ROW else _draw
-    act(row, start, anchor, pieces, outside)
+    act = _layers if window.data[0].numel() <= SMALL_ROW else shown
+    parts, beyond = act(window.corners, anchor, pieces, hole)
+    for corners in beyond:
+        window.cut(corners).fill_(outside)
+    for corners, source in parts:
+        window.cut(corners).copy_(source.cut(corners))
 
 
-def _draw(
-    row: torch.Tensor, start: Sides, anchor: Known, pieces: Sequence[Piece], outside: float
-) -> None:
-    """Fill a small window in few calls, so that some numbers are copied twice."""
-    origin, size = (0,) * len(start), tuple(row.shape[1:])
-    overlaps = [overlap(start, size, piece.start, piece.size) for piece in pieces]
-    if not overlaps or overlaps[-1] != (origin, size):
-        if overlap(start, size, origin, tuple(anchor.shape[2:])) != (origin, size):
-            row.fill_(outside)
-        for tile in tiles_of(anchor):
-            _copy(row, tile.data, overlap(start, size, tile.start, tile.size), start, tile.start)
-    for piece, part in zip(pieces, overlaps, strict=True):
-        _copy(row, piece.data, part, start, piece.start)
+def _layers(
+    window: Corners, anchor: Known, pieces: Sequence[Piece], hole: Corners | None = None
+) -> Shown:
+    """Return the same as `shown` in fewer parts, which overlap: later ones lie on top."""
+    del hole
+    parts: list[tuple[Corners, Piece]] = []
+    for piece in reversed(pieces):
+        met = meet(window, piece.corners)
+        if met is not None:
+            parts.append((met, piece))
+            if met == window:
+                return parts[::-1], []
+    under, beyond = _anchored(window, anchor)
+    return under + parts[::-1], [window] if beyond else []
 
 
-def _draw_once(
-    row: torch.Tensor, start: Sides, anchor: Known, pieces: Sequence[Piece], outside: float
-) -> None:
-    """Fill a large window, and copy no number that another one would cover."""
-    left = [((0,) * len(start), tuple(row.shape[1:]))]
-    for source in (*reversed(pieces), *tiles_of(anchor)):
-        uncovered: list[tuple[Sides, Sides]] = []
-        for first, size in left:
-            there = tuple(a + b for a, b in zip(start, first, strict=True))
-            part = overlap(there, size, source.start, source.size)
-            if prod(part[1]):
-                slab = row[(slice(None), *map(span, first, size))]
-                _copy(slab, source.data, part, there, source.start)
-            for low, length in _around(part, size):
-                uncovered.append((tuple(a + b for a, b in zip(first, low, strict=True)), length))
+def shown(
+    window: Corners, anchor: Known, pieces: Sequence[Piece], hole: Corners | None = None
+) -> Shown:
+    """Return the parts of a window with their sources, and the parts beyond the anchor's borders.
+
+    They cover all of the window but the `hole`, without overlap. Later pieces lie on top.
+    """
+    parts: list[tuple[Corners, Piece]] = []
+    left = [window] if hole is None else list(_around(hole, window))
+    for piece in reversed(pieces):
+        uncovered: list[Corners] = []
+        for rest in left:
+            met = meet(rest, piece.corners)
+            if met is None:
+                uncovered.append(rest)
+            else:
+                parts.append((met, piece))
+                uncovered += _around(met, rest)
         left = uncovered
-    for first, size in left:
-        row[(slice(None), *map(span, first, size))] = outside
+    beyond: list[Corners] = []
+    for rest in left:
+        under, more = _anchored(rest, anchor)
+        parts += under
+        beyond += more
+    return parts, beyond
 
 
-def span(start: int, length: int) -> slice:
-    """Return the slice of so many places."""
-    return slice(start, start + length)
+def _anchored(window: Corners, anchor: Known) -> Shown:
+    """Return the parts of a window that shows the anchor alone, and those beyond its borders."""
+    grid = tuple(anchor.shape[2:])
+    inside = meet(window, ((0,) * len(grid), grid))
+    if inside is None:
+        return [], [window]
+    tiles = anchor.tiles_in(inside) if isinstance(anchor, Tiled) else tiles_of(anchor)
+    met = ((meet(inside, tile.corners), tile) for tile in tiles)
+    return [(part, tile) for part, tile in met if part is not None], list(_around(inside, window))
 
 
-def overlap(start: Sides, size: Sides, other: Sides, length: Sides) -> tuple[Sides, Sides]:
-    """Return the part of a rectangle that another one covers: its start, relative, and its size."""
-    first: list[int] = []
-    sides: list[int] = []
-    # Loops, not generators: this runs several times for every layer and input.
-    for a, n, b, m in zip(start, size, other, length, strict=True):
-        low, high = max(a, b), min(a + n, b + m)
-        first.append(low - a)
-        sides.append(max(0, high - low))
-    return tuple(first), tuple(sides)
+def meet(one: Corners, other: Corners) -> Corners | None:
+    """Return the rectangle that two have in common, or None."""
+    low, high = tuple(map(max, one[0], other[0])), tuple(map(min, one[1], other[1]))
+    return (low, high) if all(map(lt, low, high)) else None
 
 
-def _around(part: tuple[Sides, Sides], size: Sides) -> Iterator[tuple[Sides, Sides]]:
-    """Yield the slabs of a rectangle around a part of it: start and size of each, disjoint."""
-    start, length = part
-    if not prod(length):
-        yield (0,) * len(size), size
-        return
-    for axis, (a, n, most) in enumerate(zip(start, length, size, strict=True)):
+def _around(part: Corners, whole: Corners) -> Iterator[Corners]:
+    """Yield the slabs of a rectangle around a part of it, without overlap."""
+    (low, high), (first, last) = part, whole
+    for axis in range(len(low)):
         # Before this axis as far as the part reaches, after it as far as the rectangle does.
-        first, sides = start[:axis], length[:axis]
-        later = (0,) * (len(size) - axis - 1), size[axis + 1 :]
-        for low, high in ((0, a), (a + n, most)):
-            if high > low:
-                yield (*first, low, *later[0]), (*sides, high - low, *later[1])
-
-
-def _copy(
-    row: torch.Tensor,
-    source: torch.Tensor,
-    part: tuple[Sides, Sides],
-    start: Sides,
-    origin: Sides,
-) -> None:
-    """Copy a part of a row that begins at `start` from a source that begins at `origin`."""
-    first, length = part
-    if prod(length):
-        places = [s + f - o for s, f, o in zip(start, first, origin, strict=True)]
-        there = (slice(None), *map(span, places, length))
-        row[(slice(None), *map(span, first, length))] = source[there]
+        if first[axis] < low[axis]:
+            end = (*high[:axis], low[axis], *last[axis + 1 :])
+            yield (*low[:axis], *first[axis:]), end
+        if high[axis] < last[axis]:
+            yield (*low[:axis], high[axis], *first[axis + 1 :]), (*high[:axis], *last[axis:])

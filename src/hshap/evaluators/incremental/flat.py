@@ -6,13 +6,14 @@ those of the full size repeat its middle: they take little time and memory.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from hshap.evaluators.incremental.drawing import Piece, Tiled
+from hshap.evaluators.incremental.drawing import Piece, Tiled, pieces_of
 from hshap.evaluators.incremental.patches import Zone
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ LARGEST_SHARE = 0.5
 """Of the grid: a small image that is larger is not worth it."""
 
 SIZES = 64
-"""About so many sizes are tried on each axis."""
+"""About so many sizes there are on each axis."""
+
+MOST_UNITS = 16
+"""Of these sizes, so many are tried as the number that all strides divide."""
 
 
 def is_flat(image: torch.Tensor) -> bool:
@@ -52,11 +56,18 @@ def _smallest(steps: Sequence[Step], start: str, grid: Sides, axis: int) -> Zone
     length = grid[axis]
     by = 2 ** max(3, (length // SIZES).bit_length() - 1)
     zones = [Zone(0, side, 0) for side in grid]
-    for more in range((length - 1) // by * by, 0, -by):
+
+    def fits(more: int) -> bool:
         zones[axis] = Zone(0, length - more, more)
-        if _zones(steps, start, zones) is not None:
-            return zones[axis]
-    return Zone(0, length, 0)
+        return _zones(steps, start, zones) is not None
+
+    # Strides must divide the places that are left out. The first number that they do is small;
+    # of its multiples, all up to the largest one fit.
+    units = range(by, min(length, MOST_UNITS * by + 1), by)
+    unit = next((more for more in units if fits(more)), length)
+    times = range(1, -(-length // unit))
+    more = unit * bisect_left(times, True, key=lambda n: not fits(n * unit))  # noqa: FBT003
+    return Zone(0, length - more, more)
 
 
 def _zones(steps: Sequence[Step], start: str, zones: Zones) -> Plan | None:
@@ -86,10 +97,11 @@ def stretched(small: torch.Tensor, zones: Zones) -> Known:
     axes = [_parts(n, zone) for n, zone in zip(small.shape[2:], zones, strict=True)]
     tiles: list[Piece] = []
     for parts in product(*axes):
-        data = small[0][(slice(None), *(slice(a, b) for a, b, _, _ in parts))]
-        tile = data.expand(-1, *(length for *_, length in parts))
-        tiles.append(Piece(tuple(first for _, _, first, _ in parts), tile))
-    return Tiled(shape, tuple(tiles))
+        data = small[(slice(0, 1), slice(None), *(slice(a, b) for a, b, _, _ in parts))]
+        tile = data.expand(-1, -1, *(length for *_, length in parts))
+        tiles += pieces_of(tile, [tuple(first for _, _, first, _ in parts)])
+    starts = tuple(tuple(first for _, _, first, _ in parts) for parts in axes)
+    return Tiled(shape, starts, tuple(tiles))
 
 
 def _parts(length: int, zone: Zone) -> list[tuple[int, int, int, int]]:

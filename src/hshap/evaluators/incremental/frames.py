@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from hshap.evaluators.incremental.drawing import Piece, Sides
+from hshap.evaluators.incremental.drawing import Corners, Piece, Sides
 from hshap.evaluators.incremental.patches import Patch, of_one_size
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.drawing import Known
 
     Side: TypeAlias = tuple[int, bool]
-    Corners: TypeAlias = tuple[Sides, Sides]
 
 Pieces: TypeAlias = tuple[Piece, ...]
 """Everything in which a tensor differs from its anchor; later pieces lie on top."""
@@ -67,19 +66,22 @@ class Frame:
 
     @property
     def share(self) -> float:
-        """The strips' share of the rectangles around all pieces; corners count twice."""
-        return sum(prod(strip.size) for strip in self.strips) / prod(self.size)
+        """The strips' share of the first row's rectangle around all pieces.
+
+        Corners count twice. Other rows are as large, but for rows at the border.
+        """
+        around = prod(high - low for low, high in _spans(self.pieces(0)))
+        return sum(prod(strip.size) for strip in self.strips) / around
 
     def pieces(self, row: int) -> Pieces:
         """Return everything in which a row differs from its anchor."""
-        return (*self._cores[row], *(_piece(strip, row) for strip in self.strips))
+        return (*self._cores[row], *(strip.rows[row] for strip in self.strips))
 
     def strip(self, number: int) -> Patch:
         """Return one strip of each row as a patch, with everything else around it."""
         others = self.strips[:number] + self.strips[number + 1 :]
         over = tuple(
-            (*core, *(_piece(strip, row) for strip in others))
-            for row, core in enumerate(self._cores)
+            (*core, *(strip.rows[row] for strip in others)) for row, core in enumerate(self._cores)
         )
         return replace(self.strips[number], over=over)
 
@@ -105,20 +107,21 @@ class Frame:
                 high[axis] = first
             else:
                 low[axis] = first + strip.size[axis]
-        clipped = (clip(piece, (tuple(low), tuple(high))) for piece in self.inside[row])
+        inner = tuple(low), tuple(high)
+        clipped = (piece.clipped(inner) for piece in self.inside[row])
         return tuple(piece for piece in clipped if piece is not None)
 
     @cached_property
     def _around(self) -> tuple[tuple[Sides, ...], Sides]:
-        rows = [self.pieces(row) for row in range(len(self.sides))]
-        spans = [
-            [
-                (min(p.start[axis] for p in row), max(p.start[axis] + p.size[axis] for p in row))
-                for axis in range(len(self.grid))
-            ]
-            for row in rows
-        ]
+        spans = [_spans(self.pieces(row)) for row in range(len(self.sides))]
         return of_one_size(spans, self.grid)
+
+
+def _spans(pieces: Pieces) -> list[tuple[int, int]]:
+    """Return the rectangle around all pieces, axis by axis."""
+    lows, highs = zip(*(piece.corners for piece in pieces), strict=True)
+    first, last = map(min, zip(*lows, strict=True)), map(max, zip(*highs, strict=True))
+    return list(zip(first, last, strict=True))
 
 
 def unshared(box: Corners, around: Corners) -> tuple[Side, ...]:
@@ -146,7 +149,7 @@ def framed(
         data = [image[(slice(None), slice(None), *map(slice, *each))] for each in corners]
         together = data[0] if len(data) == 1 else torch.cat(data)
         strips.append(Patch(together, tuple(first for first, _ in corners), outside))
-    shown = tuple((Piece(box[0], image[0][(slice(None), *map(slice, *box))]),) for box in boxes)
+    shown = tuple((Piece(box, image, 0, (0,) * len(box[0])),) for box in boxes)
     return Frame(tuple(strips), tuple(sides), shown)
 
 
@@ -158,24 +161,6 @@ def _outermost(box: Corners, side: Side) -> Corners:
     else:
         last[axis] = first[axis] + 1
     return tuple(first), tuple(last)
-
-
-def clip(piece: Piece, corners: Corners) -> Piece | None:
-    """Return the part of a piece between two corners, in the same memory; None if it is empty."""
-    low: list[int] = []
-    spans: list[slice] = []
-    # A loop, not generators: this runs for every piece of every layer.
-    for start, length, first, last in zip(piece.start, piece.size, *corners, strict=True):
-        begin, end = max(start, first), min(start + length, last)
-        if begin >= end:
-            return None
-        low.append(begin)
-        spans.append(slice(begin - start, end - start))
-    return Piece(tuple(low), piece.data[(slice(None), *spans)])
-
-
-def _piece(patch: Patch, row: int) -> Piece:
-    return Piece(patch.starts[row], patch.data[row])
 
 
 def size_of_own(values: Sequence[Patch | Frame]) -> int:

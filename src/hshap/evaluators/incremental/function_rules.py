@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -13,14 +14,14 @@ from hshap.evaluators.incremental.graph import Rule, Value
 from hshap.evaluators.incremental.layer_rules import (
     convolution,
     layer_rule,
-    mean,
     padding,
     per_axis,
     pointwise,
     same_zones,
     upsampling,
 )
-from hshap.evaluators.incremental.patches import Patch, aligned
+from hshap.evaluators.incremental.patches import Patch, aligned, concatenated
+from hshap.evaluators.incremental.reductions import largest, mean, reduction, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,9 @@ POOLING = {
     f.adaptive_avg_pool1d: nn.AdaptiveAvgPool1d,
     f.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
     f.adaptive_avg_pool3d: nn.AdaptiveAvgPool3d,
+    f.adaptive_max_pool1d: nn.AdaptiveMaxPool1d,
+    f.adaptive_max_pool2d: nn.AdaptiveMaxPool2d,
+    f.adaptive_max_pool3d: nn.AdaptiveMaxPool3d,
 }
 
 
@@ -95,7 +99,7 @@ def function_rule(
         return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
-        return Rule(_concatenation, is_local=True, zones=same_zones) if fits else None
+        return Rule(concatenated, is_local=True, zones=same_zones) if fits else None
     if not spatial or not spatial[0] or any(spatial[1:]):
         return None
     if target is f.interpolate:
@@ -117,8 +121,10 @@ def _rule_of_one_patch(target: Value, args: Sequence[Value], options: Options) -
         return layer_rule(POOLING[target](*args, **options))
     makers: dict[Value, Callable[..., Rule | None]] = {
         f.pad: padding,
-        torch.mean: _functional_mean,
-        "mean": _functional_mean,
+        **dict.fromkeys((torch.mean, "mean"), _over_all_places(mean, least=1)),
+        **dict.fromkeys((torch.sum, "sum"), _over_all_places(total)),
+        **dict.fromkeys((torch.amax, "amax"), _over_all_places(largest)),
+        **dict.fromkeys((torch.amin, "amin"), _over_all_places(smallest)),
     }
     return makers[target](*args, **options) if target in makers else None
 
@@ -214,24 +220,32 @@ def _functional_convolution(target: Value, args: Sequence[Value], options: Optio
     return convolution(layer)
 
 
-def _functional_mean(
-    dim: Value = None,
-    keepdim: Value = None,
-    dtype: Value = None,
-    axis: Value = None,
-) -> Rule | None:
-    del keepdim  # the anchor has the right axes
-    given = axis if dim is None else dim
-    if dtype or given is None:
-        return None
-    over = per_axis(given, 1)
+def _over_all_places(
+    act: Callable[[Sequence[torch.Tensor]], torch.Tensor], *, least: int = 2
+) -> Callable[..., Rule | None]:
+    """Return a maker of rules for a reduction that is known over all places.
 
-    def rule(args: Sequence[Value], anchor: Known) -> torch.Tensor | None:
-        axes = args[0].data.ndim
-        over_all_pixels = {axis % axes for axis in over} == set(range(2, axes))
-        return mean(args, anchor) if over_all_pixels else None
+    Reductions over fewer than `least` axes have no rule: of a picture they leave some places.
+    """
 
-    return Rule(rule, drops_space=True)
+    def maker(
+        dim: Value = None, keepdim: Value = None, dtype: Value = None, axis: Value = None
+    ) -> Rule | None:
+        del keepdim  # the anchor has the right axes
+        given = axis if dim is None else dim
+        over = () if given is None else per_axis(given, 1)
+        if dtype or len(over) < least or {0, 1} & {*over}:
+            return None
+        made = reduction(act)
+
+        def rule(args: Sequence[Value], anchor: Known) -> Patch | torch.Tensor | None:
+            axes = len(args[0].grid) + 2
+            is_over_all = {axis % axes for axis in over} == set(range(2, axes))
+            return made.act(args, anchor) if is_over_all else None
+
+        return replace(made, act=rule)
+
+    return maker
 
 
 def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) -> Rule:
@@ -264,9 +278,3 @@ def _is_uniform(value: torch.Tensor, axes: int) -> bool:
     has_own_rows = value.ndim > axes + 2 or (value.ndim == axes + 2 and len(value) > 1)
     is_flat = value.ndim > axes and set(value.shape[-axes:]) == {1}
     return value.ndim == 0 or (is_flat and not has_own_rows)
-
-
-def _concatenation(args: Sequence[Value], anchor: Known) -> Patch:
-    patches = aligned(args)
-    data = torch.cat([patch.data for patch in patches], dim=1)
-    return Patch(data, patches[0].starts, anchor, is_owned=True)

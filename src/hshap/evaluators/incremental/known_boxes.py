@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
     from hshap.evaluators.incremental.activation_cache import Anchor
-    from hshap.evaluators.incremental.drawing import Sides
-    from hshap.evaluators.incremental.frames import Corners
+    from hshap.evaluators.incremental.drawing import Corners, Sides
     from hshap.evaluators.incremental.traced_network import ShownBox
 
     Key: TypeAlias = tuple[ByIdentity, ByIdentity]

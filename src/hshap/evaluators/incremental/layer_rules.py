@@ -6,14 +6,12 @@ Layers without a rule run on full tensors. A rule for another layer belongs into
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.drawing import sums
 from hshap.evaluators.incremental.graph import Rule, Value
 from hshap.evaluators.incremental.patches import (
     Patch,
@@ -22,6 +20,7 @@ from hshap.evaluators.incremental.patches import (
     shifted,
     upsampled,
 )
+from hshap.evaluators.incremental.reductions import largest, mean, reduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +76,7 @@ PADDINGS = (
 )
 SOFTMAXES = (nn.Softmax, nn.LogSoftmax, nn.GLU)
 GLOBAL_MEANS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+GLOBAL_MAXIMA = (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -111,7 +111,7 @@ def layer_rule(layer: nn.Module) -> Rule | None:
         **dict.fromkeys(CONVOLUTIONS, convolution),
         **dict.fromkeys(MAX_POOLS, _max_pool),
         **dict.fromkeys(AVERAGE_POOLS, _average_pool),
-        **dict.fromkeys(GLOBAL_MEANS, _global_mean),
+        **dict.fromkeys((*GLOBAL_MEANS, *GLOBAL_MAXIMA), _reduction),
         **dict.fromkeys(PADDINGS, _padding),
         **dict.fromkeys(SOFTMAXES, _softmax),
         **dict.fromkeys((PlaceByPlace, nn.LocalResponseNorm, nn.Softmax2d), pointwise),
@@ -270,23 +270,11 @@ def _average_pool(layer: Layer) -> Rule | None:
     return _sliding(field, slid, outside=0.0)
 
 
-def _global_mean(layer: Layer) -> Rule | None:
-    single = set(per_axis(layer.output_size, 1)) == {1}
-    return Rule(mean, drops_space=True) if single else None
-
-
-def mean(args: Sequence[Value], anchor: Known) -> torch.Tensor:
-    """Return the mean over all pixels: the anchor's, plus the change inside the patches.
-
-    In double precision, since large numbers cancel.
-    """
-    patch: Patch = args[0]
-    axes = tuple(range(2, patch.data.ndim))
-    nothing = Patch(patch.data[:, :, *(slice(0, 0) for _ in axes)], patch.starts, patch.anchor)
-    before = nothing.window(patch.starts, patch.size)
-    change = (patch.data.double() - before.double()).sum(axes)
-    total = (sums(patch.anchor) + change) / prod(patch.grid)
-    return total.reshape(len(change), *anchor.shape[1:]).to(anchor.dtype)
+def _reduction(layer: Layer) -> Rule | None:
+    is_single = set(per_axis(layer.output_size, 1)) == {1}
+    if not is_single or getattr(layer, "return_indices", False):
+        return None
+    return reduction(mean if isinstance(layer, GLOBAL_MEANS) else largest)
 
 
 def _upsampling(layer: Layer) -> Rule | None:

@@ -8,6 +8,8 @@ of a batch have rectangles of one size, each at a position of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from operator import add, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from torch.nn import functional as f
@@ -18,8 +20,8 @@ from hshap.evaluators.incremental.drawing import (
     Sides,
     draw,
     empty,
-    put_together,
-    span,
+    meet,
+    pieces_of,
 )
 
 if TYPE_CHECKING:
@@ -70,26 +72,51 @@ class Patch:
         """Side lengths of the full tensor."""
         return tuple(self.anchor.shape[2:])
 
+    @cached_property
+    def rows(self) -> tuple[Piece, ...]:
+        """The rectangle of each row."""
+        return pieces_of(self.data, self.starts)
+
     def window(self, starts: Sequence[Sides], size: Sides, outside: float = 0.0) -> torch.Tensor:
-        """Return other rectangles of the same tensor; beyond its borders they hold `outside`."""
+        """Return other rectangles of the same tensor; beyond its borders they hold `outside`.
+
+        The very same rectangles are not copied.
+        """
+        if size == self.size and tuple(starts) == self.starts:
+            return self.data
         out = empty(self.data, (len(starts), self.data.shape[1], *size))
-        for number, (row, start) in enumerate(zip(out, starts, strict=True)):
-            draw(row, start, self.anchor, self.pieces(number), outside)
+        self.fill(out, starts, outside)
         return out
 
-    def pieces(self, number: int) -> tuple[Piece, ...]:
+    def fill(self, out: torch.Tensor, starts: Sequence[Sides], outside: float = 0.0) -> None:
+        """Write other rectangles of the same tensor into `out`, see `window`."""
+        size = tuple(out.shape[2:])
+        windows = pieces_of(out, starts)
+        shifts = {tuple(map(sub, *each)) for each in zip(self.starts, starts, strict=True)}
+        shift = shifts.pop()
+        inner = meet(((0,) * len(size), size), (shift, tuple(map(add, shift, self.size))))
+        if shifts or inner is None:
+            for row, window in enumerate(windows):
+                draw(window, self.anchor, self.pieces(row), outside)
+            return
+        # The rectangles lie at one place of all windows, so one copy is enough for all rows.
+        for row, window in enumerate(windows if inner[1] != size or any(inner[0]) else ()):
+            over = self.over[row] if self.over else ()
+            low, high = (tuple(map(add, starts[row], corner)) for corner in inner)
+            draw(window, self.anchor, over, outside, (low, high))
+        there = map(slice, *(map(sub, corner, shift) for corner in inner))
+        out[(..., *map(slice, *inner))] = self.data[(..., *there)]
+
+    def pieces(self, row: int) -> tuple[Piece, ...]:
         """Return everything in which a row differs from the anchor; later pieces lie on top."""
-        over = self.over[number] if self.over else ()
-        return (*over, Piece(self.starts[number], self.data[number]))
+        over = self.over[row] if self.over else ()
+        return (*over, self.rows[row])
 
     def full(self) -> torch.Tensor:
         """Return the full tensors, `(rows, channels, *grid)`."""
-        anchor = put_together(self.anchor)
-        several = len(self.starts) > 1
-        out = anchor.expand(len(self.starts), *anchor.shape[1:]).clone() if several else anchor
-        for number, row in enumerate(out):
-            for piece in self.pieces(number):
-                row[(slice(None), *map(span, piece.start, piece.size))] = piece.data
+        shape = (len(self.starts), *self.anchor.shape[1:])
+        out = empty(self.data, shape, self.anchor.dtype)
+        self.fill(out, [(0,) * len(self.grid)] * len(self.starts))
         return out
 
 
@@ -133,11 +160,7 @@ class ReceptiveField:
         ]
         starts, size = of_one_size(spans, grid)
         full = act(patch.full())
-        rows = [
-            row[(slice(None), *map(span, start, size))]
-            for row, start in zip(full, starts, strict=True)
-        ]
-        return Patch(_stacked(full, rows), starts, anchor, is_owned=True)
+        return Patch(_cut_out(full, starts, size), starts, anchor, is_owned=True)
 
     def zones(self, zones: Sequence[Zone]) -> list[Zone] | None:
         """Return where outputs are equal, given where inputs are; None if strides do not fit."""
@@ -198,10 +221,11 @@ def of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sid
     return starts, size
 
 
-def _stacked(like: torch.Tensor, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    out = empty(like, (len(rows), *rows[0].shape))
-    for place, row in zip(out, rows, strict=True):
-        place.copy_(row)
+def _cut_out(full: torch.Tensor, starts: Sequence[Sides], size: Sides) -> torch.Tensor:
+    """Return a copy of one rectangle of each row."""
+    out = empty(full, (*full.shape[:2], *size))
+    for row, start in enumerate(starts):
+        out[row] = full[(row, slice(None), *map(slice, start, map(add, start, size)))]
     return out
 
 
@@ -227,16 +251,11 @@ def upsampled(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
     sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
     if not margin:
         return Patch(made, places, anchor, is_owned=True)
-    rows = [
-        row[
-            (
-                slice(None),
-                *(span(a - b * n, m) for a, b, n, m in zip(*cut, times, sides, strict=True)),
-            )
-        ]
-        for row, *cut in zip(made, places, starts, strict=True)
+    firsts = [
+        tuple(a - b * n for a, b, n in zip(place, start, times, strict=True))
+        for place, start in zip(places, starts, strict=True)
     ]
-    return Patch(_stacked(made, rows), places, anchor, is_owned=True)
+    return Patch(_cut_out(made, firsts, sides), places, anchor, is_owned=True)
 
 
 def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
@@ -251,19 +270,33 @@ def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
 
 def aligned(patches: Sequence[Patch]) -> list[Patch]:
     """Return patches of tensors of one grid, all on rectangles that cover every one of them."""
-    grid = patches[0].grid
-    axes = range(len(grid))
-    rows = list(zip(*(patch.starts for patch in patches), strict=True))
-    lows = [tuple(min(start[i] for start in row) for i in axes) for row in rows]
-    highs = [
-        tuple(max(s[i] + p.size[i] for s, p in zip(row, patches, strict=True)) for i in axes)
-        for row in rows
-    ]
-    size = tuple(max(high[i] - low[i] for low, high in zip(lows, highs, strict=True)) for i in axes)
-    starts = tuple(tuple(min(low[i], grid[i] - size[i]) for i in axes) for low in lows)
+    starts, size = _around_all(patches)
     return [
         patch
         if patch.starts == starts and patch.size == size
         else Patch(patch.window(starts, size), starts, patch.anchor)
         for patch in patches
     ]
+
+
+def concatenated(patches: Sequence[Patch], anchor: Known) -> Patch:
+    """Return the channels of all patches in one, on rectangles that cover every one of them."""
+    starts, size = _around_all(patches)
+    channels = [patch.data.shape[1] for patch in patches]
+    out = empty(patches[0].data, (len(starts), sum(channels), *size), anchor.dtype)
+    for part, patch in zip(out.split(channels, 1), patches, strict=True):
+        patch.fill(part, starts)
+    return Patch(out, starts, anchor, is_owned=True)
+
+
+def _around_all(patches: Sequence[Patch]) -> tuple[tuple[Sides, ...], Sides]:
+    """Return starts and size of rectangles that cover every patch of their row."""
+    grid = patches[0].grid
+    sizes = [patch.size for patch in patches]
+    spans: list[list[Span]] = []
+    for row in zip(*(patch.starts for patch in patches), strict=True):
+        lows = zip(*row, strict=True)
+        stops = [map(sum, zip(*each, strict=True)) for each in zip(row, sizes, strict=True)]
+        highs = zip(*stops, strict=True)
+        spans.append([(min(low), max(high)) for low, high in zip(lows, highs, strict=True)])
+    return of_one_size(spans, grid)

@@ -78,7 +78,7 @@ def _how(step: Step, steps: Sequence[Step], results: Values) -> tuple[str, str, 
         return "full", "1.00", ""
     if step.rule is not None and step.rule.drops_space:
         share = prod(patch.size) / prod(patch.grid)
-        return "change", f"{share:.2f}", "the mean changes by that of the patch"
+        return "change", f"{share:.2f}", "from the patch, and from the anchor around it"
     readers = [other for other in steps if step.name in names_in((other.args, other.options))]
     return "full", "1.00", reason(step, readers)
 

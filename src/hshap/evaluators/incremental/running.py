@@ -35,8 +35,9 @@ def runs_in_strips(step: Step, values: Values, largest_share: float) -> bool:
 
 
 def join_frames(step: Step, values: Values) -> None:
-    """Turn the frames that a step reads into patches of one rectangle."""
-    for name in step.patch_args if step.rule is not None else ():
+    """Turn the frames that a step reads into patches of one rectangle; reductions take frames."""
+    is_joined = step.rule is not None and not step.rule.drops_space
+    for name in step.patch_args if is_joined else ():
         if isinstance(values[name], Frame):
             values[name] = values[name].patch()
 
@@ -56,7 +57,7 @@ def patched(
     rule, flat = step.rule, args[0] if isinstance(args[0], (list, tuple)) else args
     anchor = activations[step.name]
     frame = next((arg for arg in flat if isinstance(arg, Frame)), None)
-    if frame is None:
+    if frame is None or rule.drops_space:
         return rule.act(flat, anchor)
 
     def strip(number: int) -> Value:

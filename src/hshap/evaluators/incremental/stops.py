@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STATISTICS = "its statistics are those of all places, so that every output changes"
 ALL_PLACES = "every output reads all places"
+NOT_ALL_PLACES = "it does not run over all places of each channel"
 GATE = "its other argument changes with the input, and so every place does"
 UNKNOWN = "no rule for it"
 LAYERS: dict[type[nn.Module], str] = {
@@ -32,21 +33,18 @@ LAYERS: dict[type[nn.Module], str] = {
     nn.BatchNorm3d: "it has no running statistics, and takes those of all places",
     nn.Flatten: ALL_PLACES,
     nn.MultiheadAttention: ALL_PLACES,
-    nn.AdaptiveMaxPool1d: ALL_PLACES,
-    nn.AdaptiveMaxPool2d: ALL_PLACES,
-    nn.AdaptiveMaxPool3d: ALL_PLACES,
 }
 FUNCTIONS = {
     "flatten": ALL_PLACES,
-    "amax": ALL_PLACES,
-    "amin": ALL_PLACES,
+    "amax": NOT_ALL_PLACES,
+    "amin": NOT_ALL_PLACES,
     "max": ALL_PLACES,
     "norm": ALL_PLACES,
     "vector_norm": ALL_PLACES,
     "var": ALL_PLACES,
     "std": ALL_PLACES,
-    "sum": ALL_PLACES,
-    "mean": "it is no mean over all places of each channel",
+    "sum": NOT_ALL_PLACES,
+    "mean": NOT_ALL_PLACES,
     "group_norm": STATISTICS,
     "instance_norm": STATISTICS,
     "layer_norm": STATISTICS,

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Shape
-    from hshap.evaluators.incremental.frames import Corners, Pieces
+    from hshap.evaluators.incremental.drawing import Corners, Sides
+    from hshap.evaluators.incremental.flat import Plan
+    from hshap.evaluators.incremental.frames import Pieces
 
 Activations: TypeAlias = dict[str, Known]
 """Activations of an anchor by the names of the steps; meta tensors if only the shape is kept."""
@@ -93,6 +95,7 @@ class Network:
     def __init__(self, module: torch.nn.Module, shape: Shape | None = None) -> None:
         self.module, self.reason = module, ""
         self.steps: list[Step] = []
+        self._plans: dict[Sides, Plan | None] = {}
         try:
             trace = traced(module, shape)
         except UntraceableError as error:
@@ -131,7 +134,13 @@ class Network:
 
     def has_flat_anchor(self, image: torch.Tensor) -> bool:
         """Tell whether an image has one colour, and activations that repeat far from borders."""
-        return is_flat(image) and plan(self.steps, self._input, tuple(image.shape[2:])) is not None
+        return is_flat(image) and self._plan(tuple(image.shape[2:])) is not None
+
+    def _plan(self, grid: Sides) -> Plan | None:
+        """Return the plan of flat anchors for images of a size; each is made once."""
+        if grid not in self._plans:
+            self._plans[grid] = plan(self.steps, self._input, grid)
+        return self._plans[grid]
 
     def flat_activations(
         self, image: torch.Tensor, max_bytes: int | None = None
@@ -141,7 +150,7 @@ class Network:
         None if it has several colours, or if no smaller image will do. Fails like `activations`.
         """
         grid = tuple(image.shape[2:])
-        zones = plan(self.steps, self._input, grid) if is_flat(image) else None
+        zones = self._plan(grid) if is_flat(image) else None
         if zones is None:
             return None
         sides = [slice(0, zone.high) for zone in zones[self._input]]
@@ -165,7 +174,7 @@ class Network:
     ) -> tuple[Activations, torch.Tensor]:
         values: Values = {self._input: image.clone()}
         kept: Activations = {self._input: image}
-        writes = WriteCounts(values)
+        writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
             act = torch.relu_ if step.name in self._reusing else step.act
@@ -176,7 +185,9 @@ class Network:
                 writes.add(step.name, value, own)
                 if step.kind == "constant":
                     writes.watch(value)
-                if max_bytes is not None and size_of(kept) > max_bytes:
+                size += 0 if own.device.type == "meta" else own.nbytes
+                # The sum is an upper bound, since some tensors share memory.
+                if max_bytes is not None and size > max_bytes < size_of(kept):
                     raise TooLargeError
             for name in step.last_reads:
                 del values[name]
