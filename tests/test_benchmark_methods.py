@@ -32,9 +32,10 @@ WITH_TORCHVISION = {
 }
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4
 EVERY = (*NAMED, ours_at(60))
-# Three controls look elsewhere, LIME's default takes so small an image for one segment, and 20
+# Some controls look elsewhere, LIME's default takes so small an image for one segment, and 20
 # evaluations end before the regions are as small as the spot.
 NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
+NOT_POINTING |= {"rare colours smoothed", "rare colours widely smoothed"}
 NOT_POINTING |= {
     f"PartitionExplainer {budget} default{smoothed}"
     for budget in (10, 20)

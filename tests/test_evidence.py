@@ -121,7 +121,7 @@ def test_the_default_call_is_guided_and_stays_within_its_budget():
             search=hshap.DepthFirst(max_evaluations=most),
         ).explain(images(7), target=1)
         assert model.inputs == found.evaluations <= most
-        assert (found.evidence is None) == (most == 4)
+        assert found.settings["evidence"] == ("rare colours" if most == 4 else "gradients")
         assert found.settings["partition"]["min_area"] == (25 if most == 4 else "uncut")
 
 
@@ -194,8 +194,14 @@ class Failing(nn.Module):
         return batch.amax((1, 2, 3))[:, None] * torch.ones(2)
 
 
-@pytest.mark.parametrize("model", [Cut().eval(), Failing().eval(), lambda b: b.max(axis=(2, 3))])
-def test_models_without_gradients_have_no_evidence(model):
+def test_models_without_gradients_are_guided_by_rare_colours():
+    found = explained(lambda batch: batch.max(axis=(2, 3)), images(1))
+    assert found.settings["evidence"] == "rare colours"
+    assert found.settings.nearby
+
+
+@pytest.mark.parametrize("model", [Cut().eval(), Failing().eval()])
+def test_a_backward_pass_that_fails_stays_told(model):
     found = explained(model, images(1))
     assert found.evidence is None
     assert found.settings["evidence"].startswith("none: ")

@@ -34,7 +34,6 @@ def explained(seed=0, grid=(20, 24), **options):
 @given(st.integers(0, 10**6), st.sampled_from([(40,), (15, 18), (7, 8, 9)]), st.integers(8, 60))
 def test_sums_over_leaves_are_exact(seed, grid, budget):
     found = explained(seed, grid, search=hshap.DepthFirst(max_evaluations=budget))
-    assert found.evidence is None
     heat, alone = found.attribution(), found.alone()
     for leaf in found.leaves:
         assert heat[leaf.index].sum() == pytest.approx(found.parts[leaf].share, abs=1e-9)
@@ -47,7 +46,8 @@ def test_sums_over_leaves_are_exact(seed, grid, budget):
 def test_the_default_call_follows_the_leaves_nearby_and_says_so():
     found = explained()
     assert found.settings.nearby
-    assert "maps inside regions follow the regions nearby" in found.settings.chosen
+    followed = "maps inside regions follow rare colours and the regions nearby"
+    assert followed in found.settings.chosen
     assert not np.allclose(found.attribution(), found.attribution(even=True))
 
 
@@ -104,7 +104,8 @@ def test_auto_smooths_by_a_quarter_of_the_mean_side(map_of):
     found = explained(partition=hshap.Bisection(8), search=hshap.DepthFirst())
     sides = np.array([leaf.area**0.5 for leaf in found.leaves])
     shares = np.array([found.parts[leaf].share for leaf in found.leaves])
-    width = max(1.0, 0.25 * (sides * shares).sum() / shares.sum())
+    mean = (sides * shares).sum() / shares.sum()
+    width = max(1.0, min(0.25 * mean, (20 * 24) ** 0.5 / 50))
     plain, smooth = getattr(found, map_of)(), getattr(found, map_of)(smooth="auto")
     assert smooth == pytest.approx(gaussian(plain, width, range(2)))
     assert smooth.sum() == pytest.approx(plain.sum())
@@ -152,9 +153,15 @@ def test_no_guide_without_a_positive_share_or_for_large_images():
 
 def test_without_shares_all_leaves_count():
     leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
-    assert smoothing_width(leaves, [0.0, -1.0], axes=2) == 3.0
-    assert smoothing_width(leaves[:1], [1.0], axes=2) == 2.0
-    assert smoothing_width([hshap.Box((0, 0), (1, 1))], [1.0], axes=2) == 1.0
+    grid = (400, 400)
+    assert smoothing_width(leaves, [0.0, -1.0], grid) == 3.0
+    assert smoothing_width(leaves[:1], [1.0], grid) == 2.0
+    assert smoothing_width([hshap.Box((0, 0), (1, 1))], [1.0], grid) == 1.0
+
+
+def test_large_leaves_are_smoothed_by_a_fiftieth_of_the_image():
+    halves = [hshap.Box((0, 0), (100, 400)), hshap.Box((100, 0), (200, 400))]
+    assert smoothing_width(halves, [1.0, 1.0], (200, 800)) == pytest.approx(8.0)
 
 
 def test_without_evidence_a_ranking_is_the_smoothed_map():

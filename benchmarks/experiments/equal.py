@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 ASKED: dict[str, tuple[int, ...]] = {
     "malaria": (10, 20),
     "boards": (10, 20),
-    "platelets": (200, 500),
+    "platelets": (10, 20, 50, 100, 200, 500),
+    "malaria-made": (10, 20, 50, 100),
 }
-MOST = {"boards": 60, "platelets": 9}  # test images; all, where a set is not named
-VALIDATION = {"boards": 4, "platelets": 2}  # images that choose thresholds
+MOST = {"boards": 60, "malaria-made": 20}  # test images; all, where a set is not named
+VALIDATION = {"boards": 4, "platelets": 4, "malaria-made": 4}  # images that choose thresholds
 
 
 def run(sets: Sequence[str] = tuple(ASKED)) -> None:
@@ -54,9 +55,10 @@ def run(sets: Sequence[str] = tuple(ASKED)) -> None:
 def methods_of(name: str) -> list[Method]:
     """Return the methods of a set: ours and those of peers at its budgets, and some at small ones.
 
-    Maps over cells are smoothed as those of peers are, so boards need no wider smoothing.
+    Maps over cells are smoothed as those of peers are, so boards need no wider smoothing, and their
+    guide is the template and not rare colours.
     """
-    own = BUDGETS if name == "boards" else {*ASKED[name], *FEW}
+    own = ASKED[name] if name == "malaria-made" else BUDGETS
     at = [f"shap-bpt {n}" for n in ASKED[name]]
     at += [f"PartitionExplainer {n} default" for n in ASKED[name]]
     names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in own)}
@@ -64,6 +66,7 @@ def methods_of(name: str) -> list[Method]:
     if name != "boards":
         names |= {f"shap-bpt {n}{WIDELY}" for n in FEWEST}
         names |= {f"PartitionExplainer {n} default{WIDELY}" for n in FEWEST}
+        names |= {f"rare colours{SMOOTHED}", f"rare colours{WIDELY}"}
     return [method for method in EVERY if method.name in names]
 
 

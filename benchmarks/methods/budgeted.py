@@ -2,9 +2,9 @@
 
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
 its template. So peers are given both: their maps smoothed, by an eighth of the size, and at 10 and
-20 evaluations also by half of it, since our trees are smoothed by an eighth of their leaves, which
-are large then (not their packages' settings, so rows of their own), and the same cells to hide or
-to show, one at a time.
+20 evaluations also by half of it, since their regions are large then (not their packages' settings,
+so rows of their own), and the same cells to hide or to show, one at a time. The guide inside our
+trees, rare colours, is a control by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from benchmarks.core.protocol import Method
 from benchmarks.methods import bpt, cells, gradients, ours, partition
 from benchmarks.methods.common import PRESENT, scores
-from benchmarks.methods.controls import difference
+from benchmarks.methods.controls import difference, rare_colours
 from benchmarks.methods.ours import BUDGETS, SMOOTH
 from hshap import Spots
 from hshap._util.smoothing import gaussian
@@ -91,11 +91,12 @@ FEW, FEWEST = (10, 20, 50), (10, 20)
 ABLATION = Method("captum FeatureAblation spots", "captum", _ablated, package="captum")
 ALONE = Method("spots alone", "control", _alone)
 ALONE_AT = tuple(Method(f"spots alone {n}", "control", partial(_alone, budget=n)) for n in FEW)
+RARE = Method("rare colours", "control", rare_colours)
 METHODS = (
     *ours.AT,
     *(method for method in PEERS if method.name not in OLD),
     *map(smoothed, PEERS),
-    *map(widely_smoothed, (*map(partition.default_at, FEWEST), *map(bpt.at, FEWEST))),
+    *map(widely_smoothed, (*map(partition.default_at, FEWEST), *map(bpt.at, FEWEST), RARE)),
     *map(
         smoothed,
         (
@@ -106,6 +107,7 @@ METHODS = (
             *ALONE_AT,
             ALONE,
             Method("difference", "control", difference),
+            RARE,
         ),
     ),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.core.protocol import Method
+from hshap.explainer.rarity import rarity
 from hshap.metrics import blurred_random
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def sobel(subject: Subject, image: Image) -> Map:
 def difference(subject: Subject, image: Image) -> Map:
     """Return the difference from the baseline, which is enough where the baseline tells all."""
     return np.abs(image - subject.baseline).sum(axis=0, dtype=np.float64)
+
+
+def rare_colours(subject: Subject, image: Image) -> Map:
+    """Return how rare the colours are: our guide inside regions where there are no gradients."""
+    del subject
+    found = rarity(image)
+    return np.zeros(image.shape[1:]) if found is None else found
 
 
 def blurred(subject: Subject, image: Image) -> Map:

@@ -1,4 +1,7 @@
-"""Guides: how shares are spread inside regions, by the caller's evidence, differences or probes."""
+"""Guides: how shares are spread inside regions, by the caller's evidence, differences or probes.
+
+`rarity.py` has one more, for images without any of these.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,16 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import DIFFERENCES, FAILED, GRADIENTS, MOST_PIXELS, Guide, levels
+from hshap.evaluators.evidence import (
+    DIFFERENCES,
+    FAILED,
+    GRADIENTS,
+    MOST_PIXELS,
+    RARITY,
+    Guide,
+    levels,
+)
+from hshap.explanation.nearby import has_nearby
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,11 +87,18 @@ def guide_by_probes(
     return Guide(levels(heat), origin, guide.evaluations)
 
 
+def follows_nearby(guide: Guide, grid: Grid) -> bool:
+    """Tell whether maps follow the leaves nearby, too: a guide of the model is enough by itself."""
+    return (guide.levels is None or guide.origin == RARITY) and has_nearby(grid)
+
+
 def told_inside(guide: Guide, *, nearby: bool) -> str:
     """Return in words how shares are spread inside regions."""
+    if nearby:
+        rare = f"{RARITY} and " if guide.origin == RARITY else ""
+        return f"maps inside regions follow {rare}the regions nearby"
     if guide.levels is None:
-        followed = "follow the regions nearby" if nearby else "are even"
-        return f"maps inside regions {followed}"
+        return "maps inside regions are even"
     if by_differences(guide):
         own = guide.origin.replace(DIFFERENCES, f"the {DIFFERENCES} from the baseline", 1)
     else:

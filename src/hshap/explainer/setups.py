@@ -19,14 +19,15 @@ from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
 from hshap.evaluators.models.facts import Facts
 from hshap.explainer.guides import (
     by_differences,
+    follows_nearby,
     given_guide,
     guide_by_difference,
     guide_by_probes,
     told_inside,
 )
+from hshap.explainer.rarity import guides_by_rarity
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.nearby import has_nearby
 from hshap.explanation.settings import NEARBY, Settings
 from hshap.games.automatic import partition_by_template, usual_partition, usual_search
 from hshap.games.baseline_choice import choose_baseline, usual_baselines
@@ -207,6 +208,8 @@ class Setups:
         if self._wanted == AUTO and isinstance(partition, Spots):
             by_difference = partial(guide_by_difference, partition, easel, pixels)
             guides = tuple(one if one.levels is not None else by_difference(one) for one in guides)
+        if self._wanted == AUTO:
+            guides = guides_by_rarity(pixels, guides)
         if given.search is None:
             if given.partition is None and isinstance(partition, Spots):
                 search = usual_search(partition_is_given=False, by_template=True)
@@ -303,7 +306,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
         settings = settings.updated(evidence=guide.origin)
-    nearby = setup.evidence == AUTO and guide.levels is None and has_nearby(canvas.grid)
+    nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
     name = Facts(setup.class_names).name(class_index(target))

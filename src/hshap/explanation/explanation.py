@@ -193,14 +193,15 @@ class Explanation(Guarantees, EarlierNames):
         residual.
 
         The sum over each leaf is exact: it is the leaf's share. How it is spread inside the leaf is
-        a guide: by `evidence` if there is any; else by the leaves nearby if the explainer chose
-        the partition, and evenly if it was given. `even` asks for it in any case.
+        a guide: by `evidence` if there is any, and by the leaves nearby if the model gave none and
+        the explainer chose the partition; evenly if it was given. `even` asks for it in any case.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
         to a quarter of the size of the object is a good value. "auto" takes a quarter of the
-        leaves' mean side, each leaf counted by its share. On photographs this makes the map of a
-        model without gradients much better; on drawings, whose leaves are objects, it blurs them.
+        leaves' mean side, each leaf counted by its share, and at most a fiftieth of the image's.
+        On photographs this makes the map of a model without gradients much better; on drawings,
+        whose leaves are objects, it blurs them.
         """
         return self._spread(lambda leaf: self.parts[leaf].share, smooth, even=even)
 
@@ -216,12 +217,12 @@ class Explanation(Guarantees, EarlierNames):
     def ranking(self) -> Heat:
         """Return a map to rank pixels by. Nothing adds up in it; `attribution()` does.
 
-        With `evidence`: the evidence, times the root of the score that each leaf adds by itself,
-        and 0 outside the leaves. Without: `attribution(smooth="auto")`. On photographs both rank
-        pixels better than `attribution()`, in which a small leaf shows its whole share on few
-        pixels.
+        With `evidence` of the model: the evidence, times the root of the score that each leaf adds
+        by itself, and 0 outside the leaves. Without: `attribution(smooth="auto")`. On photographs
+        both rank pixels better than `attribution()`, in which a small leaf shows its whole share on
+        few pixels.
         """
-        if self.evidence is None:
+        if self.evidence is None or self.settings.nearby:
             return self.attribution(smooth=AUTO)
         return ranked(self.leaves, lambda leaf: self.parts[leaf].alone, self.evidence)
 
@@ -352,16 +353,19 @@ class Explanation(Guarantees, EarlierNames):
 
     @cached_property
     def usual_width(self) -> float:
-        """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, by share."""
+        """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, or less."""
         shares = [self.parts[leaf].share for leaf in self.leaves]
-        return smoothing_width(self.leaves, shares, len(self.grid))
+        return smoothing_width(self.leaves, shares, self.grid)
 
     @cached_property
     def _levels(self) -> NDArray[np.uint8] | None:
-        """The guide inside leaves: `evidence`, or the leaves nearby, or None for an even map."""
-        if self.evidence is not None or not self.settings.nearby:
+        """The guide inside leaves: evidence, leaves nearby, or both; None for an even map."""
+        if not self.settings.nearby:
             return self.evidence
-        return levels_nearby(self.attribution(even=True), self.usual_width)
+        if self.evidence is None:
+            return levels_nearby(self.attribution(even=True), self.usual_width)
+        shares = weighted(self.leaves, lambda leaf: self.parts[leaf].share, self.evidence)
+        return levels_nearby(shares, self.usual_width)
 
     def _paint(self, value: Callable[[Region], float]) -> Heat:
         out = np.zeros(self.grid)

@@ -29,6 +29,9 @@ Smooth: TypeAlias = float | Literal["auto"]
 WIDTH = 0.25
 """Standard deviation of the smoothing, in mean sides of the leaves."""
 
+WIDEST = 1 / 50
+"""Largest standard deviation, in mean sides of the image: a small budget leaves large leaves."""
+
 FINENESS = 2
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
 
@@ -56,22 +59,23 @@ def ranked(
     return out
 
 
-def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], axes: int) -> float:
+def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], grid: Grid) -> float:
     """Return a quarter of the leaves' mean side, at least one pixel; 0 without leaves.
 
-    Each leaf counts by its share, so that weak leaves in the background hardly count.
+    Each leaf counts by its share, so that weak leaves in the background hardly count. The width is
+    at most a fiftieth of the image's own mean side.
 
     >>> import hshap
     >>> leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
-    >>> smoothing_width(leaves, [3.0, 1.0], axes=2)
+    >>> smoothing_width(leaves, [3.0, 1.0], grid=(200, 200))
     2.5
     """
     if not leaves:
         return 0.0
-    sides = [leaf.area ** (1 / axes) for leaf in leaves]
+    sides = [leaf.area ** (1 / len(grid)) for leaf in leaves]
     counts = np.maximum(shares, 0.0)
     mean = np.average(sides, weights=counts) if counts.any() else np.mean(sides)
-    return max(1.0, WIDTH * float(mean))
+    return max(1.0, min(WIDTH * float(mean), WIDEST * prod(grid) ** (1 / len(grid))))
 
 
 def has_nearby(grid: Grid) -> bool:

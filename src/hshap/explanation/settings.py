@@ -147,7 +147,7 @@ class Settings(Mapping[str, "Json"]):
 
     @property
     def nearby(self) -> bool:
-        """Whether maps inside leaves follow the leaves nearby, where there is no evidence."""
+        """Whether maps inside leaves follow the leaves nearby: the model gave no evidence."""
         return self.document.get("inside") == NEARBY
 
     @property
