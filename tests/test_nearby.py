@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hshap
-from hshap._util.smoothing import gaussian
+from hshap._util.smoothing import enlarged, gaussian
 from hshap.explanation.nearby import levels_nearby, smoothing_width
 
 pytest.importorskip("higra")
@@ -167,3 +167,36 @@ def test_large_leaves_are_smoothed_by_a_fiftieth_of_the_image():
 def test_without_evidence_a_ranking_is_the_smoothed_map():
     for found in (explained(), explained(evidence="even")):
         assert np.array_equal(found.ranking(), found.attribution(smooth="auto"))
+
+
+def smoothed_whole(heat, width):
+    """The same guide by the whole image: no part of it is left out."""
+    step = max(1, int(width / 2))
+    coarse = np.pad(heat, [(0, -side % step) for side in heat.shape], mode="edge")
+    for axis in range(heat.ndim):
+        blocks = np.split(coarse, coarse.shape[axis] // step, axis)
+        coarse = np.stack([block.mean(axis) for block in blocks], axis)
+    sigma = width / step
+    radius = int(4 * sigma + 0.5)
+    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+    for axis in range(heat.ndim):
+        padding = [(radius, radius) if a == axis else (0, 0) for a in range(heat.ndim)]
+        padded = np.pad(coarse, padding, mode="symmetric")
+        coarse = np.apply_along_axis(np.convolve, axis, padded, kernel / kernel.sum(), "valid")
+    fine = enlarged(coarse, tuple(side * step for side in coarse.shape))
+    return fine[tuple(map(slice, heat.shape))]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_guide_around_leaves_is_that_of_the_whole_image(seed):
+    rng = np.random.default_rng(seed)
+    heat = np.zeros(tuple(rng.integers(1, 90, rng.integers(1, 4) if seed % 5 else 2)))
+    for _ in range(rng.integers(1, 4)):
+        start = [rng.integers(0, side) for side in heat.shape]
+        heat[tuple(slice(a, a + rng.integers(1, 12)) for a in start)] = rng.uniform(-0.2, 1)
+    if not (heat > 0).any():
+        return
+    width = rng.uniform(1, 15)
+    expected = smoothed_whole(np.maximum(heat, 0), width)
+    found = levels_nearby(heat, width).astype(int)
+    assert np.abs(found - 255 * np.sqrt(expected / expected.max())).max() < 0.5 + 1e-6

@@ -33,7 +33,7 @@ from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError
 from hshap.runs.driver import Driver
 from hshap.runs.sources import as_source
-from hshap.runs.storing.cells import runs_of, sorted_runs
+from hshap.runs.storing.cells import runs_of
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
@@ -1040,13 +1040,33 @@ def test_a_driver_waits_for_the_images_of_another_one(tmp_path, images):
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32])
 @pytest.mark.parametrize("count", [1, 2, 50])
-def test_pixels_by_rank_are_those_of_a_stable_sort(kind, count):
+def test_runs_of_labels_tell_all_labels(kind, count):
     rng = np.random.default_rng(count)
     for pixels in (rng.integers(0, count, 400), np.repeat(rng.integers(0, count, 40), 10)):
-        ranks = pixels.astype(kind)
-        starts, lengths = runs_of(ranks)
-        found = sorted_runs(ranks[starts], starts, lengths)
-        assert np.array_equal(found, np.argsort(ranks, kind="stable"))
+        labels = pixels.astype(kind)
+        starts, lengths = runs_of(labels)
+        assert np.array_equal(np.repeat(labels[starts], lengths), labels)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_regions_of_a_row_are_listed_late_and_are_those_that_were_stored(seed):
+    image = np.kron(np.random.default_rng(seed).random((1, 7, 9)), np.ones((5, 4)))
+    made = Explainer(brightest, BLANK, hshap.Superpixels()).explain(image, target=0)
+    found = from_row(as_row(made, ORIGIN))
+    stored = [part for game in made.games for part in (game.region, *game.children)]
+    read = [part for game in found.games for part in (game.region, *game.children)]
+    free = [part for part in read if isinstance(part, hshap.Pixels)]
+    assert [part.area for part in read] == [part.area for part in stored]
+    assert [hash(part) for part in read] == [hash(part) for part in stored]
+    assert free
+    assert not any("flat" in vars(part) for part in free)
+    assert read == stored
+    for one, other in zip(read, stored, strict=True):
+        assert sorted(one.flat.tolist()) == sorted(other.flat.tolist())
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301
+    assert again.leaves == made.leaves
+    assert all(type(part) is hshap.Pixels for part in again.leaves)
+    assert not free[0].flat.flags.writeable
 
 
 def test_a_claim_of_another_machine_ends_when_the_folder_is_quiet(tmp_path):

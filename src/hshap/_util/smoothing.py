@@ -33,13 +33,18 @@ def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.floa
     """Return a smoothed copy. Borders are mirrored, so the sum of all pixels stays the same."""
     out = array.astype(np.float64)
     sigma = min(sigma, WIDEST * max(array.shape))
-    radius = int(4 * sigma + 0.5)
+    radius = reach(sigma)
     steps = np.arange(-radius, radius + 1)
     kernel = np.exp(-0.5 * (steps / sigma) ** 2)
     kernel /= kernel.sum()
     for axis in axes:
         out = _convolve(out, kernel, axis)
     return out
+
+
+def reach(sigma: float) -> int:
+    """Return the pixels that a Gaussian filter reaches to each side; farther ones do not count."""
+    return int(4 * sigma + 0.5)
 
 
 def enlarged(array: Array, grid: Grid) -> NDArray[np.float64]:
@@ -62,8 +67,10 @@ def _convolve(
     array: NDArray[np.float64], kernel: NDArray[np.float64], axis: int
 ) -> NDArray[np.float64]:
     radius, length = len(kernel) // 2, array.shape[axis]
-    padding = [(radius, radius) if a == axis else (0, 0) for a in range(array.ndim)]
-    padded = np.moveaxis(np.pad(array, padding, mode="symmetric"), axis, 0)
+    # Places beyond a border are mirrored, again and again for a filter wider than the array.
+    places = np.arange(-radius, length + radius) % (2 * length)
+    mirrored = np.minimum(places, 2 * length - 1 - places)
+    padded = np.moveaxis(array, axis, 0)[mirrored]
     out = np.zeros_like(padded[:length])
     for place, weight in enumerate(kernel.tolist()):
         out += weight * padded[place : place + length]

@@ -36,6 +36,7 @@ from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
 from hshap.explanation.settings import AUTO, Settings
 from hshap.games.tree import Part, parts
+from hshap.partitions.regions import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -370,5 +371,5 @@ class Explanation(Guarantees, EarlierNames):
     def _paint(self, value: Callable[[Region], float]) -> Heat:
         out = np.zeros(self.grid)
         for leaf in self.leaves:
-            out[leaf.index] = value(leaf)
+            fill(leaf, out, value(leaf))
         return out

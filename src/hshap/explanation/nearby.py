@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from hshap._util.smoothing import enlarged, gaussian
+from hshap._util.smoothing import enlarged, gaussian, reach
 from hshap.evaluators.evidence import MOST_PIXELS, levels, weights
+from hshap.partitions.regions import fill, pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ def weighted(
     """Return a map of the guide's grid on which each leaf spreads its value by the guide."""
     out = np.zeros(guide.shape)
     for leaf in leaves:
-        out[leaf.index] = value(leaf) * weights(guide[leaf.index])
+        fill(leaf, out, value(leaf) * weights(pixels_of(leaf, guide)))
     return out
 
 
@@ -55,7 +56,7 @@ def ranked(
     """
     out, every = np.zeros(guide.shape), weights(guide)
     for leaf in leaves:
-        out[leaf.index] = max(alone(leaf), 0.0) ** 0.5 * every[leaf.index]
+        fill(leaf, out, max(alone(leaf), 0.0) ** 0.5 * pixels_of(leaf, every))
     return out
 
 
@@ -96,15 +97,36 @@ def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
     if not has_nearby(heat.shape) or not positive.any():
         return None
     step = max(1, int(width / FINENESS))  # a wide filter on every pixel would take seconds
-    coarse = gaussian(_shrunk(positive, step), width / step, range(heat.ndim))
+    box = _reached(positive, step, reach(width / step) + 1)
+    near = positive[box]
+    coarse = gaussian(_shrunk(near, step), width / step, range(heat.ndim))
     padded = tuple(side * step for side in coarse.shape)
-    smooth = enlarged(coarse, padded)[tuple(map(slice, heat.shape))]
-    return levels(smooth) if smooth.any() else None
+    smooth = enlarged(coarse, padded)[tuple(map(slice, near.shape))]
+    if not smooth.any():
+        return None
+    out = np.zeros(heat.shape, dtype=np.uint8)
+    out[box] = levels(smooth)
+    return out
+
+
+def _reached(heat: Heat, step: int, margin: int) -> tuple[slice, ...]:
+    """Return the box around all pixels that are not 0, in whole blocks of `step` pixels.
+
+    It has a margin of so many blocks. Beyond it, a filter of that reach leaves 0.
+    """
+    found: list[slice] = []
+    for axis, side in enumerate(heat.shape):
+        others = tuple(other for other in range(heat.ndim) if other != axis)
+        places = np.flatnonzero(heat.any(others))
+        first, last = int(places[0]) // step - margin, int(places[-1]) // step + 1 + margin
+        found.append(slice(max(0, first * step), min(side, last * step)))
+    return tuple(found)
 
 
 def _shrunk(heat: Heat, step: int) -> Heat:
     """Return the means of blocks of `step` pixels on each axis; borders are repeated."""
-    out = np.pad(heat, [(0, -side % step) for side in heat.shape], mode="edge")
+    missing = [(0, -side % step) for side in heat.shape]
+    out = np.pad(heat, missing, mode="edge") if any(more for _, more in missing) else heat
     for axis in range(heat.ndim):
         shape = (*out.shape[:axis], out.shape[axis] // step, step, *out.shape[axis + 1 :])
         out = out.reshape(shape).mean(axis + 1)

@@ -331,7 +331,7 @@ def _unpack(table: Table, *, adaptive: Adaptive) -> list[Region]:
         elif kind == ROLLED:
             regions.append(Rolled(tuple(first), tuple(second), table.grid, adaptive=adaptive))
         else:
-            regions.append(Pixels(table.pixels(number), table.grid, adaptive=adaptive))
+            regions.append(table.free_region(number, adaptive))
     return regions
 
 

@@ -16,7 +16,7 @@ from hshap.explanation.archive import expect, limit, only_damage
 from hshap.explanation.headers import LARGEST, check_header
 from hshap.games.game import MOST_PLAYERS
 from hshap.games.shapley import shapley
-from hshap.partitions.regions import runs
+from hshap.partitions.regions import Pixels, runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Mask
+    from hshap.partitions.protocol import Adaptive
 
     Numbers = NDArray[np.int64]
 
@@ -169,6 +170,10 @@ class Table:
 
     def take_tree(self, games: Games) -> None:
         """Take the tree, once it is known to be one; runs of pixels need none."""
+
+    def free_region(self, number: int, adaptive: Adaptive) -> Pixels:
+        """Return a region that is no block."""
+        return Pixels(self.pixels(number), self.grid, adaptive=adaptive)
 
     def pixels(self, number: int) -> Numbers:
         """Return the positions of a free region; nobody can write to them."""

@@ -57,9 +57,9 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
             (values[1 << i] - values[0] for i in range(len(game.children))),
             strict=True,
         )
+        plays_alone = len(game.children) == 1  # a root that is not split: it is its own part
         for child, phi, error, share, alone in known:
-            if child == game.region:
-                # A root that is not split plays alone: region and part are the same.
+            if plays_alone:
                 own = whole.share if share is None else share
                 seen[child] = whole._replace(coefficient=phi, error=error, share=own)
             else:

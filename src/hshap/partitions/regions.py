@@ -21,11 +21,11 @@ from hshap._util.recipes import settle
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Ints, Mask, Tensor
+    from hshap._util.types import Array, Ints, Mask, Tensor
     from hshap.partitions.protocol import Adaptive, Coalition, Index, Region, SplitRule
 
 DENSE = 8
@@ -209,10 +209,58 @@ class Pixels(_Splitting):
             whole, axes = mask((self,), self.grid), range(len(self.grid))
             found = [np.flatnonzero(whole.any(tuple(set(axes) - {axis}))) for axis in axes]
             return tuple(int(a[0]) for a in found), tuple(int(a[-1]) + 1 for a in found)
-        return tuple(int(a.min()) for a in self.index), tuple(int(a.max()) + 1 for a in self.index)
+        places = self.index
+        return tuple(int(a.min()) for a in places), tuple(int(a.max()) + 1 for a in places)
 
     def __repr__(self) -> str:
         return f"Pixels({self.area} of {self.grid}, {self._digest[:16]})"
+
+
+class LazyPixels(Pixels):
+    """Pixels that are listed when they are first asked for.
+
+    `area` is their number and `total` the sum of their positions: both are known before, so that a
+    table of regions lists none.
+
+    >>> LazyPixels((4, 4), area=3, total=15, listed=lambda: np.array([0, 5, 10])) == Pixels(
+    ...     np.array([10, 5, 0]), grid=(4, 4)
+    ... )
+    True
+    """
+
+    _area: int
+    _total: int
+    _listed: Callable[[], Ints]
+
+    def __init__(
+        self,
+        grid: tuple[int, ...],
+        *,
+        area: int,
+        total: int,
+        listed: Callable[[], Ints],
+        adaptive: Adaptive = False,
+    ) -> None:
+        settle(self, grid=grid, rule=None, adaptive=adaptive)
+        settle(self, _area=area, _total=total, _listed=listed)
+
+    @cached_property
+    def flat(self) -> Ints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Positions in the flattened grid."""
+        return frozen(self._listed())
+
+    @property
+    def area(self) -> int:
+        """Number of pixels."""
+        return self._area
+
+    @cached_property
+    def _quick_hash(self) -> int:
+        return hash((self.grid, self._area, self._total))
+
+    def __reduce__(self) -> tuple[type[Pixels], tuple[object, ...]]:
+        # A copy lists its pixels, and nothing else of the file that they come from.
+        return Pixels, (self.flat, self.grid, None, self.adaptive)
 
 
 @dataclass(frozen=True)
@@ -268,6 +316,21 @@ def mask(regions: Coalition, grid: tuple[int, ...]) -> Mask:
         else:
             out[region.index] = True
     return out
+
+
+def pixels_of(region: Region, array: Array) -> Array:
+    """Return the values of an array `(*grid)` on the pixels of a region."""
+    if isinstance(region, Pixels):
+        return array.reshape(-1)[region.flat]  # faster than by one index for each axis
+    return array[region.index]
+
+
+def fill(region: Region, array: Array, values: Array | float) -> None:
+    """Set the values of an array `(*grid)`, in C order, on the pixels of a region."""
+    if isinstance(region, Pixels):
+        array.reshape(-1)[region.flat] = values
+    else:
+        array[region.index] = values
 
 
 def copy(region: Region, source: Tensor, target: Tensor) -> None:

@@ -7,7 +7,7 @@ are sorted as they come in the tree, every region is a range of them.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from hshap.explanation.archive import expect
 from hshap.explanation.validity import BOX, PIXELS, Games, Table
-from hshap.partitions.regions import Pixels, mask
+from hshap.partitions.regions import LazyPixels, Pixels, mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 TYPES = (np.uint8, np.uint16, np.uint32)
 
@@ -89,27 +89,27 @@ class CellTable(Table):
         if not self._has_cells:
             return
         self._first, self._last = _ranges(games, self.count)
-        finest = np.flatnonzero(self._last - self._first == 1)
-        self._runs_of_cells = starts, lengths = runs_of(self._labels)
-        sizes = np.bincount(self._labels[starts], lengths, self.count).astype(np.int64)
-        expect(sizes[finest].sum() == prod(self.grid), "a cell is of a region with parts")
-        expect((sizes[finest] > 0).all(), "a region has no pixels")
-        rank = np.zeros(self.count, dtype=self._labels.dtype)
-        rank[finest] = self._first[finest]
-        self._rank = rank
-        by_rank = np.zeros(len(finest) + 1, dtype=np.int64)
-        by_rank[self._first[finest] + 1] = sizes[finest]
-        self._ends = np.cumsum(by_rank)
+        is_finest = self._last - self._first == 1
+        starts, lengths = runs_of(self._labels)
+        labels = self._labels[starts]
+        expect(is_finest[labels].all(), "a cell is of a region with parts")
+        self._rank = np.where(is_finest, self._first, 0).astype(self._labels.dtype)
+        ranks = self._rank[labels]
+        order = np.argsort(ranks, kind="stable")
+        self._starts, self._lengths = starts[order], lengths[order]
+        cells = int(is_finest.sum())
+        self._bounds = np.searchsorted(ranks[order], np.arange(cells + 1))
+        expect((np.diff(self._bounds) > 0).all(), "a region has no pixels")
+        self._ends = _before(self._lengths)[self._bounds]
         areas = self._ends[self._last] - self._ends[self._first]
         same = areas[self.is_block] == self.areas[self.is_block]
         expect(same.all(), "parts do not cover their region")
         self.areas = areas
-        within = self.is_block & (self._last - self._first < len(finest))
+        within = self.is_block & (self._last - self._first < cells)
         for number in np.flatnonzero(within).tolist():
             inside = self.ranks.reshape(self.grid)[self._block(number)]
             first, last = self._first[number], self._last[number]
             expect(inside.min() >= first and inside.max() < last, "two parts overlap")
-        self._order: NDArray[np.int64] | None = None
 
     @cached_property
     def ranks(self) -> NDArray[np.unsignedinteger]:
@@ -121,13 +121,31 @@ class CellTable(Table):
         if not self._has_cells:
             super().check_parts(games)
 
+    def free_region(self, number: int, adaptive: Adaptive) -> Pixels:
+        """Return a region that is no block; its pixels are listed when they are asked for."""
+        first, last = self._first[number], self._last[number]
+        return LazyPixels(
+            self.grid,
+            area=int(self.areas[number]),
+            total=int(self._totals[last] - self._totals[first]),
+            listed=partial(self.pixels, number),
+            adaptive=adaptive,
+        )
+
+    @cached_property
+    def _totals(self) -> NDArray[np.int64]:
+        """The sum of the positions of all pixels in the cells before each."""
+        starts, lengths = self._starts, self._lengths
+        return _before(lengths * (2 * starts + lengths - 1) // 2)[self._bounds]
+
     def pixels(self, number: int) -> NDArray[np.int64]:
-        """Return the positions of a free region: a view of one list of all pixels."""
-        if self._order is None:
-            starts, lengths = self._runs_of_cells
-            self._order = sorted_runs(self._rank[self._labels[starts]], starts, lengths)
-            self._order.flags.writeable = False
-        return self._order[self._ends[self._first[number]] : self._ends[self._last[number]]]
+        """Return the positions of a free region, cell by cell."""
+        begin, end = self._bounds[self._first[number]], self._bounds[self._last[number]]
+        starts, lengths = self._starts[begin:end], self._lengths[begin:end]
+        ends = np.cumsum(lengths)
+        flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        flat.flags.writeable = False  # a region need not copy it
+        return flat
 
     def check_regions(self, regions: Sequence[Region]) -> None:
         """Check that regions have the pixels that the cells give them."""
@@ -159,18 +177,9 @@ def runs_of(labels: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDA
     return starts, np.diff(starts, append=len(labels))
 
 
-def sorted_runs(
-    ranks: NDArray[np.unsignedinteger], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the positions of all pixels by the rank of their run, as a stable sort would.
-
-    >>> sorted_runs(np.array([1, 0, 1]), np.array([0, 2, 4]), np.array([2, 2, 1])).tolist()
-    [2, 3, 0, 1, 4]
-    """
-    order = np.argsort(ranks, kind="stable")
-    starts, lengths = starts[order], lengths[order]
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+def _before(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of all values before each, and at the end that of all."""
+    return np.concatenate([[0], np.cumsum(values)])
 
 
 def _ranges(games: Games, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

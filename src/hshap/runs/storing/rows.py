@@ -17,6 +17,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
 from hshap.explanation.validity import PIXELS, check
 from hshap.games.shapley import shapley
+from hshap.partitions.regions import mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
 
 if TYPE_CHECKING:
@@ -173,10 +174,7 @@ def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
 
 
 def _painted(explanation: Explanation) -> Mask:
-    out = np.zeros(explanation.grid, dtype=bool)
-    for leaf in explanation.leaves:
-        out[leaf.index] = True
-    return out
+    return mask(explanation.leaves, explanation.grid)
 
 
 def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
