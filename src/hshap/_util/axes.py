@@ -80,6 +80,8 @@ def by_name(name: str, value: object, layout: str | None = None) -> Named:
     """
     if isinstance(value, Named):
         return value
+    if type(value) is np.ndarray:  # the usual case: to check a protocol takes far longer
+        return Named(value, layout)
     if isinstance(value, NamedImage):
         # Time has no side in millimetres.
         known = value.spacing is not None and len(value.spacing) == value.array.ndim - 1

@@ -44,19 +44,15 @@ class StandIns:
             )
             raise ArgumentError(message)
         self._fill, self._shape, self._put = fill, shape, put
+        self.is_still = isinstance(fill, Still)  # the same whichever regions are shown
         self._kept: Coalition = ()
         self.draws = 0
         self._arrays = self._draw(())
         self.draws = len(self._arrays)
 
-    @property
-    def is_still(self) -> bool:
-        """Whether the stand-ins are the same whichever regions are shown."""
-        return isinstance(self._fill, Still)
-
     def __call__(self, kept: Coalition, draw: int) -> Tensor:
         """Return one stand-in `(channels, *grid)` for the pixels outside of `kept`."""
-        if kept != self._kept and not isinstance(self._fill, Still):
+        if not self.is_still and kept != self._kept:
             self._arrays, self._kept = self._draw(kept), kept
         return self._arrays[draw]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 from hshap._util import checks
 from hshap._util.renamed import UNTIL
 from hshap.errors import ArgumentError
+from hshap.partitions.regions import Box, Pixels, Rolled
 
 if TYPE_CHECKING:
     from hshap._util.axes import Spacing
@@ -131,6 +132,9 @@ def spaced(partition: Partition, spacing: Spacing | None) -> Partition:
 
 def as_region(root: object) -> Region:
     """Return the root region that a partition gave, or say why it cannot be used."""
+    # The library's own classes first: to check a protocol takes longer than to split an image.
+    if isinstance(root, (Box, Rolled, Pixels)):
+        return root
     if isinstance(root, Region):
         return root
     if all(hasattr(root, name) for name in ("index", "size", "split")):
