@@ -17,7 +17,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
 from hshap.explanation.validity import PIXELS, check
 from hshap.games.shapley import shapley
-from hshap.partitions.regions import mask
+from hshap.partitions.regions import Pixels, mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Grid, Json, Mask, Untyped
+    from hshap._util.types import Array, Grid, Ints, Json, Untyped
 
     Row = dict[str, Untyped]
     Labels = NDArray[np.unsignedinteger]
@@ -169,12 +169,16 @@ def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
     levels = explanation.evidence
     if levels is None or keep == "none":
         return {"evidence": b"", "evidence_kept": "none"}
-    chosen = levels if keep == "all" else levels[_painted(explanation)]
+    chosen = levels if keep == "all" else levels.reshape(-1)[_places(explanation)]
     return {"evidence": chosen.tobytes(), "evidence_kept": keep}
 
 
-def _painted(explanation: Explanation) -> Mask:
-    return mask(explanation.leaves, explanation.grid)
+def _places(explanation: Explanation) -> Ints:
+    """Return the positions of all pixels of the leaves, sorted; leaves do not overlap."""
+    free = [leaf for leaf in explanation.leaves if isinstance(leaf, Pixels)]
+    if not free or len(free) < len(explanation.leaves):
+        return np.flatnonzero(mask(explanation.leaves, explanation.grid))
+    return np.sort(np.concatenate([leaf.flat for leaf in free]))
 
 
 def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
@@ -211,10 +215,10 @@ def _whole_evidence(row: Mapping[str, Untyped]) -> Array:
 
 def _inside_leaves(explanation: Explanation, data: bytes) -> NDArray[np.uint8]:
     """Return the evidence inside the leaves, and 0 elsewhere."""
-    inside = _painted(explanation)
-    expect(len(data) == inside.sum(), "its evidence misses pixels")
+    places = _places(explanation)
+    expect(len(data) == len(places), "its evidence misses pixels")
     out = np.zeros(explanation.grid, dtype=np.uint8)
-    out[inside] = np.frombuffer(data, np.uint8)
+    out.reshape(-1)[places] = np.frombuffer(data, np.uint8)
     return out
 
 
