@@ -46,7 +46,7 @@ def test_sums_over_leaves_are_exact(seed, grid, budget):
 def test_the_default_call_follows_the_leaves_nearby_and_says_so():
     found = explained()
     assert found.settings.nearby
-    followed = "maps inside regions follow rare colours and the regions nearby"
+    followed = "maps inside regions follow rare colours (a guess from the image) and the regions"
     assert followed in found.settings.chosen
     assert not np.allclose(found.attribution(), found.attribution(even=True))
 
@@ -105,7 +105,7 @@ def test_auto_smooths_by_a_quarter_of_the_mean_side(map_of):
     sides = np.array([leaf.area**0.5 for leaf in found.leaves])
     shares = np.array([found.parts[leaf].share for leaf in found.leaves])
     mean = (sides * shares).sum() / shares.sum()
-    width = max(1.0, min(0.25 * mean, (20 * 24) ** 0.5 / 50))
+    width = max(1.0, 0.25 * mean)
     plain, smooth = getattr(found, map_of)(), getattr(found, map_of)(smooth="auto")
     assert smooth == pytest.approx(gaussian(plain, width, range(2)))
     assert smooth.sum() == pytest.approx(plain.sum())
@@ -159,9 +159,10 @@ def test_without_shares_all_leaves_count():
     assert smoothing_width([hshap.Box((0, 0), (1, 1))], [1.0], grid) == 1.0
 
 
-def test_large_leaves_are_smoothed_by_a_fiftieth_of_the_image():
+def test_with_a_guide_large_leaves_are_smoothed_by_a_fiftieth_of_the_image():
     halves = [hshap.Box((0, 0), (100, 400)), hshap.Box((100, 0), (200, 400))]
-    assert smoothing_width(halves, [1.0, 1.0], (200, 800)) == pytest.approx(8.0)
+    assert smoothing_width(halves, [1.0, 1.0], (200, 800), guided=True) == pytest.approx(8.0)
+    assert smoothing_width(halves, [1.0, 1.0], (200, 800)) == pytest.approx(50.0)
 
 
 def test_without_evidence_a_ranking_is_the_smoothed_map():

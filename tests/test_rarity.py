@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import hshap
 from hshap.evaluators.evidence import FAILED, MOST_PIXELS, Guide
-from hshap.explainer.rarity import guides_by_rarity, rarity
+from hshap.explainer.rarity import guides_by_rarity, rarity, unless_refuted
+from hshap.explanation.nearby import levels_nearby, weighted
 
 NONE = Guide(None, "none: the evaluator gives no gradients")
 
@@ -29,9 +30,11 @@ def smear(seed=0, grid=(40, 50), channels=3):
 def by_hand(image):
     """The rule once more, pixel after pixel, without its functions."""
     values = image.reshape(len(image), -1)
+    low, high = np.quantile(values, 0.001, axis=1), np.quantile(values, 0.999, axis=1)
+    values = np.clip(values.T, 2 * low - high, 2 * high - low).T
     centred = (values.T - values.mean(axis=1)).T
     variances, axes = np.linalg.eigh(np.cov(values, bias=True).reshape(len(image), -1))
-    axes = [(axes[:, i], v) for i, v in enumerate(variances) if v > 1e-9 * variances.max()][-3:]
+    axes = [(axes[:, i], v) for i, v in enumerate(variances) if v > 1e-4 * variances.max()][-3:]
     cells = []
     for pixel in centred.T:
         places = [float(pixel @ axis) / v**0.5 for axis, v in axes]
@@ -119,6 +122,91 @@ def test_images_of_any_type_have_rare_colours(dtype):
     assert np.array_equal(image, before)
 
 
+@pytest.mark.parametrize("scale", [1e-170, 1e-40, 1e40, 1e160])
+def test_very_small_and_very_large_numbers_are_no_trouble(scale):
+    assert np.isclose(rarity(smear()), rarity(scale * smear())).mean() > 0.99
+
+
+def test_missing_values_do_not_hide_a_spot():
+    image = 0.5 + 0.05 * np.random.default_rng(0).normal(size=(1, 64, 64))
+    image[0, 30:34, 30:34] = 1.0
+    before = rarity(image)
+    image[0, 0, :3] = -9999.0
+    after = rarity(image)
+    for heat in (before, after):
+        assert heat[31, 31] > 50 * np.median(heat)
+
+
+def test_the_noise_of_a_camera_is_no_colour():
+    rng = np.random.default_rng(0)
+    grey = rng.normal(0.5, 0.2, size=(40, 40))
+    image = np.stack([grey + 0.001 * rng.normal(size=grey.shape) for _ in range(3)])
+    one, other = rarity(image), rarity(grey[None])
+    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.9
+
+
+def game(shares):
+    """A game over the two halves of 4 x 8 pixels."""
+    halves = hshap.Box((0, 0), (4, 4)), hshap.Box((0, 4), (4, 8))
+    values = np.array([0.0, *shares, sum(shares)])
+    whole = hshap.Box((0, 0), (4, 8))
+    return hshap.Game(whole, halves, values, hshap.shapley(values), np.zeros(2))
+
+
+def rare_on_the_left():
+    found = np.full((4, 8), 51, np.uint8)
+    found[1, 1] = 255
+    return Guide(found, "rare colours", 3)
+
+
+@pytest.mark.parametrize(
+    ("shares", "times", "stays"),
+    [
+        ([1.0, 0.0], 1, True),
+        ([0.0, 1.0], 1, True),  # log(0.28 / 0.5) = -0.57: one game may do so by chance
+        ([0.0, 1.0], 2, False),
+        ([0.5, 0.5], 3, True),
+        ([0.5, 0.5], 9, False),
+        ([0.0, 0.0], 9, True),
+        ([-1.0, -1.0], 9, True),
+    ],
+)
+def test_games_refute_rare_colours_if_areas_foretell_scores_twice_as_well(shares, times, stays):
+    guide = rare_on_the_left()
+    found = unless_refuted(guide, [game(shares)] * times)
+    if stays:
+        assert found is guide
+    else:
+        assert found == Guide(None, "none: the scores do not follow rare colours", 3)
+
+
+def test_guides_of_the_model_are_not_refuted():
+    guide = rare_on_the_left()._replace(origin="gradients")
+    assert unless_refuted(guide, [game([0.0, 1.0])] * 9) is guide
+
+
+def test_an_object_of_the_common_colour_is_not_ranked_below_its_surroundings():
+    rows, columns = np.indices((128, 128))
+    rng = np.random.default_rng(0)
+    inside = np.hypot(rows - 64, columns - 64) < 55
+    image = 0.5 + 0.03 * rng.normal(size=(3, 128, 128))
+    image[:, ~inside] = 0.5 * rng.random((3, int((~inside).sum())))
+    found = hshap.Explainer(
+        hshap.Batched(
+            lambda batch: (np.abs(batch - 0.5).max(1) < 0.12).mean((1, 2)), check_batches=False
+        ),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(8),
+        search=hshap.DepthFirst(max_evaluations=30),
+        evidence="auto",
+    ).explain(image, target=0)
+    assert found.evidence is None
+    assert found.settings["evidence"] == "none: the scores do not follow rare colours"
+    assert found.settings.nearby
+    heat = found.attribution()
+    assert heat[inside].sum() > 0.6 * heat.sum()
+
+
 def test_guides_that_are_there_and_failures_stay():
     own = Guide(np.ones((40, 50), np.uint8), "gradients", 4)
     failed = Guide(None, f"{FAILED} with RuntimeError", 1)
@@ -169,6 +257,42 @@ def test_a_file_and_a_reading_keep_the_guide(tmp_path):
     heat = coarse.attribution()
     for leaf in coarse.leaves:
         assert heat[leaf.index].sum() == pytest.approx(coarse.parts[leaf].share, abs=1e-9)
+
+
+def test_the_map_is_smoothed_inside_leaves_as_leaves_nearby_are():
+    found = explained(partition=hshap.Bisection(8), evidence="auto")
+    shares = {leaf: found.parts[leaf].share for leaf in found.leaves}
+    width = max(1.0, min(0.25 * found.leaves[0].area ** 0.5, (40 * 50) ** 0.5 / 50))
+    assert found.usual_width == width
+    rare = weighted(found.leaves, shares.__getitem__, found.evidence)
+    expected = weighted(found.leaves, shares.__getitem__, levels_nearby(rare, width))
+    assert np.array_equal(found.attribution(), expected)
+    assert not np.allclose(expected, rare)
+
+
+@pytest.mark.parametrize("most", [10, 40])
+def test_rows_of_functions_stay_small_and_are_read_as_they_were(tmp_path, most):
+    pytest.importorskip("higra")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    images = [rng.random((3, 224, 224)).astype(np.float32) for _ in range(12)]
+    for number, image in enumerate(images):
+        image[0, 100:112, 10 * number : 10 * number + 12] = 3.0
+    explainer = hshap.Explainer(
+        lambda batch: batch[:, 0].max(axis=(1, 2))[:, None],
+        baseline=hshap.Constant(0.5),
+        search=hshap.DepthFirst(max_evaluations=most),
+    )
+    hshap.runs.explain_dataset(explainer, images, tmp_path / "run", target=0)
+    run = hshap.runs.open(tmp_path / "run")
+    assert run.row_bytes < 6000  # a shard of 12 rows has 10 kB of its own
+    here = explainer.explain(images[0], target=0)
+    assert here.settings["evidence"] == "rare colours"
+    coarse = {"min_area": 20000}
+    for reading in (lambda one: one, lambda one: one.at(**coarse)):
+        expected = reading(here).attribution()
+        found = [reading(row).attribution() for row in run]
+        assert any(np.allclose(one, expected, rtol=1e-9, atol=1e-15) for one in found)
 
 
 def test_the_repr_of_the_choice_says_rare_colours():

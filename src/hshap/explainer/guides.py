@@ -95,7 +95,7 @@ def follows_nearby(guide: Guide, grid: Grid) -> bool:
 def told_inside(guide: Guide, *, nearby: bool) -> str:
     """Return in words how shares are spread inside regions."""
     if nearby:
-        rare = f"{RARITY} and " if guide.origin == RARITY else ""
+        rare = f"{RARITY} (a guess from the image) and " if guide.origin == RARITY else ""
         return f"maps inside regions follow {rare}the regions nearby"
     if guide.levels is None:
         return "maps inside regions are even"

@@ -25,7 +25,7 @@ from hshap.explainer.guides import (
     guide_by_probes,
     told_inside,
 )
-from hshap.explainer.rarity import guides_by_rarity
+from hshap.explainer.rarity import guides_by_rarity, unless_refuted
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import NEARBY, Settings
@@ -301,7 +301,8 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.table.targets[job.column], setup.settings
     games = found.games or tuple(job.games)
-    guide = guide_by_probes(setup.guides[job.column], found.probes, float(games[0].values[0]))
+    guide = unless_refuted(setup.guides[job.column], games)
+    guide = guide_by_probes(guide, found.probes, float(games[0].values[0]))
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
     if guide.origin:

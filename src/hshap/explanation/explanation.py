@@ -65,7 +65,8 @@ class Explanation(Guarantees, EarlierNames):
     value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
-    from the gradients of a torch module or the differences from a template, or None. `placement`
+    from the gradients of a torch module, the differences from a template or rare colours, or None.
+    `placement`
     tells where the grid lies in the original image, if the model saw it resized, cropped, padded or
     flipped: exports and `boxes` are in pixels of the original image. Give it with `placed`.
     `certificate` tells whether measurements confirm the answer of `GroupTesting`; it is None for
@@ -200,7 +201,8 @@ class Explanation(Guarantees, EarlierNames):
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
         to a quarter of the size of the object is a good value. "auto" takes a quarter of the
-        leaves' mean side, each leaf counted by its share, and at most a fiftieth of the image's.
+        leaves' mean side, each leaf counted by its share; where rare colours guide the map, at most
+        a fiftieth of the image's.
         On photographs this makes the map of a model without gradients much better; on drawings,
         whose leaves are objects, it blurs them.
         """
@@ -356,7 +358,8 @@ class Explanation(Guarantees, EarlierNames):
     def usual_width(self) -> float:
         """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, or less."""
         shares = [self.parts[leaf].share for leaf in self.leaves]
-        return smoothing_width(self.leaves, shares, self.grid)
+        guided = self.settings.nearby and self.evidence is not None
+        return smoothing_width(self.leaves, shares, self.grid, guided=guided)
 
     @cached_property
     def _levels(self) -> NDArray[np.uint8] | None:

@@ -31,7 +31,7 @@ WIDTH = 0.25
 """Standard deviation of the smoothing, in mean sides of the leaves."""
 
 WIDEST = 1 / 50
-"""Largest standard deviation, in mean sides of the image: a small budget leaves large leaves."""
+"""Largest standard deviation with a guide, in mean sides of the image."""
 
 FINENESS = 2
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -60,23 +60,29 @@ def ranked(
     return out
 
 
-def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], grid: Grid) -> float:
+def smoothing_width(
+    leaves: Sequence[Region], shares: Sequence[float], grid: Grid, *, guided: bool = False
+) -> float:
     """Return a quarter of the leaves' mean side, at least one pixel; 0 without leaves.
 
-    Each leaf counts by its share, so that weak leaves in the background hardly count. The width is
-    at most a fiftieth of the image's own mean side.
+    Each leaf counts by its share, so that weak leaves in the background hardly count. With a guide
+    inside leaves, the width is at most a fiftieth of the image's own mean side: a small budget
+    leaves large leaves, and the guide would be lost.
 
     >>> import hshap
     >>> leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
-    >>> smoothing_width(leaves, [3.0, 1.0], grid=(200, 200))
+    >>> smoothing_width(leaves, [3.0, 1.0], grid=(100, 100))
     2.5
+    >>> smoothing_width(leaves, [3.0, 1.0], grid=(100, 100), guided=True)
+    2.0
     """
     if not leaves:
         return 0.0
     sides = [leaf.area ** (1 / len(grid)) for leaf in leaves]
     counts = np.maximum(shares, 0.0)
     mean = np.average(sides, weights=counts) if counts.any() else np.mean(sides)
-    return max(1.0, min(WIDTH * float(mean), WIDEST * prod(grid) ** (1 / len(grid))))
+    widest = WIDEST * prod(grid) ** (1 / len(grid)) if guided else np.inf
+    return max(1.0, min(WIDTH * float(mean), widest))
 
 
 def has_nearby(grid: Grid) -> bool:
@@ -89,7 +95,7 @@ def has_nearby(grid: Grid) -> bool:
 
 
 def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
-    """Return evidence in levels: an even map, smoothed by `width`; None if nothing is positive.
+    """Return evidence in levels: a map, smoothed by `width`; None if nothing is positive.
 
     Large images have none, as they have no evidence of gradients.
     """
@@ -99,7 +105,7 @@ def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
     step = max(1, int(width / FINENESS))  # a wide filter on every pixel would take seconds
     box = _reached(positive, step, reach(width / step) + 1)
     near = positive[box]
-    coarse = gaussian(_shrunk(near, step), width / step, range(heat.ndim))
+    coarse = gaussian(shrunk(near, step), width / step, range(heat.ndim))
     padded = tuple(side * step for side in coarse.shape)
     smooth = enlarged(coarse, padded)[tuple(map(slice, near.shape))]
     if not smooth.any():
@@ -123,7 +129,7 @@ def _reached(heat: Heat, step: int, margin: int) -> tuple[slice, ...]:
     return tuple(found)
 
 
-def _shrunk(heat: Heat, step: int) -> Heat:
+def shrunk(heat: Heat, step: int) -> Heat:
     """Return the means of blocks of `step` pixels on each axis; borders are repeated."""
     missing = [(0, -side % step) for side in heat.shape]
     out = np.pad(heat, missing, mode="edge") if any(more for _, more in missing) else heat

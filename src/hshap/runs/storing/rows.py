@@ -166,9 +166,11 @@ def _coefficients(values: NDArray[np.float64], players: NDArray[np.int64]) -> ND
 
 
 def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
+    """Return the evidence that is kept. Rare colours take little room, so all of them are."""
     levels = explanation.evidence
     if levels is None or keep == "none":
         return {"evidence": b"", "evidence_kept": "none"}
+    keep = "all" if explanation.settings.nearby else keep
     chosen = levels if keep == "all" else levels.reshape(-1)[_places(explanation)]
     return {"evidence": chosen.tobytes(), "evidence_kept": keep}
 
