@@ -66,13 +66,13 @@ class Explanation(Guarantees, EarlierNames):
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
     from the gradients of a torch module, the differences from a template or rare colours, or None.
-    `placement`
-    tells where the grid lies in the original image, if the model saw it resized, cropped, padded or
-    flipped: exports and `boxes` are in pixels of the original image. Give it with `placed`.
-    `certificate` tells whether measurements confirm the answer of `GroupTesting`; it is None for
-    other searches, which play every game. `filled` is the share of the leaves' pixels that hiding
-    them changes, see `Audit`; None where it is not known. A reading by `at` has that of the run.
-    `tests` are the draws behind `significance`, `calibration` is the promise of `marked_area`.
+    `placement` tells where the grid lies in the original image, if the model saw it resized,
+    cropped, padded or flipped: exports and `boxes` are in pixels of the original image. Give it
+    with `placed`. `certificate` tells whether measurements confirm the answer of `GroupTesting`; it
+    is None for other searches, which play every game. `filled` is the share of the leaves' pixels
+    that hiding them changes, see `Audit`; None where it is not known. A reading by `at` has that of
+    the run. `tests` are the draws behind `significance`, `calibration` is the promise of
+    `marked_area`.
 
     >>> import hshap
     >>> image = np.zeros((1, 8, 8))
@@ -202,9 +202,8 @@ class Explanation(Guarantees, EarlierNames):
         it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
         to a quarter of the size of the object is a good value. "auto" takes a quarter of the
         leaves' mean side, each leaf counted by its share; where rare colours guide the map, at most
-        a fiftieth of the image's.
-        On photographs this makes the map of a model without gradients much better; on drawings,
-        whose leaves are objects, it blurs them.
+        a fiftieth of the image's. On photographs this makes the map of a model without gradients
+        much better; on drawings, whose leaves are objects, it blurs them.
         """
         return self._spread(lambda leaf: self.parts[leaf].share, smooth, even=even)
 
