@@ -121,6 +121,27 @@ def test_a_spin_is_smoothed_by_the_mean_width_of_its_members():
     assert spin.attribution(smooth="auto") == pytest.approx(expected)
 
 
+def test_a_spin_ranks_by_the_mean_of_maps_that_are_each_smoothed_by_their_own_width():
+    shape, tree = (100, 120), hshap.Superpixels(200)
+    explainer = hshap.Explainer(
+        weighed(0, shape),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(8),
+        evidence="auto",
+    )
+    spin = hshap.cycle_spin(
+        explainer, image(0, shape), target=0, partitions=[hshap.Bisection(5), tree]
+    )
+    widths = [member.usual_width for member in spin.members]
+    assert widths[0] != pytest.approx(widths[1])
+    maps = [
+        gaussian(member.attribution(), width, range(2))
+        for member, width in zip(spin.members, widths, strict=True)
+    ]
+    assert spin.ranking() == pytest.approx(np.mean(maps, axis=0))
+    assert spin.ranking().sum() == pytest.approx(spin.attribution().sum())
+
+
 @pytest.mark.parametrize("smooth", ["wide", -1.0, None, float("nan"), True])
 def test_another_width_is_refused_in_one_line(smooth):
     with pytest.raises(hshap.ArgumentError, match="smooth") as refused:

@@ -61,37 +61,32 @@ def _spin(subject: Subject, image: Image) -> Map:
 
 
 def _at(subject: Subject, image: Image, budget: int) -> Map:
-    smooth = subject.size / SMOOTH
     if subject.template:
-        return gaussian(_cells_at(subject, image, budget).ranking(), smooth, range(image.ndim - 1))
+        found, smooth = _cells_at(subject, image, budget), subject.size / SMOOTH
+        return gaussian(found.ranking(), smooth, range(image.ndim - 1))
     if budget <= ONLY_TREES:
-        return _tree_at(subject, image, budget).attribution(smooth="auto")
-    return spin_at(subject, image, budget).attribution(smooth=smooth)
-
-
-def _tree_at(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
-    """Explain over a tree, with rare colours as the guide inside regions.
-
-    They and the width were chosen on images of training and validation (decision 39).
-    """
-    return hshap.Explainer(
-        hshap.Batched(_without_gradients(subject), check_batches=False),
-        baseline=hshap.Fixed(subject.baseline),
-        partition=tree_of(subject),
-        search=hshap.DepthFirst(0.0, max_evaluations=budget),
-        evidence="auto",
-    ).explain(image, target=probability)
+        return _guided(subject, tree_of(subject), budget).explain(image, probability).ranking()
+    return _spin_at(subject, image, budget).ranking()
 
 
 def _cells_at(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
     """Explain over cells where a template differs, with the differences as the guide."""
+    return _guided(subject, hshap.Spots(subject.size), budget).explain(image, probability)
+
+
+def _guided(subject: Subject, partition: Partition, budget: int) -> hshap.Explainer:
+    """Return an explainer of outputs alone, with a guide inside regions.
+
+    Rare colours and the width that follows from regions were chosen on images of training and
+    validation (decision 39).
+    """
     return hshap.Explainer(
         hshap.Batched(_without_gradients(subject), check_batches=False),
         baseline=hshap.Fixed(subject.baseline),
-        partition=hshap.Spots(subject.size),
+        partition=partition,
         search=hshap.DepthFirst(0.0, max_evaluations=budget),
         evidence="auto",
-    ).explain(image, target=probability)
+    )
 
 
 def _without_gradients(subject: Subject) -> Callable[[Image], Map]:
@@ -104,24 +99,17 @@ def _without_gradients(subject: Subject) -> Callable[[Image], Map]:
     return model
 
 
-def spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
+def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
     """Explain as we would with a larger budget and without a template: over grids and a tree.
 
-    Chosen on images of training and validation (8 smears). Partitions share the budget evenly.
+    Chosen on images of training and validation (decision 39). Partitions share the budget evenly.
     """
-    partitions = _partitions(subject, budget)
-    search = hshap.DepthFirst(0.0, max_evaluations=budget // len(partitions))
-    explainer = _explainer(subject, partitions[0], search)
-    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
-
-
-def _partitions(subject: Subject, budget: int) -> list[Partition]:
     half = subject.size // 2
-    two = ((0, 0), (half, half))
-    every = tuple(product((0, half), repeat=2))
-    shifts = two if budget <= TWO_GRIDS else every
+    shifts = ((0, 0), (half, half)) if budget <= TWO_GRIDS else tuple(product((0, half), repeat=2))
     grids = [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
-    return grids if budget == ONLY_GRIDS else [*grids, tree_of(subject)]
+    partitions = [*grids, tree_of(subject)]
+    explainer = _guided(subject, partitions[0], budget // len(partitions))
+    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
 
 
 def tree_of(subject: Subject) -> hshap.Superpixels:
@@ -153,8 +141,7 @@ HIGH = hshap.BreadthFirst(percentile=70)
 CLEAR = hshap.DepthFirst(0.15)  # tried on some of the test images, so not blind; see trees.py
 BUDGETS = (10, 20, 50, 100, 200, 500)  # of equal evaluations with peers
 ONLY_TREES, TWO_GRIDS = 50, 200  # evaluations
-ONLY_GRIDS = 100  # evaluations: two grids did better than a grid and a tree
-SMOOTH = 8  # the part of the size that maps of grids and cells are smoothed by
+SMOOTH = 8  # the part of the size that maps of cells are smoothed by
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
