@@ -64,7 +64,7 @@ def _at(subject: Subject, image: Image, budget: int) -> Map:
     if subject.template:
         found, smooth = _cells_at(subject, image, budget), subject.size / SMOOTH
         return gaussian(found.ranking(), smooth, range(image.ndim - 1))
-    if budget <= ONLY_TREES:
+    if budget < FEWEST_FOR_GRIDS:
         return _guided(subject, tree_of(subject), budget).explain(image, probability).ranking()
     return _spin_at(subject, image, budget).ranking()
 
@@ -105,7 +105,8 @@ def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
     Chosen on images of training and validation (decision 39). Partitions share the budget evenly.
     """
     half = subject.size // 2
-    shifts = ((0, 0), (half, half)) if budget <= TWO_GRIDS else tuple(product((0, half), repeat=2))
+    count = max(grids for least, grids in GRIDS.items() if budget >= least)
+    shifts = ((0, 0), (half, half), (0, half), (half, 0))[:count]
     grids = [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
     partitions = [*grids, tree_of(subject)]
     explainer = _guided(subject, partitions[0], budget // len(partitions))
@@ -140,7 +141,8 @@ SPIN = hshap.DepthFirst(0.0, max_evaluations=BUDGET // 4)
 HIGH = hshap.BreadthFirst(percentile=70)
 CLEAR = hshap.DepthFirst(0.15)  # tried on some of the test images, so not blind; see trees.py
 BUDGETS = (10, 20, 50, 100, 200, 500)  # of equal evaluations with peers
-ONLY_TREES, TWO_GRIDS = 50, 200  # evaluations
+GRIDS = {50: 1, 100: 2, 500: 4}  # beside a tree, from so many evaluations on
+FEWEST_FOR_GRIDS = min(GRIDS)  # with fewer, a tree alone
 SMOOTH = 8  # the part of the size that maps of cells are smoothed by
 METHODS = (
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
