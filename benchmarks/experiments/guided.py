@@ -18,10 +18,12 @@ from benchmarks.core import markdown, results
 from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
 from benchmarks.core.provenance import versions
 from benchmarks.core.truth_rows import rows_of
-from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, METHODS, RANKED, RIVALS
+from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, JOINED, METHODS, RANKED, RIVALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.core.protocol import Method
 
     Row = dict[str, Any]
 
@@ -36,10 +38,15 @@ def run(sets: Sequence[str] = SETS) -> None:
     for name in sets:
         rows = content["rows"].setdefault(name, [])
         done = {row["method"] for row in rows}
-        lacking = tuple(method for method in METHODS if method.name not in done)
+        lacking = tuple(method for method in methods_of(name) if method.name not in done)
         if lacking:
             rows += rows_of("guided", name, lacking, MOST.get(name), MOST.get(name))
             results.write_experiment(content | {"versions": versions()}, page(content))
+
+
+def methods_of(name: str) -> tuple[Method, ...]:
+    """Return the methods of a set. Boards have a template, and so cells instead of grids."""
+    return tuple(method for method in METHODS if name != "boards" or method not in JOINED)
 
 
 def stored() -> dict[str, Any]:
@@ -73,8 +80,8 @@ def _tables(name: str, rows: list[Row]) -> tuple[str, ...]:
     ours = {EVIDENCE.name: evaluations(by[EVIDENCE.name])}
     ours |= {
         method.name: budget
-        for methods in (AT, RANKED)
-        for method, budget in zip(methods, BUDGETS, strict=True)
+        for methods in (AT, RANKED, JOINED)
+        for method, budget in zip(methods, BUDGETS[-len(methods) :], strict=True)
         if method.name in by
     }
     against = [

@@ -104,13 +104,24 @@ def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
 
     Chosen on images of training and validation (decision 39). Partitions share the budget evenly.
     """
+    partitions = [*grids_at(subject, budget), tree_of(subject)]
+    explainer = _guided(subject, partitions[0], budget // len(partitions))
+    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
+
+
+def grids_at(subject: Subject, budget: int) -> list[Partition]:
+    """Return halves of halves of the known size, and the same moved by half of it."""
     half = subject.size // 2
     count = max(grids for least, grids in GRIDS.items() if budget >= least)
     shifts = ((0, 0), (half, half), (0, half), (half, 0))[:count]
-    grids = [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
-    partitions = [*grids, tree_of(subject)]
-    explainer = _guided(subject, partitions[0], budget // len(partitions))
-    return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
+    return [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
+
+
+def spin_evenly(subject: Subject, image: Image, grids: list[Partition], budget: int) -> hshap.Spin:
+    """Explain over grids that share the budget; maps inside their regions are even."""
+    search = hshap.DepthFirst(0.0, max_evaluations=budget // len(grids))
+    explainer = _explainer(subject, grids[0], search)
+    return hshap.cycle_spin(explainer, image, target=probability, partitions=grids)
 
 
 def tree_of(subject: Subject) -> hshap.Superpixels:

@@ -3,7 +3,8 @@
 Made from the committed rows. Methods that see outputs only are compared among themselves: the
 control that shows one cell after another is a rival, grids and trees of ours are not. Our maps with
 gradients, from the rows of `benchmarks/run guided`, are compared with all methods, those with
-gradients smoothed as ours are. A method's evaluations are its median. The rival of a line is the
+gradients smoothed as ours are. From 100 evaluations on, ours with gradients are the joined maps, if
+there are any. A method's evaluations are its median. The rival of a line is the
 best method by that line's measure, chosen with the test images in view, which favours it.
 """
 
@@ -58,6 +59,11 @@ def _sides(by: Rows, guided_by: Rows) -> Iterator[tuple[Rows, str, list[str], li
     # A peer with the same name in both is the same map; these rows have the images of ours.
     both = {**by, **guided_by}
     ours = [method.name for method in guided.AT]
+    joined = [method.name for method in guided.JOINED]
+    if all(method in both for method in joined):
+        # From there on games over grids are joined with the default call, where there is no
+        # template: chosen on images of training and validation.
+        ours[-len(joined) :] = joined
     if ours[0] in both:
         rivals = [*others, *(method for method in guided.RIVALS if method not in by)]
         yield both, WITH_GRADIENTS, ours, rivals

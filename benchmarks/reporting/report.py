@@ -84,7 +84,10 @@ RIVALS_HEAD = """# h-Shap against every rival
 Differences of h-Shap to each method that asks no more evaluations, image by image, with 95 %
 intervals of a paired bootstrap; **bold** where the interval leaves out 0, and above 0 where h-Shap
 is better. A rival must have explained all images of the line. Written by `benchmarks/run report`.
-Methods that see outputs only stand apart from maps with gradients."""
+Methods that see outputs only stand apart from maps with gradients. With gradients, h-Shap is the
+default call (`attribution()`) up to 50 evaluations; from 100 on, where there is no template, it is
+"h-shap joined", which also plays games over grids. Both were chosen on images of training and
+validation (decision 22)."""
 
 
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
