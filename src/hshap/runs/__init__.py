@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,14 @@ from hshap.explainer import Explainer
 from hshap.games.targets import as_targets
 from hshap.runs.agreement import note_agreement
 from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
+from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.executors.processes import Processes
 from hshap.runs.executors.ray_actors import RayActors
 from hshap.runs.executors.slurm import Slurm
 from hshap.runs.reading import Run
 from hshap.runs.sources import as_source
-from hshap.runs.sources.protocol import Decoded
+from hshap.runs.sources.protocol import Decoded, Listed
 from hshap.runs.storing.files import Files, files_at
 from hshap.runs.storing.folder import Folder, OccupiedError
 from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Chosen",
+    "DaskWorkers",
     "Decoded",
     "InProcess",
     "OccupiedError",
@@ -88,17 +91,19 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     `dataset` is a folder, a CSV or Parquet list with a column `image`, a tar file, a torch data
     set, or anything to iterate over; entries are images `(channels, *grid)`, pairs of image and
     class, or paths. `decode` takes the bytes and the name of a file and returns the image; .npy
-    files need none. Paths of a list may not leave `root`, its own folder by default. Without
-    `target`, the data set gives the class of each image.
+    files need none, and a folder without it gives these alone. Large images of a folder, such as
+    whole slides, go to the table of errors; a warning tells of files that are no images. Paths of
+    a list may not leave `root`, its own folder by default. Without `target`, the data set gives
+    the class of each image.
 
     `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
     that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
     that of all pixels, about one byte each, and "none" nothing. Rare colours take little room, so
     "leaves" stores all of them.
 
-    `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()` or `Slurm()`.
-    `explainer` may be a function that returns one, which each worker calls. `model_id` names the
-    model; it is needed where the content of the model cannot be seen.
+    `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()`, `DaskWorkers()`
+    or `Slurm()`. `explainer` may be a function that returns one, which each worker calls.
+    `model_id` names the model; it is needed where the content of the model cannot be seen.
 
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
@@ -122,6 +127,8 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     rows = checks.integer("shard_rows", shard_rows, minimum=1)
     wanted = None if task_images is None else checks.integer("task_images", task_images, minimum=1)
     source = as_source(dataset, decode=decode, root=root)
+    if source is not dataset and isinstance(source, Listed) and source.left_out:
+        warnings.warn(source.left_out, RuntimeWarning, stacklevel=2)
     first, files = _made(explainer, model_id), files_at(out)
     targets = _as_targets(target, first.facts.index)
     decoding = _decoding(decode or getattr(source, "decode", None))

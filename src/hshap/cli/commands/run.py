@@ -24,6 +24,7 @@ from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 from hshap.runs import (
+    DaskWorkers,
     InProcess,
     OccupiedError,
     Processes,
@@ -32,6 +33,7 @@ from hshap.runs import (
     Slurm,
     explain_dataset,
 )
+from hshap.runs.sources.protocol import Listed
 
 if TYPE_CHECKING:
     from hshap.runs import Run, RunProgress
@@ -50,6 +52,7 @@ class Where(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
+    DASK = "dask"
     SLURM = "slurm"
 
 
@@ -77,7 +80,7 @@ def run(  # noqa: PLR0913, one for each option
         Where, typer.Option(help="Where to explain.", rich_help_panel=opt.RUN)
     ] = Where.LOCAL,
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster, such as ray://head:10001.")
+        str | None, typer.Option(help="Cluster: ray://head:10001, or tcp://scheduler:8786 of Dask.")
     ] = None,
     jobs: Annotated[
         Path | None, typer.Option(help="Folder for the job files of Slurm, outside of --out.")
@@ -146,9 +149,10 @@ def run(  # noqa: PLR0913, one for each option
         )
         explainer = recipe.explainer(loaded)
         name = model_id_of(model, model_id)
-        source, targets = targets_of(
-            target or (), source_of(images, reader, root), explainer, wanted
-        )
+        given_images = source_of(images, reader, root)
+        if isinstance(given_images, Listed) and given_images.left_out:
+            say(given_images.left_out)
+        source, targets = targets_of(target or (), given_images, explainer, wanted)
         try:
             made = explain_dataset(
                 recipe if name is not None and workers > 1 else explainer,
@@ -193,8 +197,13 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
 ) -> Executor:
     if where is Where.RAY:
         return RayActors(workers, address=address, gpus=gpus)
+    if gpus and where is not Where.SLURM:
+        message = f"--gpus {gpus:g} is for --executor ray or slurm; pass one of them"
+        raise Refusal(Code.USAGE, message)
+    if where is Where.DASK:
+        return DaskWorkers(workers, address=address)
     if address is not None:
-        message = f"--address {address} is for --executor ray; pass both"
+        message = f"--address {address} is for --executor ray or dask; pass one of them"
         raise Refusal(Code.USAGE, message)
     if where is Where.SLURM:
         folder = jobs or Path(f"{out.rstrip('/')}-jobs")

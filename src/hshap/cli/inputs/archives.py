@@ -16,12 +16,12 @@ import numpy as np
 
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
-from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
 from hshap.explainer import Explainer
+from hshap.formats.listing import PICTURES, SCANS
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource
@@ -58,7 +58,7 @@ class Pictures:
         """Return the image, and how it was changed."""
         with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
             # By way of a file: all limits on hostile images are those of the other commands.
-            path = Path(folder, f"image{Path(name).suffix[:10]}")
+            path = Path(folder, f"image{_ending(name)}")
             path.write_bytes(data)
             try:
                 picture = read(path, self.reader)
@@ -69,6 +69,12 @@ class Pictures:
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)
         return Decoded(pixels, {"size": size, **told}, picture.resized_from)
+
+
+def _ending(name: str) -> str:
+    """Return the ending of a file's name, by which its decoder is found."""
+    long = next((one for one in SCANS if one.count(".") > 1 and name.lower().endswith(one)), None)
+    return long or Path(name).suffix[:10]
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def source_of(images: Sequence[str], reader: Reader, root: Path | None) -> Sourc
     """Return the images that arguments name: one folder, list or tar file, or several images."""
     decode = Pictures(reader)
     if len(images) == 1:
-        return as_source(images[0], decode=decode, suffixes=SUFFIXES, root=root)
+        return as_source(images[0], decode=decode, suffixes=(*PICTURES, *SCANS), root=root)
     return as_source(list(images), decode=decode, root=root)
 
 
