@@ -349,7 +349,7 @@ def test_a_folder_of_large_images_alone_is_refused_with_the_command_that_reads_t
         Path("slides", slide).write_bytes(b"not read")
     done = run(name, images=("slides",), code=2)
     assert "a.svs is a large image" in done.stderr
-    assert "hshap tiles, and 1 more like it" in done.stderr
+    assert "hshap tiles, or run --tiles, and 1 more like it" in done.stderr
     assert not Path("RUN").exists()
 
 

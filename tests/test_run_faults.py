@@ -61,7 +61,7 @@ def is_kill(item):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", KILLS)
 def test_a_run_that_is_killed_loses_and_doubles_nothing(way, started):
-    """The driver dies, one of two drivers, processes, workers of Dask, actors of Ray, jobs of Slurm."""
+    """The driver dies, one of two, processes, workers of Dask, actors of Ray, jobs of Slurm."""
     if way in NEEDED:
         pytest.importorskip(NEEDED[way])
     process, out = started[way]

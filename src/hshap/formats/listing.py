@@ -32,6 +32,9 @@ ARCHIVE = ".zarr"
 COMPANION = ".mrxs"
 """The ending of slides that have a folder of the same name with their pixels."""
 
+COMMANDS = "hshap tiles, or run --tiles"
+"""The commands that read large images."""
+
 FOLDER = "folder"
 MOST_KINDS = 5
 """Kinds that a line about other files names."""
@@ -105,9 +108,9 @@ def elsewhere(name: str) -> str:
     """Return the reason why a large image is not read as a picture, and the command that reads it.
 
     >>> elsewhere("a.svs")
-    'a.svs is a large image, which is read tile by tile; pass it to hshap tiles'
+    'a.svs is a large image, which is read tile by tile; pass it to hshap tiles, or run --tiles'
     """
-    told = f"{name} is a large image, which is read tile by tile; pass it to hshap tiles"
+    told = f"{name} is a large image, which is read tile by tile; pass it to {COMMANDS}"
     is_archive = not _ends(name, *LARGE)
     return f"{told}, or to hshap exam if it is a volume" if is_archive else told
 

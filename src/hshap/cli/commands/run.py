@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import redirect_stdout
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
+from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
@@ -20,6 +22,7 @@ from hshap.cli.inputs.images import Reader
 from hshap.cli.output import plain, print_json, say
 from hshap.cli.progress import status, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
+from hshap.cli.runs.large import Prepared
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
@@ -73,6 +76,11 @@ def run(  # noqa: PLR0913, one for each option
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    tiles: cut_by.Side = None,
+    overlap: cut_by.Overlap = 0,
+    level: cut_by.Level = 0,
+    skip_flat: cut_by.SkipFlat = None,
+    max_tiles: cut_by.MaxTiles = cut_by.MAX_TILES,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=opt.RUN)
     ] = 1,
@@ -127,9 +135,11 @@ def run(  # noqa: PLR0913, one for each option
     guide = evidence_of(evidence)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
+    cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
     if page is not None:
         check_page(out, page)
     with redirect_stdout(sys.stderr), keep_memory():
+        size = size if cut is None else f"{cut.side}x{cut.side}"
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
@@ -149,16 +159,17 @@ def run(  # noqa: PLR0913, one for each option
         )
         explainer = recipe.explainer(loaded)
         name = model_id_of(model, model_id)
-        given_images = source_of(images, reader, root)
-        if isinstance(given_images, Listed) and given_images.left_out:
-            say(given_images.left_out)
-        source, targets = targets_of(target or (), given_images, explainer, wanted)
+        source = source_of(images, reader, root, by_tiles=cut is not None)
+        if isinstance(source, Listed) and source.left_out:
+            say(source.left_out)
+        source, targets = targets_of(target or (), source, explainer, wanted, cut)
         try:
             made = explain_dataset(
                 recipe if name is not None and workers > 1 else explainer,
                 source,
                 out,
                 target=targets,
+                tiles=cut and replace(cut, prepare=Prepared(wanted)),
                 executor=where,
                 model_id=name,
                 retry_failed=retry_failed,
@@ -174,7 +185,7 @@ def run(  # noqa: PLR0913, one for each option
             raise Refusal(Code.OUTPUT, message) from error
     if page is not None and len(made):
         page_of_run(out, len({key.image for key in made.keys}), page, reader)
-    _end(made, out, page if len(made) else None, json=json)
+    _end(made, out, page if len(made) else None, json=json, by_tiles=cut is not None)
 
 
 class Lines:
@@ -217,7 +228,7 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
     return InProcess() if workers == 1 else Processes(workers)
 
 
-def _end(made: Run, out: str, page: Path | None, *, json: bool) -> None:
+def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) -> None:
     """Print the outcome; a run with failed images ends with a code of its own."""
     errors = made.errors
     images = len({key.image for key in made.keys})
@@ -230,7 +241,7 @@ def _end(made: Run, out: str, page: Path | None, *, json: bool) -> None:
         tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
         if made.batch_difference:
             tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
-        if (made.row_bytes or 0) > USUAL_BYTES:
+        if not by_tiles and (made.row_bytes or 0) > USUAL_BYTES:
             tell(
                 f"rows take {made.row_bytes:,.0f} bytes each, more than the usual {USUAL_BYTES:,}: "
                 "fine regions (--min-size), evidence (--evidence even has none) and shards of few "
