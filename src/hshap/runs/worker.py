@@ -173,6 +173,8 @@ class Worker:
             identities = {text: print_of.identity(text, sha256) for text in targets}
             identity = print_of.identity(f"all of {sorted(targets)}", sha256)
             missing = {text: one for text, one in identities.items() if one not in work.explained}
+            if not missing and job.tiles is not None:
+                forget_parts(job.files, identity)  # of a worker that was killed after its commit
             if not missing or identity in work.failed:
                 return None
             asked_for = tuple(missing)
