@@ -285,3 +285,123 @@ def test_findings_of_resized_images_are_in_pixels_of_the_file(name):
     assert (found.start, found.stop) == ((16, 8), (32, 16))
     done = call("query", "RUN", "select boxes from explanations", "--json")
     assert json.loads(done.stdout)["rows"][0]["boxes"][0]["start"] == [16, 8]
+
+
+# Files that a run does not read
+
+
+def mixed_folder():
+    """Add files of other kinds to the folder of images."""
+    images = Path("images")
+    for name in ("b.svs", "deeper/a.NDPI", "c.mrxs", "d.btf"):
+        (images / name).parent.mkdir(exist_ok=True)
+        (images / name).write_bytes(b"not read")
+    (images / "c").mkdir()
+    for name in ("Slidedat.ini", "Data0000.dat"):
+        (images / "c" / name).write_bytes(b"part of c.mrxs")
+    (images / "e.zarr" / "0").mkdir(parents=True)
+    for name in (".zgroup", ".zattrs", "0/.zarray", "0/0"):
+        (images / "e.zarr" / name).write_bytes(b"{}")
+    (images / "notes.txt").write_text("mine")
+    (images / ".hidden.svs").write_text("mine")
+
+
+LARGE = ["b.svs", "c.mrxs", "d.btf", "deeper/a.NDPI", "e.zarr"]
+
+
+def test_large_images_of_a_folder_go_to_the_errors_with_the_command_that_reads_them(name):
+    mixed_folder()
+    done = run(name, "--workers", 2, code=7)
+    found = hshap.runs.open("RUN")
+    assert {row["image"]: row["reason"] for row in found.errors}.keys() == set(LARGE)
+    assert all("hshap tiles" in row["reason"] for row in found.errors)
+    assert len(found) == 5
+    assert "failed: b.svs: b.svs is a large image" in done.stderr
+    assert "10 of 10 images (5 failed)" in done.stderr
+    assert "images: 1 entry is no image that is read here, and left out (1 .txt)" in done.stderr
+    again = run(name, code=7)
+    assert "10 from before" in again.stderr
+    assert counted("errors") == 5
+    assert call("verify", "RUN").exit_code == 0
+
+
+def test_many_large_images_do_not_end_a_run(name):
+    for number in range(30):
+        Path(f"images/{number:02d}.svs").write_bytes(b"not read")
+    Path("images/bad.png").write_text("no")
+    run(name, "--workers", 2, code=7)
+    assert (counted(), counted("errors")) == (5, 31)
+
+
+def test_large_images_of_a_tar_are_named(name):
+    mixed_folder()
+    with tarfile.open("images.tar", "w") as archive:
+        archive.add("images", arcname=".")
+    done = run(name, images=("images.tar",), code=7)
+    named = {row["image"] for row in hshap.runs.open("RUN").errors}
+    assert named >= set(LARGE)
+    assert "left out (1 .txt)" in done.stderr
+
+
+def test_a_folder_of_large_images_alone_is_refused_with_the_command_that_reads_them(name):
+    Path("slides").mkdir()
+    for slide in ("a.svs", "b.svs"):
+        Path("slides", slide).write_bytes(b"not read")
+    done = run(name, images=("slides",), code=2)
+    assert "a.svs is a large image" in done.stderr
+    assert "hshap tiles, or run --tiles, and 1 more like it" in done.stderr
+    assert not Path("RUN").exists()
+
+
+def test_scans_of_a_folder_are_images_of_a_run(name):
+    nibabel = pytest.importorskip("nibabel")
+    values = np.zeros((16, 16, 1), np.float32)
+    values[4:8, 4:8] = 1
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), "images/scan.nii.gz")
+    run(name, "--frame", 0)
+    assert hshap.runs.open("RUN")["scan.nii.gz"].boxes()
+
+
+@pytest.mark.parametrize("command", ["explain", "cost"])
+def test_large_images_of_a_folder_cannot_be_used_by_other_commands(name, command):
+    mixed_folder()
+    words = ["images", "-m", f"{name}:brightest", "--target", 0, *GIVEN]
+    words += ["-o", "found"] if command == "explain" else []
+    refused = call(command, *words)
+    assert refused.exit_code == 3
+    for large in ("b.svs", "c.mrxs", "d.btf", "e.zarr"):
+        assert f"{Path('images', large)} is a large image" in refused.stderr
+    told = "images: 2 entries are no images that are read here, and left out (1 folder, 1 .txt)"
+    assert told in refused.stderr
+    done = call(command, *words, "--skip-bad")
+    assert done.exit_code == 7, done.stderr
+
+
+def test_python_warns_of_files_that_are_no_images(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((1, 4, 4)))
+    (tmp_path / "a.png").write_bytes(b"no array")
+    explainer = hshap.Explainer(
+        lambda batch: batch.max(axis=(1, 2, 3)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(min_size=2),
+    )
+    with pytest.warns(RuntimeWarning, match=r"1 entry is no image .*\(1 \.png\)"):
+        hshap.runs.explain_dataset(explainer, tmp_path, tmp_path / ".run", target=0)
+
+
+def test_python_reads_the_pictures_of_a_folder_with_a_decoder(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(b"7")
+    explainer = hshap.Explainer(
+        lambda batch: batch.max(axis=(1, 2, 3)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(min_size=2),
+    )
+
+    def decode(data, name):
+        return np.full((1, 4, 4), float(data))
+
+    made = hshap.runs.explain_dataset(
+        explainer, tmp_path / "in", tmp_path / "run", target=0, decode=decode
+    )
+    assert made["a.png"].score == 7

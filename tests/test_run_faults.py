@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
-KILLS = {"driver": 80, "drivers": 60, "processes": 60, "ray": 3, "slurm": 3}
-NEEDED = {"ray": "ray", "slurm": "submitit"}
+KILLS = {"driver": 80, "drivers": 60, "processes": 60, "dask": 3, "ray": 3, "slurm": 3}
+NEEDED = {"dask": "distributed", "ray": "ray", "slurm": "submitit"}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def is_kill(item):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", KILLS)
 def test_a_run_that_is_killed_loses_and_doubles_nothing(way, started):
-    """The driver dies, one of two drivers, processes of the run, actors of Ray, jobs of Slurm."""
+    """The driver dies, one of two, processes, workers of Dask, actors of Ray, jobs of Slurm."""
     if way in NEEDED:
         pytest.importorskip(NEEDED[way])
     process, out = started[way]

@@ -719,6 +719,88 @@ def test_slurm_through_the_local_executor_of_submitit(tmp_path, images):
     assert rows(several) == rows(lines_of(None, images, tmp_path / "one"))
 
 
+# Dask
+
+
+@pytest.fixture
+def dask():
+    """The library of Dask clusters."""
+    return pytest.importorskip("distributed")
+
+
+def test_workers_of_dask_give_the_rows_of_one_process(tmp_path, images, dask):
+    flawed = Flawed(images, mended=False)
+    several = lines_of(runs.DaskWorkers(2), flawed, tmp_path / "several")
+    one = lines_of(None, flawed, tmp_path / "one")
+    assert rows(several) == rows(one)
+    assert [row["reason"] for row in several.errors] == [row["reason"] for row in one.errors]
+
+
+def test_the_client_of_a_caller_is_used_and_stays_open(tmp_path, images, dask):
+    with (
+        dask.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        dask.Client(cluster) as client,
+    ):
+        several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
+        at = runs.DaskWorkers(address=cluster.scheduler_address)
+        again = lines_of(at, images, tmp_path / "again")
+        assert client.submit(len, "abc").result() == 3
+        assert not [name for name in client.run(plugins_of)[worker_of(client)] if "hshap" in name]
+    one = rows(lines_of(None, images, tmp_path / "one"))
+    assert rows(several) == one
+    assert rows(again) == one
+
+
+def plugins_of(dask_worker):
+    return list(dask_worker.plugins)
+
+
+def worker_of(client):
+    return next(iter(client.nthreads()))
+
+
+@pytest.mark.slow
+def test_an_image_that_kills_its_worker_of_dask_fails_alone(tmp_path, dask):
+    run = runs.explain_dataset(
+        explainer(),
+        Deadly(),
+        tmp_path / "run",
+        target=0,
+        task_images=2,
+        executor=runs.DaskWorkers(2),
+    )
+    assert len(run) == 8
+    assert [(row["image"], row["kind"]) for row in run.errors] == [("00000004", "worker")]
+
+
+def test_a_worker_of_dask_that_cannot_start_says_why(tmp_path, images, dask):
+    home = os.getpid()
+
+    def made():
+        if os.getpid() != home:
+            raise ValueError("no model here")
+        return explainer()
+
+    with pytest.raises(runs.RunStoppedError, match="no model here"):
+        runs.explain_dataset(
+            made,
+            images,
+            tmp_path / "run",
+            target=0,
+            model_id="x",
+            executor=runs.DaskWorkers(1),
+        )
+
+
+def test_a_scheduler_of_dask_that_cannot_be_reached_is_told(tmp_path, images, dask):
+    config = pytest.importorskip("dask").config
+    with (
+        config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(hshap.ArgumentError, match="no scheduler of Dask that can be reached"),
+    ):
+        lines_of(runs.DaskWorkers(address="tcp://127.0.0.1:9"), images, tmp_path / "run")
+
+
 # Identity
 
 

@@ -214,6 +214,7 @@ def campaigns(folder: str) -> dict[str, Campaign]:
         "driver": Campaign(),
         "drivers": Campaign(drivers=2),
         "processes": Campaign(runs.Processes(2, start="fork")),
+        "dask": Campaign(runs.DaskWorkers(2), spare_driver=True),
         "ray": Campaign(runs.RayActors(1), spare_driver=True),
         "slurm": Campaign(runs.Slurm(folder, workers=2, cluster="local"), spare_driver=True),
     }
@@ -231,7 +232,8 @@ def kill(name: str, count: int) -> Campaign:
 def run() -> None:
     """Kill a thousand times in all, and write the outcome; end with exit code 1 on a difference."""
     most = int(os.environ.get("HSHAP_KILLS", KILLS))
-    shares = {"driver": 0.3, "drivers": 0.3, "processes": 0.3, "ray": 0.05, "slurm": 0.05}
+    few = ("dask", "ray", "slurm")  # a worker takes seconds to start
+    shares = {"driver": 0.3, "drivers": 0.3, "processes": 0.3} | dict.fromkeys(few, 0.1 / 3)
     made = {name: kill(name, max(1, round(share * most))) for name, share in shares.items()}
     failed = sum(len(campaign.failures) for campaign in made.values())
     document = {

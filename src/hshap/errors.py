@@ -35,6 +35,7 @@ EXTRAS = {
         *("starlette", "uvicorn"),
     ),
     "runs": ("cloudpickle", "duckdb", "fsspec", "pyarrow"),
+    "dask": ("cloudpickle", "distributed", "duckdb", "fsspec", "pyarrow"),
     "ray": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "ray"),
     "slurm": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "submitit"),
 }

@@ -29,7 +29,7 @@ from hshap.explanation.archive import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hshap._util.types import Array, Json
     from hshap.explanation.explanation import Explanation
@@ -52,6 +52,18 @@ ARRAYS = {
 
 def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
     """Write an explanation of a large image; see `storage.write`."""
+    arrays = _arrays(found)
+    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def as_bytes(found: TiledExplanation) -> bytes:
+    """Return the content of the file that `write` writes."""
+    data = BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **_arrays(found))
+    return data.getvalue()
+
+
+def _arrays(found: TiledExplanation) -> dict[str, Array]:
     size = found.pixel_size
     header: dict[str, Json] = {
         "format": FORMAT,
@@ -60,14 +72,13 @@ def write(path: str | os.PathLike[str], found: TiledExplanation) -> None:
         "pixel_size": None if size is None else list(size),
     }
     thumbnail = found.thumbnail
-    arrays: dict[str, Array] = {
+    return {
         "tile_scores": found.scores,
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
         **packed((found.tiles, *found.inside)),
         "skipped": found.skipped.astype(np.uint8),
         "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
     }
-    replace(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def packed(explanations: Sequence[Explanation]) -> dict[str, Array]:
@@ -96,9 +107,17 @@ def _file(one: Explanation) -> bytes:
 def read(path: str | os.PathLike[str], max_bytes: int) -> dict[str, Any]:
     """Return the fields of the explanation in a file, all checked."""
     most = checks.integer("max_bytes", max_bytes, minimum=1)
-    name = os.fspath(path)
+    return _read(lambda: file_bytes(path, most), os.fspath(path), most)
+
+
+def from_bytes(data: bytes, name: str, max_bytes: int) -> dict[str, Any]:
+    """Return the fields of the explanation in the content of a file; `name` is for messages."""
+    return _read(lambda: data, name, max_bytes)
+
+
+def _read(data: Callable[[], bytes], name: str, most: int) -> dict[str, Any]:
     try:
-        archive = Archive(file_bytes(path, most), most)
+        archive = Archive(data(), most)
         header = _header(archive, name)
         expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
         arrays = {key: archive.read(key, *shape) for key, shape in ARRAYS.items()}

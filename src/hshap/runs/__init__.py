@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,17 +22,20 @@ from hshap._util import checks
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, FormatError
+from hshap.evaluators.tiles import Tiles
 from hshap.explainer import Explainer
 from hshap.games.targets import as_targets
 from hshap.runs.agreement import note_agreement
 from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
+from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.executors.processes import Processes
 from hshap.runs.executors.ray_actors import RayActors
 from hshap.runs.executors.slurm import Slurm
 from hshap.runs.reading import Run
 from hshap.runs.sources import as_source
-from hshap.runs.sources.protocol import Decoded
+from hshap.runs.sources.large import as_large_source
+from hshap.runs.sources.protocol import Decoded, Listed
 from hshap.runs.storing.files import Files, files_at
 from hshap.runs.storing.folder import Folder, OccupiedError
 from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
@@ -46,10 +50,11 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, Untyped
     from hshap.games.targets import Target
     from hshap.runs.executors.protocol import Executor
-    from hshap.runs.sources.protocol import Decode
+    from hshap.runs.sources.protocol import Decode, Source
 
 __all__ = [
     "Chosen",
+    "DaskWorkers",
     "Decoded",
     "InProcess",
     "OccupiedError",
@@ -76,6 +81,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     executor: Executor | None = None,
     decode: Decode | None = None,
     root: str | os.PathLike[str] | None = None,
+    tiles: Tiles | None = None,
     model_id: str | None = None,
     retry_failed: bool = False,
     evidence: KeptEvidence = "leaves",
@@ -88,17 +94,23 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     `dataset` is a folder, a CSV or Parquet list with a column `image`, a tar file, a torch data
     set, or anything to iterate over; entries are images `(channels, *grid)`, pairs of image and
     class, or paths. `decode` takes the bytes and the name of a file and returns the image; .npy
-    files need none. Paths of a list may not leave `root`, its own folder by default. Without
-    `target`, the data set gives the class of each image.
+    files need none, and a folder without it gives these alone. Large images of a folder, such as
+    whole slides, go to the table of errors; a warning tells of files that are no images. Paths of
+    a list may not leave `root`, its own folder by default. Without `target`, the data set gives
+    the class of each image.
+
+    With `tiles`, the images are large ones that are read tile by tile, as by `explain_tiles`: a
+    folder, a list or paths on this machine. Each row then has the numbers of the whole image, and
+    its `TiledExplanation` in a file beside the shards.
 
     `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
     that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
     that of all pixels, about one byte each, and "none" nothing. Rare colours take little room, so
     "leaves" stores all of them.
 
-    `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()` or `Slurm()`.
-    `explainer` may be a function that returns one, which each worker calls. `model_id` names the
-    model; it is needed where the content of the model cannot be seen.
+    `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()`, `DaskWorkers()`
+    or `Slurm()`. `explainer` may be a function that returns one, which each worker calls.
+    `model_id` names the model; it is needed where the content of the model cannot be seen.
 
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
@@ -121,16 +133,20 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         raise ArgumentError(message)
     rows = checks.integer("shard_rows", shard_rows, minimum=1)
     wanted = None if task_images is None else checks.integer("task_images", task_images, minimum=1)
-    source = as_source(dataset, decode=decode, root=root)
+    source = _source(dataset, decode, root, tiles)
+    if source is not dataset and isinstance(source, Listed) and source.left_out:
+        warnings.warn(source.left_out, RuntimeWarning, stacklevel=2)
     first, files = _made(explainer, model_id), files_at(out)
     targets = _as_targets(target, first.facts.index)
+    if tiles is not None:
+        _check_tiled(tiles, targets, layout)
     decoding = _decoding(decode or getattr(source, "decode", None))
-    own = _fingerprint(first, decoding, layout, model_id)
+    own = _fingerprint(first, decoding, layout, model_id, tiles)
     Folder(files).describe(
         {
             "hshap": __version__,
             "model": {"sha256": own.model, "id": model_id},
-            "settings": {"sha256": own.settings, **_settings(first, decoding, layout)},
+            "settings": {"sha256": own.settings, **_settings(first, decoding, layout, tiles)},
             "evidence": evidence,
         }
     )
@@ -143,10 +159,14 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         layout,
         evidence,
         rows,
+        tiles=tiles,
     )
     where = executor or InProcess()
     usual = TASK if isinstance(where, InProcess) else task_size(source.count)
-    note_agreement(files, first, source, targets, layout)
+    if tiles is None:
+        note_agreement(files, first, source, targets, layout)
+    else:
+        usual = 1  # a large image takes long, and shares no batch with another
     Driver(job, wanted or usual, retry_failed, progress).run(where)
     return open(files)
 
@@ -174,6 +194,7 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     layout: str | None = None,
     decode: Decode | None = None,
     root: str | os.PathLike[str] | None = None,
+    tiles: Tiles | None = None,
     model_id: str | None = None,
     sample: int = 10,
     seed: int | None = None,
@@ -202,10 +223,10 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     found = verify_folder(run)
     if explainer is None:
         return found
-    source = as_source(dataset, decode=decode, root=root)
+    source = _source(dataset, decode, root, tiles)
     decoding = _decoding(decode or getattr(source, "decode", None))
-    own = _fingerprint(explainer, decoding, layout, model_id)
-    wanted = {"hshap": __version__, "settings": _settings(explainer, decoding, layout)}
+    own = _fingerprint(explainer, decoding, layout, model_id, tiles)
+    wanted = {"hshap": __version__, "settings": _settings(explainer, decoding, layout, tiles)}
     problems = [*found.problems, *different_from(run.description, own, wanted)]
     values, largest, more = recompute(
         run,
@@ -216,8 +237,37 @@ def verify(  # noqa: PLR0913, as for explain_dataset
         seed=seed,
         layout=layout,
         tolerance=tolerance,
+        tiles=tiles,
     )
     return replace(found, problems=(*problems, *more), values=values, largest=largest)
+
+
+def _source(
+    dataset: Untyped,
+    decode: Decode | None,
+    root: str | os.PathLike[str] | None,
+    tiles: Tiles | None,
+) -> Source:
+    """Return the images of a run: whole ones, or large ones."""
+    if tiles is None:
+        return as_source(dataset, decode=decode, root=root)
+    if decode is not None:
+        message = "decode is for whole images; for tiles, pass Tiles(prepare=...) instead"
+        raise ArgumentError(message)
+    return as_large_source(dataset, root)
+
+
+def _check_tiled(tiles: object, targets: Sequence[AnyTarget] | None, layout: str | None) -> None:
+    """Refuse arguments that large images have not."""
+    if not isinstance(tiles, Tiles):
+        message = f"tiles is {checks.shown(tiles)}; pass Tiles(side=512) or None"
+        raise ArgumentError(message)
+    if layout is not None:
+        raise ArgumentError(f"layout={layout!r} is for whole images; leave it out with tiles")
+    chosen = [one.name for one in targets or () if isinstance(one, Chosen)]
+    if chosen:
+        message = f"target {chosen[0]!r} is chosen for each image; with tiles, pass a class"
+        raise ArgumentError(message)
 
 
 def _decoding(decode: object) -> object:
@@ -241,9 +291,14 @@ def _as_targets(target: Untyped, index: Callable[[str], int]) -> tuple[AnyTarget
 
 
 def _fingerprint(
-    explainer: Explainer, decode: Untyped, layout: str | None, model_id: str | None
+    explainer: Explainer,
+    decode: Untyped,
+    layout: str | None,
+    model_id: str | None,
+    tiles: Tiles | None,
 ) -> Fingerprint:
-    made = fingerprint(explainer, model_id=model_id, settings=[layout, decode])
+    settings = [layout, decode] if tiles is None else [layout, decode, tiles]
+    made = fingerprint(explainer, model_id=model_id, settings=settings)
     if made.unseen:
         message = (
             f"model_id is missing: the content of {', '.join(made.unseen)} cannot be seen; pass "
@@ -253,10 +308,13 @@ def _fingerprint(
     return made
 
 
-def _settings(explainer: Explainer, decode: Untyped, layout: str | None) -> dict[str, Json]:
+def _settings(
+    explainer: Explainer, decode: Untyped, layout: str | None, tiles: Tiles | None
+) -> dict[str, Json]:
     """Return the settings of a run as run.json has them."""
     parts = describe(parts_of(explainer))
-    return {"parts": parts, "layout": layout, "decode": describe(decode)}
+    told: dict[str, Json] = {"parts": parts, "layout": layout, "decode": describe(decode)}
+    return told if tiles is None else {**told, "tiles": describe(tiles)}
 
 
 def _made(explainer: Explainer | Callable[[], Explainer], model_id: str | None) -> Explainer:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hshap.errors import HshapError
+from hshap.errors import ArgumentError, HshapError
+from hshap.formats.listing import elsewhere
+from hshap.runs.sources.protocol import Item, Listed
 from hshap.runs.storing.folder import Committed, Folder, Writer
 from hshap.runs.storing.life import Watch, shown_alive
 from hshap.runs.worker import Task, Work, error_row, split
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hshap.runs.executors.protocol import Executor
-    from hshap.runs.sources.protocol import Item
+    from hshap.runs.storing.rows import Row
     from hshap.runs.worker import Job, Outcome
 
 TASK = 64
@@ -117,6 +119,7 @@ class Driver:
     _queue: deque[Task] = field(default_factory=deque[Task])
     _held: deque[Task] = field(default_factory=deque[Task])
     _ready: Task | None = None
+    _refused: int = 0
 
     def run(self, executor: Executor) -> RunProgress:
         """Explain all images that the folder lacks; return the counts of this run."""
@@ -125,8 +128,8 @@ class Driver:
         self._committed.refresh()
         self._items = self.job.source.items()
         self._begun = time.monotonic()
-        self._tally = RunProgress(0, 0, 0, self.job.source.count, 0.0)
         folder.tidy()
+        self._tally = self._refuse()
         self._watch = Watch(folder, self.quiet)
         with shown_alive(self.job.files, self.quiet / SIGNS):
             while self._find_ready():
@@ -134,6 +137,22 @@ class Driver:
                     self._take(outcome)
         folder.seal()
         return self._tally
+
+    def _refuse(self) -> RunProgress:
+        """Note the large images of a folder as errors, unless it has them; return the counts."""
+        source = self.job.source
+        names = source.refused if isinstance(source, Listed) else ()
+        rows: list[Row] = []
+        for name in names:
+            identity = self.job.fingerprint.identity("no image", name)
+            if identity not in self._committed.failed.get(name, ()):
+                reason = ArgumentError(elsewhere(name))
+                rows.append(error_row(Work(Item(-1, name, None)), identity, None, (), reason))
+        if rows:
+            Writer(self.job.files).commit("errors", rows)
+        self._refused = len(rows)
+        total = None if source.count is None else source.count + len(names)
+        return RunProgress(0, len(names) - len(rows), len(rows), total, 0.0)
 
     def _find_ready(self) -> bool:
         """Wait for a task that can be worked on; False if none is left."""
@@ -202,9 +221,10 @@ class Driver:
         )
         if self.progress is not None:
             self.progress(self._tally)
-        if not self._tally.done + self._tally.skipped and self._tally.failed >= GIVE_UP:
+        failed = self._tally.failed - self._refused
+        if not self._tally.done + self._tally.skipped and failed >= GIVE_UP:
             message = (
-                f"the run has given up: its first {self._tally.failed} images failed, the first "
+                f"the run has given up: its first {failed} images failed, the first "
                 f"with: {outcome.first_error}"
             )
             raise RunStoppedError(message)

@@ -12,15 +12,18 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
-from hshap.runs.storing.rows import from_row
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
+from hshap.runs.storing.tiled import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.tiled import TiledExplanation
     from hshap.runs.storing.folder import Folder, Shard
+
+    Result = Explanation | TiledExplanation
 
 ROWS = 256
 """Rows that are in memory at once while explanations are read one by one."""
@@ -128,16 +131,23 @@ class Run:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[Result]:
         for row in self.rows():
-            yield from_row(row)
+            yield self.result(row)
 
-    def __getitem__(self, image: str) -> Explanation:
+    def __getitem__(self, image: str) -> Untyped:
         """Return the explanation of an image; see `explanation` for one of several."""
         return self.explanation(image)
 
-    def explanation(self, image: str, target: int | str | None = None) -> Explanation:
-        """Return the explanation of an image, by its name, and by its target if it has several."""
+    def result(self, row: Mapping[str, Untyped]) -> Result:
+        """Return the explanation of a row; that of a large image is a `TiledExplanation`."""
+        return result_of(row, self.folder.files)
+
+    def explanation(self, image: str, target: int | str | None = None) -> Untyped:
+        """Return the explanation of an image, by its name, and by its target if it has several.
+
+        It is an `Explanation`, and a `TiledExplanation` for a large image.
+        """
         mine = [key for key in self.keys if key.image == image]
         wanted = [key for key in mine if target is None or key.target == str(target)]
         if len(wanted) != 1:
@@ -148,7 +158,7 @@ class Run:
                 else (f"image={image!r} has the targets {known}; pass target= with one of them")
             )
             raise ArgumentError(problem)
-        return from_row(self.row(wanted[0]))
+        return self.result(self.row(wanted[0]))
 
     def boxes(self) -> dict[tuple[str, str], list[Finding]]:
         """Return the boxes of all rows by image and target, as they are stored: at once."""

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import FormatError, HshapError
+from hshap.explainer.tiling import explain_tiles
+from hshap.explanation.tiled import TiledExplanation
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import differences
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.rows import digest_of, from_row
+from hshap.runs.storing.rows import digest_of
 from hshap.runs.storing.schema import TABLES
+from hshap.runs.storing.tiled import problem_of
 from hshap.runs.worker import Chosen, reason_of, target_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hshap._util.types import Array, Json, Untyped
+    from hshap._util.types import Json, Untyped
+    from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
     from hshap.runs.reading import Run
@@ -152,6 +156,8 @@ def _check_shard(
             identity = own.identity(row["target"], row["image_sha256"])
             if identity != row["identity"]:
                 found.problems.append(f"{name} is not of this model, settings and image")
+            if problem := problem_of(row, folder.files):
+                found.problems.append(f"{name}: its file {problem}")
     return facts.get("previous")
 
 
@@ -202,6 +208,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
     seed: int | None,
     layout: str | None,
     tolerance: float,
+    tiles: Tiles | None = None,
 ) -> tuple[int, float, list[str]]:
     """Explain a random sample of rows again.
 
@@ -216,12 +223,18 @@ def recompute(  # noqa: PLR0913, each is another part of the run
     for key in keys:
         try:
             row = run.row(key)
-            stored = from_row(row)
+            stored = run.result(row)
             image = _image(source, items[key.image], row["image_sha256"])
-            target = by_text.get(key.target, stored.class_index)
-            chosen = target.choose(explainer, image) if isinstance(target, Chosen) else target
-            made = explainer.explain(image, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
-            count, worst, scale = _differences(stored, made)
+            if isinstance(stored, TiledExplanation):
+                target = by_text.get(key.target, stored.tiles.class_index)
+                made = explain_tiles(explainer, image, target, tiles=tiles)  # pyright: ignore[reportArgumentType, reportCallIssue]
+                count, worst, scale = _tiled_differences(stored, made)  # pyright: ignore[reportArgumentType]
+            else:
+                target = by_text.get(key.target, stored.class_index)
+                pixels = np.asarray(image)
+                chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
+                made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
+                count, worst, scale = _differences(stored, made)
         except KeyError:
             found.problems.append(f"image {key.image!r} is not in the data set")
             continue
@@ -242,12 +255,24 @@ class _ChangedError(HshapError):
     """An image is not the one that was explained."""
 
 
-def _image(source: Source, item: Item, sha256: str) -> Array:
+def _image(source: Source, item: Item, sha256: str) -> object:
     read = source.read(item)
     if read.sha256 != sha256:
         raise _ChangedError("the image has changed since it was explained")
     image = read.image()
-    return np.asarray(image.image if isinstance(image, Decoded) else image)
+    return image.image if isinstance(image, Decoded) else image
+
+
+def _tiled_differences(
+    stored: TiledExplanation, made: TiledExplanation
+) -> tuple[int, float, float]:
+    """Return the same for a large image: over its tiles, and inside the found ones."""
+    again = {one.position: one for one in made.inside}
+    pairs = [(one, again.get(one.position)) for one in stored.inside]
+    found = [_differences(stored.tiles, made.tiles)]
+    found += [(0, np.inf, 0.0) if other is None else _differences(o, other) for o, other in pairs]
+    counts, worst, scales = zip(*found, strict=True)
+    return sum(counts), max(worst), max(scales)
 
 
 def _differences(stored: Explanation, made: Explanation) -> tuple[int, float, float]:

@@ -15,15 +15,18 @@ from hshap._util.visible import visible
 from hshap.errors import ArgumentError, HshapError, MissingExtraError
 from hshap.explainer import Explainer
 from hshap.games.targets import as_targets, describe_target
+from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.identity import Digest
 from hshap.runs.storing.rows import KeptEvidence, Origin, as_row, digest_of
+from hshap.runs.storing.tiled import store_tiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Array, Grid
+    from hshap.evaluators.tiles import Tiles
     from hshap.explanation.explanation import Explanation
     from hshap.games.pairs import Pair
     from hshap.games.targets import Target
@@ -104,6 +107,7 @@ class Job:
     keep: KeptEvidence = "leaves"
     shard_rows: int = 256
     shard_seconds: float = 60.0
+    tiles: Tiles | None = None
 
     def open(self) -> Worker:
         """Return a worker, with the model in memory."""
@@ -139,14 +143,24 @@ class Worker:
         """Explain the images of a task that the folder lacks; all rows are committed on return."""
         turn = _Turn(self, task)
         try:
-            for found in self.explainer.explain_many(
-                turn.pairs(), layout=self.job.layout, on_error=turn.on_error
-            ):
+            for found in self._explained(turn):
                 turn.add(found)
             turn.commit()
+            turn.forget()
         except (MissingExtraError, MemoryError, OSError) as error:
             return Outcome(task, stop=reason_of(error))
         return turn.outcome()
+
+    def _explained(self, turn: _Turn) -> Iterator[Explanation | LargeResult]:
+        """Yield the explanations of the images of a task: whole ones, or large ones by tiles."""
+        job = self.job
+        if job.tiles is None:
+            yield from self.explainer.explain_many(
+                turn.pairs(), layout=job.layout, on_error=turn.on_error
+            )
+        else:
+            works = turn.large_works()
+            yield from explain_large(self.explainer, works, job.tiles, job.files, turn.on_error)
 
     def pair(self, work: Work, asked: list[_Asked]) -> Pair | None:
         """Read an image, and note it in `asked`; None if the folder has its rows, or its error."""
@@ -159,6 +173,8 @@ class Worker:
             identities = {text: print_of.identity(text, sha256) for text in targets}
             identity = print_of.identity(f"all of {sorted(targets)}", sha256)
             missing = {text: one for text, one in identities.items() if one not in work.explained}
+            if not missing and job.tiles is not None:
+                forget_parts(job.files, identity)  # of a worker that was killed after its commit
             if not missing or identity in work.failed:
                 return None
             asked_for = tuple(missing)
@@ -204,8 +220,11 @@ class Worker:
             return target.choose(self.explainer, cast("Array", image))
         return target
 
-    def row(self, found: Explanation, one: _Asked) -> Row:
+    def row(self, found: Explanation | LargeResult, one: _Asked) -> Row:
         """Return the row of an explanation."""
+        if isinstance(found, LargeResult):
+            origin = one.origins[found.target]
+            return store_tiled(found.found, origin, self.job.keep, self.job.files)
         numbered = replace(found, position=one.work.item.number)
         if one.original is not None:
             numbered = numbered.placed(one.original)
@@ -219,7 +238,7 @@ class _Turn:
         self._worker, self._task = worker, task
         self._asked: list[_Asked] = []
         self._rows: dict[str, list[Row]] = {"explanations": [], "errors": []}
-        self._found: list[Explanation] = []
+        self._found: list[Explanation | LargeResult] = []
         self._done = set[int]()
         self._failed: dict[int, str] = {}
         self._skipped = self._evaluations = 0
@@ -239,13 +258,21 @@ class _Turn:
             else:
                 yield pair
 
+    def large_works(self) -> Iterator[LargeWork]:
+        """Yield large images with their targets."""
+        for position, pair in enumerate(self.pairs()):
+            one = self._asked[position]
+            path, targets = cast("tuple[str, list[Target]]", pair)
+            texts = [origin.target for origin in one.origins.values()]
+            yield LargeWork(position, one.identity, path, list(zip(texts, targets, strict=True)))
+
     def on_error(self, position: int, error: Exception) -> None:
         """Note that an image failed."""
         one = self._asked[position]
         row = error_row(one.work, one.identity, one.sha256, one.wanted, error)
         self._fail(one.work, row, error)
 
-    def add(self, found: Explanation) -> None:
+    def add(self, found: Explanation | LargeResult) -> None:
         """Take an explanation, and commit a shard when it is time."""
         job, rows = self._worker.job, self._rows["explanations"]
         self._found.append(found)
@@ -276,6 +303,12 @@ class _Turn:
                 self._worker.writer.commit(table, rows)
                 rows.clear()
         self._since = time.monotonic()
+
+    def forget(self) -> None:
+        """Remove the finished parts of large images whose rows are all committed."""
+        for one in self._asked if self._worker.job.tiles is not None else ():
+            if one.work.item.number not in self._failed:
+                forget_parts(self._worker.job.files, one.identity)
 
     def outcome(self) -> Outcome:
         """Return the counts of the task."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import redirect_stdout
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
+from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
@@ -20,10 +22,12 @@ from hshap.cli.inputs.images import Reader
 from hshap.cli.output import plain, print_json, say
 from hshap.cli.progress import status, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
+from hshap.cli.runs.large import Prepared
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 from hshap.runs import (
+    DaskWorkers,
     InProcess,
     OccupiedError,
     Processes,
@@ -32,6 +36,7 @@ from hshap.runs import (
     Slurm,
     explain_dataset,
 )
+from hshap.runs.sources.protocol import Listed
 
 if TYPE_CHECKING:
     from hshap.runs import Run, RunProgress
@@ -50,6 +55,7 @@ class Where(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
+    DASK = "dask"
     SLURM = "slurm"
 
 
@@ -70,6 +76,11 @@ def run(  # noqa: PLR0913, one for each option
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    tiles: cut_by.Side = None,
+    overlap: cut_by.Overlap = 0,
+    level: cut_by.Level = 0,
+    skip_flat: cut_by.SkipFlat = None,
+    max_tiles: cut_by.MaxTiles = cut_by.MAX_TILES,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=opt.RUN)
     ] = 1,
@@ -77,7 +88,7 @@ def run(  # noqa: PLR0913, one for each option
         Where, typer.Option(help="Where to explain.", rich_help_panel=opt.RUN)
     ] = Where.LOCAL,
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster, such as ray://head:10001.")
+        str | None, typer.Option(help="Cluster: ray://head:10001, or tcp://scheduler:8786 of Dask.")
     ] = None,
     jobs: Annotated[
         Path | None, typer.Option(help="Folder for the job files of Slurm, outside of --out.")
@@ -124,9 +135,11 @@ def run(  # noqa: PLR0913, one for each option
     guide = evidence_of(evidence)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
+    cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
     if page is not None:
         check_page(out, page)
     with redirect_stdout(sys.stderr), keep_memory():
+        size = size if cut is None else f"{cut.side}x{cut.side}"
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
@@ -146,15 +159,17 @@ def run(  # noqa: PLR0913, one for each option
         )
         explainer = recipe.explainer(loaded)
         name = model_id_of(model, model_id)
-        source, targets = targets_of(
-            target or (), source_of(images, reader, root), explainer, wanted
-        )
+        source = source_of(images, reader, root, by_tiles=cut is not None)
+        if isinstance(source, Listed) and source.left_out:
+            say(source.left_out)
+        source, targets = targets_of(target or (), source, explainer, wanted, cut)
         try:
             made = explain_dataset(
                 recipe if name is not None and workers > 1 else explainer,
                 source,
                 out,
                 target=targets,
+                tiles=cut and replace(cut, prepare=Prepared(wanted)),
                 executor=where,
                 model_id=name,
                 retry_failed=retry_failed,
@@ -170,7 +185,7 @@ def run(  # noqa: PLR0913, one for each option
             raise Refusal(Code.OUTPUT, message) from error
     if page is not None and len(made):
         page_of_run(out, len({key.image for key in made.keys}), page, reader)
-    _end(made, out, page if len(made) else None, json=json)
+    _end(made, out, page if len(made) else None, json=json, by_tiles=cut is not None)
 
 
 class Lines:
@@ -193,8 +208,13 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
 ) -> Executor:
     if where is Where.RAY:
         return RayActors(workers, address=address, gpus=gpus)
+    if gpus and where is not Where.SLURM:
+        message = f"--gpus {gpus:g} is for --executor ray or slurm; pass one of them"
+        raise Refusal(Code.USAGE, message)
+    if where is Where.DASK:
+        return DaskWorkers(workers, address=address)
     if address is not None:
-        message = f"--address {address} is for --executor ray; pass both"
+        message = f"--address {address} is for --executor ray or dask; pass one of them"
         raise Refusal(Code.USAGE, message)
     if where is Where.SLURM:
         folder = jobs or Path(f"{out.rstrip('/')}-jobs")
@@ -208,7 +228,7 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
     return InProcess() if workers == 1 else Processes(workers)
 
 
-def _end(made: Run, out: str, page: Path | None, *, json: bool) -> None:
+def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) -> None:
     """Print the outcome; a run with failed images ends with a code of its own."""
     errors = made.errors
     images = len({key.image for key in made.keys})
@@ -221,7 +241,7 @@ def _end(made: Run, out: str, page: Path | None, *, json: bool) -> None:
         tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
         if made.batch_difference:
             tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
-        if (made.row_bytes or 0) > USUAL_BYTES:
+        if not by_tiles and (made.row_bytes or 0) > USUAL_BYTES:
             tell(
                 f"rows take {made.row_bytes:,.0f} bytes each, more than the usual {USUAL_BYTES:,}: "
                 "fine regions (--min-size), evidence (--evidence even has none) and shards of few "

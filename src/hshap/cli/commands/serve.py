@@ -15,7 +15,6 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
-from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import Reader, is_folder
 from hshap.cli.output import plain, say
 from hshap.cli.progress import tell
@@ -28,6 +27,7 @@ from hshap.cli.runs.run import Method, Run, Way
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
+from hshap.formats.listing import LARGE, PICTURES, SCANS
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def serve(  # noqa: PLR0913, one for each option
         rounds.check()
         served = server.Served(
             out,
-            growing.Growing(growing.Images(images, SUFFIXES), rounds.explain),
+            growing.Growing(growing.Images(images, (*PICTURES, *SCANS, *LARGE)), rounds.explain),
             drops.Drops(images, max_upload * MEGABYTE),
             title=f"hshap: {plain(loaded.name)}",
         )

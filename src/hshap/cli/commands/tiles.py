@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
+from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import BUDGET, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Json
 
-TILES = "How to cut the image"
-
 
 def tiles(  # noqa: PLR0913, one for each option
     images: Annotated[
@@ -41,27 +40,12 @@ def tiles(  # noqa: PLR0913, one for each option
     model: opt.Model,
     *,
     side: Annotated[
-        int, typer.Option(min=1, help="Side of a tile, in pixels.", rich_help_panel=TILES)
+        int, typer.Option(min=1, help="Side of a tile, in pixels.", rich_help_panel=cut_by.TILES)
     ] = 512,
-    overlap: Annotated[
-        int,
-        typer.Option(min=0, help="Pixels that neighbouring tiles share.", rich_help_panel=TILES),
-    ] = 0,
-    level: Annotated[
-        int, typer.Option(min=0, help="Resolution to read; 0 is full.", rich_help_panel=TILES)
-    ] = 0,
-    skip_flat: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Skip tiles in which no channel of the model's input varies by more than this.",
-            rich_help_panel=TILES,
-        ),
-    ] = None,
-    max_tiles: Annotated[
-        int,
-        typer.Option(min=1, help="Most found tiles to look into.", rich_help_panel=TILES),
-    ] = 100,
+    overlap: cut_by.Overlap = 0,
+    level: cut_by.Level = 0,
+    skip_flat: cut_by.SkipFlat = None,
+    max_tiles: cut_by.MaxTiles = cut_by.MAX_TILES,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
     evidence: opt.Evidence = None,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hshap.cli import options as opt
+from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
+from hshap.cli.runs.large import Prepared
 from hshap.evaluators.allocator import keep_memory
 from hshap.partitions.grids import AUTO
 from hshap.runs import verify as verify_run
@@ -45,6 +48,11 @@ def verify(  # noqa: PLR0913, one for each option
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    tiles: cut_by.Side = None,
+    overlap: cut_by.Overlap = 0,
+    level: cut_by.Level = 0,
+    skip_flat: cut_by.SkipFlat = None,
+    max_tiles: cut_by.MaxTiles = cut_by.MAX_TILES,
     root: Annotated[
         Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
     ] = None,
@@ -81,7 +89,9 @@ def verify(  # noqa: PLR0913, one for each option
         regions = partition_of(partition, min_size)
         chosen = search_of(tolerance, percentile, budget, regions, search)
         guide = evidence_of(evidence)
+        cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
         with redirect_stdout(sys.stderr), keep_memory():
+            size = size if cut is None else f"{cut.side}x{cut.side}"
             given = opt.given_shape(size, channels, layout)
             given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
             loaded, wanted = opt.loaded_model(
@@ -101,14 +111,14 @@ def verify(  # noqa: PLR0913, one for each option
                 guide,
                 channels_last,
             ).explainer(loaded)
-            source, targets = targets_of(
-                target or (), source_of(images, reader, root), explainer, wanted
-            )
+            source = source_of(images, reader, root, by_tiles=cut is not None)
+            source, targets = targets_of(target or (), source, explainer, wanted, cut)
             found = verify_run(
                 run,
                 explainer,
                 source,
                 target=targets,
+                tiles=cut and replace(cut, prepare=Prepared(wanted)),
                 model_id=model_id_of(model, model_id),
                 sample=sample,
                 seed=seed,

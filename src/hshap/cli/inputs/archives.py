@@ -16,15 +16,16 @@ import numpy as np
 
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
-from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
 from hshap.explainer import Explainer
+from hshap.formats.listing import PICTURES, SCANS
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource
+from hshap.runs.sources.large import as_large_source
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.sources.tars import TarSource
 from hshap.runs.worker import Chosen
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array
     from hshap.cli.inputs.formats import Format
+    from hshap.evaluators.tiles import Tiles
     from hshap.games.search import Search
     from hshap.games.targets import Activation, Target
     from hshap.partitions.protocol import Partition
@@ -58,7 +60,7 @@ class Pictures:
         """Return the image, and how it was changed."""
         with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
             # By way of a file: all limits on hostile images are those of the other commands.
-            path = Path(folder, f"image{Path(name).suffix[:10]}")
+            path = Path(folder, f"image{_ending(name)}")
             path.write_bytes(data)
             try:
                 picture = read(path, self.reader)
@@ -69,6 +71,12 @@ class Pictures:
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)
         return Decoded(pixels, {"size": size, **told}, picture.resized_from)
+
+
+def _ending(name: str) -> str:
+    """Return the ending of a file's name, by which its decoder is found."""
+    long = next((one for one in SCANS if one.count(".") > 1 and name.lower().endswith(one)), None)
+    return long or Path(name).suffix[:10]
 
 
 @dataclass(frozen=True)
@@ -112,22 +120,32 @@ def model_id_of(model: str, given: str | None) -> str | None:
         return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def source_of(images: Sequence[str], reader: Reader, root: Path | None) -> Source:
+def source_of(
+    images: Sequence[str], reader: Reader, root: Path | None, *, by_tiles: bool = False
+) -> Source:
     """Return the images that arguments name: one folder, list or tar file, or several images."""
+    if by_tiles:
+        return as_large_source(images[0] if len(images) == 1 else list(images), root)
     decode = Pictures(reader)
     if len(images) == 1:
-        return as_source(images[0], decode=decode, suffixes=SUFFIXES, root=root)
+        return as_source(images[0], decode=decode, suffixes=(*PICTURES, *SCANS), root=root)
     return as_source(list(images), decode=decode, root=root)
 
 
 def targets_of(
-    names: Sequence[str], source: Source, explainer: Explainer, wanted: Format
+    names: Sequence[str],
+    source: Source,
+    explainer: Explainer,
+    wanted: Format,
+    tiles: Tiles | None = None,
 ) -> tuple[Source, tuple[Target | Chosen, ...] | None]:
     """Return the targets that options name, and the source with classes by number.
 
     None if the source gives the class of each image, and no option does. Classes that the model
     lacks are refused now, and not by every image.
     """
+    if tiles is not None:
+        return source, _tile_targets(names, explainer, wanted, tiles.side)
     labels = _labels(source)
     outputs = _first_outputs(source, explainer)
     fixed = [name for name in names if name != TOP]
@@ -138,6 +156,20 @@ def targets_of(
     if TOP in names or not names:
         made.append(Chosen(TOP, partial(_top, wanted.output)))
     return source, tuple(made)
+
+
+def _tile_targets(
+    names: Sequence[str], explainer: Explainer, wanted: Format, side: int
+) -> tuple[Target, ...]:
+    """Return the classes of large images, by number or name.
+
+    The class with the highest score is not known before all tiles are scored, so it is refused.
+    """
+    if not names or TOP in names:
+        message = "--target is missing: with --tiles, pass a class by its number or name"
+        raise Refusal(Code.USAGE, message)
+    outputs = _outputs(explainer, np.zeros((wanted.count, side, side), np.float32))
+    return tuple(Output(n, wanted.output) for n in classes_of(names, outputs, wanted))
 
 
 def _labels(source: Source) -> Sequence[object]:

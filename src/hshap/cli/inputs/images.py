@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.image_files.decoders import SUFFIXES, frame_of, refusing
+from hshap.cli.inputs.image_files.decoders import frame_of, refusing
 from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
 from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
-from hshap.cli.inputs.scans import SCANS, is_scan, pixel_size, read_slice, shown
+from hshap.cli.inputs.scans import is_scan, pixel_size, read_slice, shown
+from hshap.cli.output import say
 from hshap.errors import require
-from hshap.formats.large.ome_zarr import is_zarr
+from hshap.formats.large.ome_zarr import GROUP, is_zarr
+from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,20 +91,16 @@ class Original:
 
 
 def find(paths: Iterable[Path]) -> list[Path]:
-    """Return the given files, and the images in given folders sorted by name."""
+    """Return the given files, and the images in given folders sorted by name.
+
+    Large images of a folder are among them, and refused when they are read. Other files are told.
+    """
     found: list[Path] = []
     for path in paths:
         if not is_folder(path):
             found.append(path)
             continue
-        # Pipes and broken links too: they are told as problems when they are read.
-        inside = sorted(
-            file
-            for file in _listed(path)
-            if (file.suffix.lower() in SUFFIXES or is_scan(file))
-            and not file.name.startswith(".")
-            and not is_folder(file)
-        )
+        inside = _inside(path)
         if not inside and is_zarr(path):
             message = (
                 f"{path} is an image in OME-Zarr; pass it to hshap tiles if it is one plane, to "
@@ -110,15 +108,41 @@ def find(paths: Iterable[Path]) -> list[Path]:
             )
             raise Refusal(Code.INPUT, message)
         if not inside:
-            kinds = ", ".join((*SUFFIXES, *SCANS))
+            kinds = ", ".join((*PICTURES, *SCANS))
             message = f"{path} holds no images ({kinds}); pass another folder"
             raise Refusal(Code.INPUT, message)
         found += inside
     return list(dict.fromkeys(found))
 
 
+def _inside(folder: Path) -> list[Path]:
+    """Return the images in a folder, large ones too; say how many entries are none."""
+    images: list[Path] = []
+    rest: list[str] = []
+    for entry in _listed(folder):
+        if is_folder(entry):
+            rest.append(f"{entry.name}/{GROUP[0] if is_zarr(entry) else ''}")
+        # Pipes and broken links too: they are told as problems when they are read.
+        elif not entry.name.startswith(".") and is_image(entry):
+            images.append(entry)
+        else:
+            rest.append(entry.name)
+    left = listed(() if is_zarr(folder) else rest, ())
+    found = sorted([*images, *(folder / name for name in left.large)])
+    if found and left.others:
+        say(left.told(str(folder)))
+    return found
+
+
+def is_image(file: Path) -> bool:
+    """Tell whether a file is a picture or a scan, by its name, or by its content without ending."""
+    return file.suffix.lower() in PICTURES or is_scan(file)
+
+
 def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
     """Read an image; a refusal names the file, the reason and the fix."""
+    if is_large(path.name) or (is_folder(path) and is_zarr(path)):
+        raise Refusal(Code.INPUT, elsewhere(str(path)))
     if is_scan(path):
         return _read_scan(path, reader, needed_by)
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")

@@ -13,15 +13,13 @@ from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.image_files.pixel_size import PixelSize
 from hshap.cli.output import say
 from hshap.formats.dicom.headers import is_dicom
+from hshap.formats.listing import SCANS, elsewhere, is_large
 from hshap.formats.reading import read_image
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap.formats.scan import Scan
-
-SCANS = (".dcm", ".dicom", ".nii", ".nii.gz")
-"""Endings of scans. DICOM files without an ending are known by their content."""
 
 FIX = "pass a DICOM or NIfTI file"
 
@@ -78,6 +76,8 @@ def read_volume(path: Path) -> Scan:
         scan = replace(scan, array=scan.array[None], axes="CZYX")
     if scan.axes != "CZYX":
         kind = "one picture; pass it to hshap explain"
+        if is_large(path.name):
+            raise Refusal(Code.INPUT, elsewhere(str(path)))
         if "T" in scan.axes:
             kind = f"a series in time ({scan.axes}); explain it in Python"
         raise Refusal(Code.INPUT, f"{path} is no volume, but {kind}")

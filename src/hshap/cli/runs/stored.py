@@ -14,7 +14,6 @@ from hshap.cli.runs.record import recorded
 from hshap.explanation.explanation import Explanation
 from hshap.runs import open as open_run
 from hshap.runs.storing.folder import RUN
-from hshap.runs.storing.rows import from_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,7 +120,7 @@ def _of_run(path: str, select: str | None, most: int | None) -> list[Stored]:
             found.append(
                 Stored(
                     Path(path) / f"{name}.npz",
-                    partial(_row, shard, key.shard, key.row),
+                    partial(_row, run, shard, key.shard, key.row),
                     image,
                     Path(file) if file and "://" not in file else None,
                     sha256,
@@ -140,5 +139,5 @@ def _selected(run: Run, select: str) -> Sequence[str]:
     return list(dict.fromkeys(str(row["image"]) for row in rows))
 
 
-def _row(read: Callable[[Shard], Untyped], shard: Shard, number: int) -> Explanation:
-    return from_row(read(shard).slice(number, 1).to_pylist()[0])
+def _row(run: Run, read: Callable[[Shard], Untyped], shard: Shard, number: int) -> Result:
+    return run.result(read(shard).slice(number, 1).to_pylist()[0])

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hshap.cli.inputs.image_files.decoders import SUFFIXES
 from hshap.cli.output import Names
+from hshap.formats.listing import PICTURES, elsewhere, is_large
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
@@ -42,8 +42,9 @@ class Drops:
         leaves nothing behind.
         """
         suffix = Path(name).suffix.lower()
-        if suffix not in SUFFIXES:
-            message = f"{name!r} is no image; drop one of {', '.join(SUFFIXES)}"
+        if suffix not in PICTURES:
+            kinds = f"{name!r} is no image; drop one of {', '.join(PICTURES)}"
+            message = elsewhere(repr(name)) if is_large(name) else kinds
             raise DropRefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
         staged = self.folder / f".hshap-drop-{secrets.token_hex(8)}"
         try:

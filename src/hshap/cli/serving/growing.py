@@ -150,7 +150,8 @@ class Images:
         except OSError:
             return found
         for path in inside:
-            if path.suffix.lower() in self.suffixes and not path.name.startswith("."):
+            name = path.name.lower()
+            if name.endswith(tuple(self.suffixes)) and not name.startswith("."):
                 try:
                     stamp = path.stat()
                 except OSError:

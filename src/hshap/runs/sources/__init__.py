@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
+from hshap.formats.listing import PICTURES, SCANS
 from hshap.runs.sources.arrays import Indexed, Named, Streamed
 from hshap.runs.sources.files import Disk, FileSource, decode_array, from_folder, from_list
 from hshap.runs.sources.protocol import Source
@@ -28,7 +29,7 @@ def as_source(
     dataset: Untyped,
     *,
     decode: Decode | None = None,
-    suffixes: Sequence[str] = ARRAYS,
+    suffixes: Sequence[str] | None = None,
     root: str | os.PathLike[str] | None = None,
 ) -> Source:
     """Return the images of a run.
@@ -38,6 +39,8 @@ def as_source(
     are images `(channels, *grid)`, pairs of image and class, or paths of files.
 
     `decode` takes the bytes of a file and its name, and returns the image; .npy files need none.
+    Of a folder or tar file, files with the given suffixes are images: by default .npy, and those of
+    pictures and scans too if there is `decode`.
     `root` is the folder that paths of a list start from and may not leave; the list's own folder
     by default.
 
@@ -47,6 +50,8 @@ def as_source(
     if isinstance(dataset, Source):
         return dataset
     read = decode or decode_array
+    if suffixes is None:
+        suffixes = ARRAYS if decode is None else (*ARRAYS, *PICTURES, *SCANS)
     if isinstance(dataset, (str, os.PathLike)):
         return _from_path(os.fspath(dataset), read, suffixes, root)
     if isinstance(dataset, Mapping):

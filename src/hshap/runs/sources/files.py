@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import ArgumentError, require
+from hshap.formats.listing import elsewhere, listed
 from hshap.runs.sources.protocol import Item, Read
 from hshap.runs.storing.schema import EXTRA
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hshap._util.types import Array, Untyped
+    from hshap.formats.listing import Listing
     from hshap.runs.sources.protocol import Decode
 
 COLUMNS = ("image", "path", "file", "filename")
@@ -73,17 +75,15 @@ class Disk:
         )
 
     def files(self) -> list[str]:
-        """Return the paths of all files inside, relative to it and sorted; hidden ones are not."""
+        """Return the paths of all files inside, relative to it; hidden ones too."""
         if self.system is not None:
             whole = [str(path) for path in self.system.find(self.root)]
-            found = [path.removeprefix(self.root).lstrip("/") for path in whole]
-        else:
-            found = [
-                (Path(folder) / name).relative_to(self.root).as_posix()
-                for folder, _, names in os.walk(self.root)
-                for name in names
-            ]
-        return sorted(path for path in found if not any(p.startswith(".") for p in path.split("/")))
+            return [path.removeprefix(self.root).lstrip("/") for path in whole]
+        return [
+            (Path(folder) / name).relative_to(self.root).as_posix()
+            for folder, _, names in os.walk(self.root)
+            for name in names
+        ]
 
     def whole(self, name: str) -> str:
         """Return the full path of a file, for people and for reading it again."""
@@ -111,12 +111,15 @@ class FileSource:
     """Files on one disk by their relative paths, with or without a class for each.
 
     A path that leads out of the disk's folder is an error of that image, and nothing is read.
+    `refused` are large images of a folder, and `left_out` tells of files that are no images.
     """
 
     disk: Disk
     names: tuple[str, ...]
     decode: Decode = decode_array
     labels: tuple[object, ...] = ()
+    refused: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def count(self) -> int:
@@ -154,11 +157,22 @@ def inner_path(name: str, disk: Disk) -> str:
 
 def from_folder(disk: Disk, decode: Decode, suffixes: Sequence[str]) -> FileSource:
     """Return the files of a folder and of all folders in it, by their suffixes."""
-    names = [name for name in disk.files() if name.lower().endswith(tuple(suffixes))]
-    if not names:
-        message = f"dataset={disk.root!r} holds no images ({', '.join(suffixes)}); pass another"
+    found = listed(disk.files(), suffixes)
+    check_images(found, disk.root, suffixes)
+    told = found.told(disk.root)
+    return FileSource(disk, found.images, decode, refused=found.large, left_out=told)
+
+
+def check_images(found: Listing, place: str, suffixes: Sequence[str]) -> None:
+    """Refuse a folder or a tar file without images; large ones are named with their command."""
+    if found.images:
+        return
+    for name in found.large:
+        others = f", and {len(found.large) - 1} more like it" if len(found.large) > 1 else ""
+        message = f"dataset={place!r} holds large images alone: {elsewhere(name)}{others}"
         raise ArgumentError(message)
-    return FileSource(disk, tuple(names), decode)
+    message = f"dataset={place!r} holds no images ({', '.join(suffixes)}); pass another"
+    raise ArgumentError(message)
 
 
 def from_list(disk: Disk, name: str, decode: Decode, root: Disk | None) -> FileSource:

@@ -71,3 +71,18 @@ class Source(Protocol):
     def read(self, item: Item) -> Read:
         """Read an image. Any exception is an error of this image alone."""
         ...
+
+
+@runtime_checkable
+class Listed(Protocol):
+    """A source from a folder or a tar file, which may have files that the run does not read."""
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Large images by name: they go to the table of errors with the command that reads them."""
+        ...
+
+    @property
+    def left_out(self) -> str:
+        """A line about files that are no images; empty if there are none."""
+        ...

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hshap.errors import ArgumentError
+from hshap.formats.listing import Listing, listed
+from hshap.runs.sources.files import check_images
 from hshap.runs.sources.protocol import Item, Read
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class TarSource:
     file: str
     members: tuple[tuple[str, Member], ...]
     decode: Decode
+    refused: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def count(self) -> int:
@@ -62,6 +66,7 @@ class TarSource:
 def from_tar(disk: Disk, file: str, decode: Decode, suffixes: Sequence[str]) -> TarSource:
     """Return the images of a tar file, in its order."""
     images: list[tuple[str, tarfile.TarInfo]] = []
+    rest: list[str] = []
     labels: dict[str, int] = {}
     try:
         with _opened(disk, file) as archive:
@@ -75,17 +80,26 @@ def from_tar(disk: Disk, file: str, decode: Decode, suffixes: Sequence[str]) -> 
                         labels[_stem(member.name)] = int(text)
                 elif member.name.lower().endswith(tuple(suffixes)):
                     images.append((member.name, member))
+                else:
+                    rest.append(member.name)
     except tarfile.TarError as error:
         message = f"dataset={file!r} is no tar file that can be read in place ({error}); unpack it"
         raise ArgumentError(message) from error
-    if not images:
-        message = f"dataset={file!r} holds no images ({', '.join(suffixes)}); pass another"
-        raise ArgumentError(message)
+    found = _listing([name for name, _ in images], rest)
+    check_images(found, file, suffixes)
     members = tuple(
         (name, Member(one.offset_data, one.offset_data + one.size, labels.get(_stem(name))))
         for name, one in images
     )
-    return TarSource(disk, file, members, decode)
+    return TarSource(disk, file, members, decode, found.large, found.told(file))
+
+
+def _listing(images: Sequence[str], rest: Sequence[str]) -> Listing:
+    """Return the members by their use; those of a sample, such as its .json, count as its own."""
+    own = {_stem(name.removeprefix("./")) for name in images}
+    found = listed([name.removeprefix("./") for name in rest], ())
+    others = tuple(name for name in found.others if _stem(name) not in own)
+    return Listing(tuple(images), found.large, others)
 
 
 def _opened(disk: Disk, file: str) -> tarfile.TarFile:

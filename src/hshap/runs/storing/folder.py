@@ -3,6 +3,8 @@
     run.json                         model, settings and schema of the run
     explanations/WRITER-NUMBER-SHA256.parquet
     errors/WRITER-NUMBER-SHA256.parquet
+    tiled/SHA256.npz                 explanations of large images, whose digests are in their rows
+    unfinished/IDENTITY/             finished tiles of a large image that is being explained
     agreement.json                   by how much a value may differ in another batch
     seals/NUMBER-SHA256.json         all shards at the end of a run, and the seal before it
     claims/TASK                      the driver that works on a task
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from hshap.runs.storing.rows import Row
 
 RUN = "run.json"
+FOLDERS = ("claims", "seals", "tiled", "unfinished")
 AGREEMENT = "agreement.json"
 SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
 SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
@@ -69,8 +72,8 @@ def differences(stored: Mapping[str, Untyped], wanted: Mapping[str, Untyped]) ->
         elif name == "settings" and isinstance(before, dict) and isinstance(now, dict):
             told = {
                 line
-                for key in now.keys() - {"sha256"}
-                for line in _entries(before.get(key), now[key], "" if key == "parts" else key)
+                for key in {*before, *now} - {"sha256"}
+                for line in _entries(before.get(key), now.get(key), "" if key == "parts" else key)
             }
             yield from sorted(told) or ["settings: the code of a function in them has changed"]
         else:
@@ -151,7 +154,7 @@ class Folder:
         found = self.description()
         if found is None:
             stray = [name for name in self.files.names("") if not name.startswith(".")]
-            if stray and not set(stray) <= {*TABLES, "claims", "seals", AGREEMENT, RUN}:
+            if stray and not set(stray) <= {*TABLES, *FOLDERS, AGREEMENT, RUN}:
                 message = (
                     f"out={self.files.location!r} holds {stray[0]!r} and is no run folder; pass "
                     "another folder"
@@ -260,7 +263,7 @@ class Folder:
 
     def tidy(self) -> None:
         """Remove the temporary files and signs of life of processes that were killed."""
-        for place in ("", *TABLES, "claims", "seals"):
+        for place in ("", *TABLES, *FOLDERS):
             for name in left_over(self.files, place):
                 with suppress(OSError):
                     self.files.remove(name)

@@ -12,6 +12,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import LimitedFile, TooMuchReadError, opened
 from hshap.cli.inputs.image_files import announced, jpeg2000
 from hshap.errors import require
+from hshap.formats.listing import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Untyped
 
-SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
-    *(".ppm", ".pgm", ".pnm", ".jp2"),
-)
 FIX = "pass an image or a folder"
 BYTES_PER_PIXEL = 16
 """No format takes more for a pixel, so that a limit on pixels is one on bytes too."""
@@ -82,7 +79,7 @@ def frame_of(path: Path, frame: int | None, max_pixels: int) -> Generator[ImageF
         if not file.size:
             raise Refusal(Code.INPUT, f"{path} is empty; get a whole copy of the image")
         if kind is None:
-            message = f"{path} is not an image that can be read; pass {', '.join(SUFFIXES)}"
+            message = f"{path} is not an image that can be read; pass {', '.join(PICTURES)}"
             raise Refusal(Code.INPUT, message)
         with refusing(path):
             file.allow(reads=READS + 10 * announced.MOST_PAGES, size=4 * file.size + 2**20)

@@ -1,0 +1,106 @@
+"""Large images of a run: each is explained tile by tile, and a kill costs at most its last tiles.
+
+Finished parts lie in `unfinished/IDENTITY` of a local run folder, until the rows of the image are
+committed. A run folder on an object store has none: there, a kill costs the image.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hshap.errors import MissingExtraError
+from hshap.explainer.tile_parts import Parts
+from hshap.explainer.tile_scores import score_tiles
+from hshap.explainer.tiling import explain_scored
+from hshap.formats.large.opening import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hshap.evaluators.tiles import Tiles
+    from hshap.explainer import Explainer
+    from hshap.explanation.tiled import TiledExplanation
+    from hshap.games.targets import Target
+    from hshap.runs.storing.files import Files
+
+UNFINISHED = "unfinished"
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors of a disk that concern all images, and not the one that is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class LargeResult:
+    """The explanation of a large image; `position` is its number among the images of a task."""
+
+    position: int
+    found: TiledExplanation
+
+    @property
+    def target(self) -> int | str:
+        """The explained number."""
+        return self.found.target
+
+    @property
+    def evaluations(self) -> int:
+        """The inputs of the model."""
+        return self.found.evaluations
+
+
+@dataclass(frozen=True)
+class LargeWork:
+    """One large image of a task: its path, and its targets with the texts that tell them apart."""
+
+    position: int
+    identity: str
+    path: str
+    targets: Sequence[tuple[str, Target]]
+
+
+def explain_large(
+    explainer: Explainer,
+    works: Iterator[LargeWork],
+    tiles: Tiles,
+    files: Files,
+    on_error: Callable[[int, Exception], None],
+) -> Iterator[LargeResult]:
+    """Yield the explanations of all targets of large images, one image after the other."""
+    for work in works:
+        parts = _parts(files, work.identity)
+        try:
+            with opened(work.path) as image:
+                scored = score_tiles(explainer, image, tiles, None, parts)
+                for text, target in work.targets:
+                    kept = parts and parts.found_tiles(_number(text))
+                    made = explain_scored(explainer, scored, target, None, kept)
+                    yield LargeResult(work.position, made)
+        except (MissingExtraError, MemoryError):
+            raise  # concerns all images
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK:
+                raise
+            on_error(work.position, error)
+
+
+def forget_parts(files: Files, identity: str) -> None:
+    """Remove the finished parts of an image whose rows are committed."""
+    parts = _parts(files, identity)
+    if parts is not None:
+        shutil.rmtree(parts.folder, ignore_errors=True)
+
+
+def _parts(files: Files, identity: str) -> Parts | None:
+    """Return the finished parts of an image; None if the run folder is on no disk."""
+    place = files.place()
+    if place is None or place[1] is not None:
+        return None
+    return Parts(Path(place[0]) / UNFINISHED / identity)
+
+
+def _number(text: str) -> int:
+    """Return a number for a target that stays the same in later calls."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)

@@ -1,0 +1,98 @@
+"""Explanations of large images in a run: a row for the game over tiles, and a file for the rest.
+
+    tiled/SHA256.npz                 the whole explanation, as `TiledExplanation.save` writes it
+
+The file appears before its row, which holds its digest in `transform`. So a row never lacks its
+file, and a kill in between leaves a file that no row names and nobody reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hshap.errors import FormatError
+from hshap.explanation.storage import MAX_BYTES
+from hshap.explanation.tiled import TiledExplanation
+from hshap.explanation.tiled_storage import as_bytes, from_bytes
+from hshap.runs.storing.files import publish
+from hshap.runs.storing.rows import as_row, digest_of, from_row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hshap._util.types import Untyped
+    from hshap.explanation.explanation import Explanation
+    from hshap.runs.storing.files import Files
+    from hshap.runs.storing.rows import KeptEvidence, Origin, Row
+
+TILED = "tiled"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def store_tiled(found: TiledExplanation, origin: Origin, keep: KeptEvidence, files: Files) -> Row:
+    """Write the file of an explanation, and return its row; numbers are those of the whole."""
+    data = as_bytes(found)
+    sha256 = hashlib.sha256(data).hexdigest()
+    publish(files, _name(sha256), data)
+    how = {TILED: sha256, "side": found.side, "overlap": found.overlap, "level": found.level}
+    told = replace(origin, transform=json.dumps(how, sort_keys=True))
+    row = as_row(found.tiles, told, keep)
+    row |= {
+        "evaluations": found.evaluations,
+        "seconds": found.seconds,
+        "complete": found.tiles.complete and all(one.complete for one in found.inside),
+        "doubt": max([found.tiles.audit.doubt, *(one.audit.doubt for one in found.inside)]),
+        "concerns": [concern.text for concern in found.concerns],
+        "boxes": [box._asdict() for box in found.boxes()],
+    }
+    return {**row, "digest": digest_of(row)}
+
+
+def result_of(row: Mapping[str, Untyped], files: Files) -> Explanation | TiledExplanation:
+    """Return the explanation of a row; a `FormatError` if it, or its file, is not a valid one."""
+    sha256 = tiled_of(row)
+    if sha256 is None:
+        return from_row(row)
+    try:
+        data = files.read(_name(sha256))
+    except OSError as error:
+        message = f"{files.location}/{_name(sha256)}, the file of {row['image']!r}, is missing"
+        raise FormatError(f"{message}; explain the image again") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        message = f"{files.location}/{_name(sha256)}, the file of {row['image']!r}, was altered"
+        raise FormatError(f"{message}; explain the image again")
+    return TiledExplanation(**from_bytes(data, _name(sha256), MAX_BYTES))
+
+
+def tiled_of(row: Mapping[str, Untyped]) -> str | None:
+    """Return the digest of the file of a row; None if the row is of no large image.
+
+    >>> tiled_of({"transform": ""}), tiled_of({"transform": '{"size": [2, 2]}'})
+    (None, None)
+    """
+    try:
+        sha256 = json.loads(row["transform"] or "{}").get(TILED)
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    # It becomes part of a path, and a run folder may come from anybody.
+    return sha256 if isinstance(sha256, str) and SHA256.fullmatch(sha256) else None
+
+
+def problem_of(row: Mapping[str, Untyped], files: Files) -> str:
+    """Return the problem with the file of a row: missing or altered; empty if there is none."""
+    sha256 = tiled_of(row)
+    if sha256 is None:
+        return ""
+    try:
+        is_same = hashlib.sha256(files.read(_name(sha256))).hexdigest() == sha256
+    except OSError:
+        return f"{_name(sha256)} is missing"
+    return "" if is_same else f"{_name(sha256)} was altered"
+
+
+def _name(sha256: str) -> str:
+    return f"{TILED}/{sha256}.npz"

@@ -1,0 +1,352 @@
+"""Large images as members of runs: rows with the whole explanation beside them, and all promises.
+
+The oracle is `hshap.explain_tiles` on each image by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("cloudpickle")
+pytest.importorskip("duckdb")
+
+import hshap
+from hshap import runs
+from hshap.errors import ArgumentError, FormatError
+from hshap.runs.storing.files import LocalFiles
+
+TILES = hshap.Tiles(side=16)
+COUNT = 4
+
+
+def brightest(tiles):
+    return tiles.max(axis=(1, 2, 3))
+
+
+def explainer(model=brightest):
+    return hshap.Explainer(
+        model, baseline=hshap.Constant(0.0), partition=hshap.Bisection(min_size=1)
+    )
+
+
+@pytest.fixture
+def slides(tmp_path):
+    """A folder of arrays that are read tile by tile; each has two bright pixels."""
+    folder = tmp_path / "slides"
+    (folder / "deeper").mkdir(parents=True)
+    for number in range(COUNT):
+        image = np.random.default_rng(number).random((1, 64, 80), dtype=np.float32) / 10
+        image[0, 10 + number, 21] = image[0, 50, 60 + number] = 1.0
+        np.save(folder / ("deeper" if number == 3 else ".") / f"{number}.npy", image)
+    return folder
+
+
+def explain(slides, out, **others):
+    given = {"target": 0, "tiles": TILES, **others}
+    return runs.explain_dataset(explainer(), slides, out, **given)
+
+
+def content(found):
+    """Return the numbers of an explanation, without times."""
+    games = [
+        (one.position, [game.values.tolist() for game in one.games], [str(x) for x in one.leaves])
+        for one in (found.tiles, *found.inside)
+    ]
+    return found.boxes(), found.scores.tolist(), games, found.evaluations
+
+
+def table(run):
+    return {key.image: content(run[key.image]) for key in run.keys}
+
+
+def direct(slides):
+    names = ["0.npy", "1.npy", "2.npy", "deeper/3.npy"]
+    found = {n: hshap.explain_tiles(explainer(), slides / n, 0, tiles=TILES) for n in names}
+    return {name: content(one) for name, one in found.items()}
+
+
+@pytest.mark.parametrize("executor", [None, runs.Processes(2, start="fork")], ids=["one", "two"])
+def test_the_explanations_are_those_of_explain_tiles(tmp_path, slides, executor):
+    run = explain(slides, tmp_path / "run", executor=executor)
+    assert table(run) == direct(slides)
+    assert all(isinstance(one, hshap.TiledExplanation) for one in run)
+    assert not list((tmp_path / "run" / "unfinished").glob("*"))
+
+
+def test_a_query_and_the_boxes_have_the_numbers_of_the_whole_image(tmp_path, slides):
+    run = explain(slides, tmp_path / "run")
+    found = run["1.npy"]
+    sql = "select score, evaluations, len(boxes) as boxes from explanations where image = '1.npy'"
+    expected = {"score": found.score, "evaluations": found.evaluations, "boxes": 2}
+    assert run.query(sql) == [expected]
+    assert run.boxes()["1.npy", "0"] == found.boxes()
+
+
+def test_the_same_call_goes_on_and_explains_nothing_again(tmp_path, slides):
+    calls = []
+
+    def counting(tiles):
+        calls.append(len(tiles))
+        return brightest(tiles)
+
+    def call():
+        return runs.explain_dataset(
+            explainer(counting), slides, tmp_path / "run", target=0, tiles=TILES, model_id="x"
+        )
+
+    first = table(call())
+    assert calls
+    calls.clear()
+    assert table(call()) == first
+    assert not calls
+    np.save(slides / "new.npy", np.load(slides / "1.npy"))
+    np.save(slides / "2.npy", np.load(slides / "2.npy") * np.float32(0.5))
+    assert len(call()) == COUNT + 2  # the old row of the changed image stays
+
+
+def test_other_tiles_are_another_run(tmp_path, slides):
+    explain(slides, tmp_path / "run")
+    with pytest.raises(ArgumentError, match="side"):
+        explain(slides, tmp_path / "run", tiles=hshap.Tiles(side=32))
+    with pytest.raises(ArgumentError, match=r"tiles \(Tiles there, None here\)"):
+        explain(slides, tmp_path / "run", tiles=None)
+
+
+def test_a_poisoned_image_goes_to_the_errors(tmp_path, slides):
+    (slides / "4.npy").write_bytes(b"no array")
+    image = np.load(slides / "0.npy")
+    image[0, 5, 5] = np.nan
+    np.save(slides / "5.npy", image)
+    run = explain(slides, tmp_path / "run")
+    assert table(run) == direct(slides)
+    assert [row["image"] for row in run.errors] == ["4.npy", "5.npy"]
+
+
+def test_verify_names_a_file_that_was_altered_or_removed(tmp_path, slides):
+    run = explain(slides, tmp_path / "run")
+    assert runs.verify(run).is_sound
+    sha256 = json.loads(next(run.rows())["transform"])["tiled"]
+    file = tmp_path / "run" / "tiled" / f"{sha256}.npz"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert runs.verify(run).problems == (
+        f"row of image '0.npy': its file tiled/{sha256}.npz was altered",
+    )
+    with pytest.raises(FormatError, match="was altered"):
+        run["0.npy"]
+    file.unlink()
+    assert "is missing" in runs.verify(run).problems[0]
+    with pytest.raises(FormatError, match="is missing"):
+        run["0.npy"]
+
+
+def test_stored_values_are_computed_again(tmp_path, slides):
+    run = explain(slides, tmp_path / "run")
+    found = runs.verify(run, explainer(), slides, target=0, tiles=TILES)
+    assert (found.is_sound, found.largest) == (True, 0.0)
+    assert found.values > 100
+    image = np.load(slides / "0.npy")
+    np.save(slides / "0.npy", image * 0.5)
+    changed = runs.verify(run, explainer(), slides, target=0, tiles=TILES)
+    assert "has changed since it was explained" in changed.problems[0]
+    doubled = explainer(lambda tiles: 2 * tiles.max(axis=(1, 2, 3)))
+    other = runs.verify(run, doubled, slides, target=0, tiles=TILES)
+    assert "another model" in other.problems[0]
+    assert any("differs by" in problem for problem in other.problems)
+
+
+def test_a_row_cannot_name_a_file_elsewhere():
+    from hshap.runs.storing.tiled import tiled_of
+
+    for sha256 in ("../../secret", "a" * 63, "A" * 64, 7, None, ["a" * 64]):
+        assert tiled_of({"transform": json.dumps({"tiled": sha256})}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tiles": 512}, "tiles is 512"),
+        ({"layout": "CYX"}, "layout='CYX' is for whole images"),
+        ({"decode": lambda data, name: data}, "decode is for whole images"),
+        ({"target": runs.Chosen("top", max)}, "'top' is chosen for each image"),
+        ({"dataset": "memory://slides"}, "on another machine"),
+        ({"dataset": np.zeros((2, 1, 4, 4))}, "pass a folder, a list or paths"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, slides, change, message):
+    dataset = change.get("dataset", slides)
+    with pytest.raises(ArgumentError, match=message):
+        explain(dataset, tmp_path / "run", **{k: v for k, v in change.items() if k != "dataset"})
+
+
+# Kills
+
+
+@dataclass(frozen=True)
+class DeadlyFiles(LocalFiles):
+    """Files that kill the process that uses them, at random points."""
+
+    def _perhaps(self):
+        if random.SystemRandom().random() < 0.15:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, name, data):
+        self._perhaps()
+        if random.SystemRandom().random() < 0.15:
+            super().write(name, data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(name, data)
+
+    def rename(self, name, to):
+        self._perhaps()
+        super().rename(name, to)
+        self._perhaps()
+
+
+def deadly(tiles):
+    """Kill the process in the middle of an image, at random."""
+    if random.SystemRandom().random() < 0.05:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tiles.max(axis=(1, 2, 3))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot fork here")
+def test_a_run_killed_at_random_points_is_an_undisturbed_one(tmp_path, slides):
+    out, kills = tmp_path / "run", 0
+    for _ in range(300):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                runs.explain_dataset(
+                    explainer(deadly),
+                    slides,
+                    DeadlyFiles(out),
+                    target=0,
+                    tiles=TILES,
+                    model_id="brightest",
+                )
+                code = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
+        if code == 0:
+            if kills >= 20:
+                break
+            shutil.rmtree(out)  # complete before enough kills: from the beginning
+    assert kills >= 20
+    run = runs.open(out)
+    assert table(run) == direct(slides)
+    assert runs.verify(run).is_sound
+    assert not list((out / "unfinished").iterdir())
+
+
+def test_a_killed_image_goes_on_from_its_finished_tiles(tmp_path, slides):
+    """Tiles that were looked into before an end are not given to the model again."""
+    seen = []
+
+    def counting(tiles):
+        seen.append(len(tiles))
+        if limit and sum(seen) > limit:
+            raise KeyboardInterrupt
+        return tiles.max(axis=(1, 2, 3))
+
+    def call(out):
+        seen.clear()
+        return runs.explain_dataset(
+            explainer(counting),
+            [slides / "0.npy"],
+            out,
+            target=0,
+            tiles=TILES,
+            model_id="counting",
+        )
+
+    limit = 0
+    whole = table(call(tmp_path / "quiet"))
+    every = sum(seen)
+    limit = every - 1
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path / "run")
+    limit = 0
+    assert table(call(tmp_path / "run")) == whole
+    assert sum(seen) < every
+
+
+# On the command line
+
+
+@pytest.fixture
+def here(tmp_path, slides, monkeypatch):
+    pytest.importorskip("typer")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"large_models_{abs(hash(str(tmp_path)))}"
+    Path(f"{name}.py").write_text(
+        "def brightest(batch):\n    return batch.max(axis=(1, 2, 3))[:, None]\n"
+    )
+    yield name
+    sys.modules.pop(name, None)
+
+
+def command(*words, code=0):
+    from typer.testing import CliRunner
+
+    from hshap.cli.app import app
+
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def given(name):
+    model = ["-m", f"{name}:brightest", "--channels", "grey", "--target", 0]
+    return [*model, "--baseline", "constant:0", "--partition", "bisection", "--min-size", 1]
+
+
+def test_a_folder_of_slides_becomes_a_run_that_all_commands_read(here, slides):
+    (slides / "notes.txt").write_text("mine")
+    done = command("run", "slides", *given(here), "--tiles", 16, "-o", "RUN")
+    assert "4 explanations of 4 images, and 0 failed" in done.stdout
+    assert "left out (1 .txt)" in done.stderr
+    assert "4 rows" in command("verify", "RUN").stdout
+    again = command("verify", "RUN", "slides", *given(here), "--tiles", 16)
+    assert "the largest difference is 0" in again.stdout
+    other = command("verify", "RUN", "slides", *given(here), "--tiles", 32, code=3)
+    assert "tiles.side (16 there, 32 here)" in other.stderr
+    sql = "select image, len(boxes) as n from explanations order by image"
+    rows = json.loads(command("query", "RUN", sql, "--json").stdout)["rows"]
+    assert [row["n"] for row in rows] == [2, 2, 2, 2]
+    command("view", "RUN", "--out", "page.html")
+    assert "3.npy" in Path("page.html").read_text()
+    command("export", "RUN", "--format", "coco", "--out", "found.json")
+    assert len(json.loads(Path("found.json").read_text())["annotations"]) == 8
+    (one,) = [hshap.runs.open("RUN")["2.npy"]]
+    assert {(box.start, box.stop) for box in one.boxes()} == {
+        ((12, 21), (13, 22)),
+        ((50, 62), (51, 63)),
+    }
+
+
+def test_options_of_tiles_need_tiles_and_a_class(here, slides):
+    told = command("run", "slides", *given(here), "--overlap", 4, "-o", "RUN", code=2)
+    assert "--overlap is for large images; pass --tiles" in told.stderr
+    words = [word for word in given(here) if word not in ("--target", 0)]
+    told = command("run", "slides", *words, "--tiles", 16, "-o", "RUN", code=2)
+    assert "--target is missing" in told.stderr
+    assert not Path("RUN").exists()
