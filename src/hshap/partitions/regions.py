@@ -34,7 +34,7 @@ DENSE = 8
 FEW = 32
 """Blocks that are compared two by two; of more, the pixels around them are looked at once."""
 
-FORGOTTEN = frozenset({"_parts", "_hash", "_pixels"})
+FORGOTTEN = frozenset({"_parts", "_pixels"})
 """Attributes that a region remembers and its copies do not."""
 
 Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -84,14 +84,6 @@ class Box(_Splitting):
     stop: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
     adaptive: Adaptive = field(default=False, compare=False, repr=False)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        # Tables of scores look a region up many times; the same hash as that of the two fields.
-        return hash((self.start, self.stop))
 
     @property
     def index(self) -> Index:
@@ -241,8 +233,8 @@ class LazyPixels(Pixels):
         listed: Callable[[], Ints],
         adaptive: Adaptive = False,
     ) -> None:
-        settle(self, grid=grid, rule=None, adaptive=adaptive)
-        settle(self, _area=area, _total=total, _listed=listed)
+        vars(self).update(grid=grid, rule=None, adaptive=adaptive)
+        vars(self).update(_area=area, _total=total, _listed=listed)
 
     @cached_property
     def flat(self) -> Ints:  # pyright: ignore[reportIncompatibleVariableOverride]
