@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -27,8 +27,19 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Coalition, Region
 
-Pending: TypeAlias = "tuple[Row, ScoreTable, int]"
-"""A row that waits for a batch, the table of its image, and the number of its coalition there."""
+
+class Block(NamedTuple):
+    """Rows that a job waits for, and the number of each one's coalition in the table."""
+
+    job: Job
+    rows: Sequence[Row]
+    numbers: Sequence[int]
+
+    def cut(self, count: int) -> tuple[Block, Block]:
+        """Return the first rows, and the others."""
+        job, rows, numbers = self
+        return Block(job, rows[:count], numbers[:count]), Block(job, rows[count:], numbers[count:])
+
 
 Answer: TypeAlias = "Game | Heat"
 """A game, or the scores `(draws,)` of the coalition of a question."""
@@ -54,61 +65,59 @@ class ScoreTable:
         self.evaluations = 0  # model inputs that were asked for, each counted once
         self._regions: dict[Region, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._missing: list[int] = []
-        self._first: dict[int, Job] = {}  # the job that waits for a coalition,
-        self._others: dict[int, list[Job]] = {}  # and others that do
+        self._missing: list[int] = []  # inputs of each coalition that are not scored yet
+        self._others: dict[int, list[Job]] = {}  # jobs that wait for a coalition of another one
 
-    def ask(self, job: Job, request: Request) -> list[Pending]:
-        """Let a job wait for the coalitions of a request, and return the rows of new ones."""
-        new: list[Pending] = []
-        canvas, missing, before = self.canvas, self._missing, len(self._missing)
+    def ask(self, job: Job) -> Block:
+        """Let a job wait for all coalitions that it asks for, and return the rows of new ones."""
+        new: list[Coalition] = []
+        canvas, missing, known = self.canvas, self._missing, len(self._missing)
         is_single = canvas.draws == 1
-        for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
-            number = self._numbers.setdefault(key, len(missing))
-            request.numbers.append(number)
-            if number == len(missing):
-                self._first[number] = job
-                if is_single:
-                    missing.append(1)
-                    new.append((Row(canvas, kept, 0), self, number))
-                    continue
-                missing.append(canvas.count(kept))
-                draws = range(missing[number])
-                new += [(Row(canvas, kept, draw), self, number) for draw in draws]
-            elif missing[number]:
-                self._others.setdefault(number, []).append(job)
-                job.missing += 1
-        job.missing += len(missing) - before
-        self.evaluations += len(new)
+        for request in job.asked:
+            for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
+                number = self._numbers.setdefault(key, len(missing))
+                request.numbers.append(number)
+                if number == len(missing):
+                    missing.append(1 if is_single else canvas.count(kept))
+                    new.append(kept)
+                elif missing[number]:
+                    self._others.setdefault(number, []).append(job)
+                    job.missing += 1
+        rows = [
+            Row(canvas, kept, draw)
+            for kept, count in zip(new, missing[known:], strict=True)
+            for draw in range(count)
+        ]
+        job.missing += len(rows)
+        self.evaluations += len(rows)
         if len(missing) > len(self.values):
             room = np.empty((2 * len(missing), *self.values.shape[1:]))
             room[: len(self.values)] = self.values
             self.values = room
-        return new
+        inputs = enumerate(missing[known:], known)
+        return Block(job, rows, [number for number, count in inputs for _ in range(count)])
 
-    def record(self, rows: Sequence[Pending], values: Heat) -> list[Job]:
-        """Take the values `(rows, targets)` of rows; return the jobs that now miss none."""
-        numbers = [number for _, _, number in rows]
+    def record(self, block: Block, values: Heat) -> list[Job]:
+        """Take the values `(rows, targets)` of a block; return the jobs that now miss none."""
+        job, rows, numbers = block
         if self.canvas.draws == 1:
             self.values[numbers, 0] = values
         else:
             # From its draw on: where one input is enough for all draws, its value is every draw's.
-            for (row, _, number), value in zip(rows, values, strict=True):
+            for row, number, value in zip(rows, numbers, values, strict=True):
                 self.values[number, row.draw :] = value
         ready: list[Job] = []
-        missing, first, others = self._missing, self._first, self._others
+        missing, others = self._missing, self._others
         for number in numbers:
             missing[number] -= 1
-            if missing[number]:
-                continue
-            job = first.pop(number)
             job.missing -= 1
             if not job.missing:
                 ready.append(job)
-            for other in others.pop(number, ()) if others else ():
-                other.missing -= 1
-                if not other.missing:
-                    ready.append(other)
+            if number in others and not missing[number]:
+                for other in others.pop(number):
+                    other.missing -= 1
+                    if not other.missing:
+                        ready.append(other)
         return ready
 
 
@@ -127,7 +136,7 @@ class Job:
         self.table, self.column = table, column
         self.games: list[Game] = []
         self.result: SearchResult | None = None
-        self.missing = 0  # coalitions asked for and not yet scored
+        self.missing = 0  # own inputs, and coalitions of other jobs, that are not scored yet
         self.evaluations = 0
         self.seconds = 0.0
         self._started = time.perf_counter() if started is None else started
