@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hshap.errors import ModelError
+from hshap.games.jobs import play
 from hshap.games.targets import describe_target, measure
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class _Queue:
 
     def advance(self) -> Job | None:
         """Let the search of a job that is ready continue, and return the job if it has ended."""
+        if not self.ready[0].has_played:
+            play(self.ready)
         job = self.ready.popleft()
         try:
             job.advance()

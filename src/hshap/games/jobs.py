@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -157,8 +158,13 @@ class Job:
         """The image of the job."""
         return self.table.canvas
 
+    @property
+    def has_played(self) -> bool:
+        """Whether all games that were asked for have been played."""
+        return all(request.game or request.region is None for request in self.asked)
+
     def advance(self) -> None:
-        """Answer all requests, whose scores are there by now, and let the search continue."""
+        """Answer all requests, whose games were played by now, and let the search continue."""
         answers = self._answers()
         try:
             self.asked = [Request(one) for one in self._steps.send(answers)]
@@ -173,36 +179,20 @@ class Job:
 
     def _answers(self) -> list[Answer]:
         """Return the games and the scores of questions, in the order of the requests."""
-        asked = [request for request in self.asked if request.region is None]
-        self._questions |= dict.fromkeys(request.coalitions[0] for request in asked)
-        games = self._play([request for request in self.asked if request.region is not None])
-        self.games += games
-        played = iter(games)
-        return [
-            self.table.values[request.numbers[0], :, self.column]
-            if request.region is None
-            else next(played)
-            for request in self.asked
-        ]
-
-    def _play(self, asked: Sequence[Request]) -> list[Game]:
-        """Return games in the order of the requests; games of one size are played at once."""
-        played: dict[int, Game] = {}
+        answers: list[Answer] = []
         draws = self.canvas.draws
-        if asked and not self.games:
-            self.evaluations += draws + 1
-        by_size = sorted(range(len(asked)), key=lambda i: len(asked[i].children))
-        for players, group in groupby(by_size, key=lambda i: len(asked[i].children)):
-            numbers = list(group)
-            self.evaluations += len(numbers) * draws * (2**players - 2)
-            scores = self.table.values[[asked[i].numbers for i in numbers]]
-            # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
-            values = scores[..., self.column].transpose(0, 2, 1)
-            phi = shapley(values)
-            rows = zip(_mean(values), _mean(phi), standard_errors(phi), strict=True)
-            for i, row in zip(numbers, rows, strict=True):
-                played[i] = Game(cast("Region", asked[i].region), asked[i].children, *row)
-        return [played[i] for i in range(len(asked))]
+        for request in self.asked:
+            game = request.game
+            if game is None:
+                self._questions[request.coalitions[0]] = None
+                answers.append(self.table.values[request.numbers[0], :, self.column])
+                continue
+            # The bare baseline and the image are in all games.
+            self.evaluations += draws * (2 ** len(game.children) - 2)
+            self.evaluations += 0 if self.games else draws + 1
+            self.games.append(game)
+            answers.append(game)
+        return answers
 
     def _asked_besides(self) -> int:
         """Count the model inputs of questions about coalitions that no game needed."""
@@ -216,10 +206,10 @@ class Request:
     """A game or a question: the coalitions that it needs, and their numbers in the table.
 
     The coalitions of a game are in the order that `shapley` takes. The numbers are known once the
-    table was asked.
+    table was asked, and the game once it was played.
     """
 
-    __slots__ = ("children", "coalitions", "numbers", "region")
+    __slots__ = ("children", "coalitions", "game", "numbers", "region")
 
     def __init__(self, asked: Region | Question) -> None:
         self.region: Region | None = None
@@ -230,6 +220,7 @@ class Request:
             self.region, self.children = asked, players_of(asked)
             self.coalitions = coalitions_of(asked, self.children)
         self.numbers: list[int] = []
+        self.game: Game | None = None
 
     def keys(self, regions: dict[Region, int]) -> Sequence[tuple[int, ...]]:
         """Return a key for each coalition: the numbers of its regions, given once for all.
@@ -240,6 +231,27 @@ class Request:
             return [tuple(_numbers(self.coalitions[0], regions))]
         whole, *parts = _numbers((self.region, *self.children), regions)
         return subsets_of(parts, whole)
+
+
+def play(jobs: Iterable[Job]) -> None:
+    """Play the games that jobs ask for, whose scores are there; those of one size at once."""
+    asked: dict[tuple[int, int], list[tuple[Job, Request]]] = {}
+    for job in jobs:
+        for request in job.asked:
+            if request.region is not None and request.game is None:
+                size = (job.canvas.draws, len(request.children))
+                asked.setdefault(size, []).append((job, request))
+    for some in asked.values():
+        scores = [
+            job.table.values[[request.numbers for _, request in own]][..., job.column]
+            for job, own in groupby(some, key=itemgetter(0))
+        ]
+        # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
+        values = np.concatenate(scores).transpose(0, 2, 1)
+        phi = shapley(values)
+        rows = zip(_mean(values), _mean(phi), standard_errors(phi), strict=True)
+        for (_, request), row in zip(some, rows, strict=True):
+            request.game = Game(cast("Region", request.region), request.children, *row)
 
 
 def _numbers(some: Iterable[Region], regions: dict[Region, int]) -> list[int]:
