@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -186,19 +186,21 @@ class _Queue:
             for blocks in by_image.values():
                 self._score_blocks(blocks)
             return
-        for block, values in zip(batch, measured, strict=True):
-            self.ready.extend(block.job.table.record(block, values))
+        for blocks, values in measured:
+            end = 0
+            for block in blocks:
+                begin, end = end, end + len(block.rows)
+                self.ready.extend(block.job.table.record(block, values[begin:end]))
 
-    def _measured(self, batch: Sequence[Block]) -> list[Heat]:
-        """Return the values `(rows, targets)` of each block."""
+    def _measured(self, batch: Sequence[Block]) -> list[tuple[list[Block], Heat]]:
+        """Return blocks that share their targets, and the values `(rows, targets)` of all rows."""
         outputs = self._session.score([row for block in batch for row in block.rows])
-        found: list[Heat] = []
+        found: list[tuple[list[Block], Heat]] = []
         done = 0
         for _, group in groupby(batch, key=_same_targets):
             blocks = list(group)
             count = _count(blocks)
-            values = _measured(blocks, outputs[done : done + count])
-            found += np.split(values, list(accumulate(len(block.rows) for block in blocks))[:-1])
+            found.append((blocks, _measured(blocks, outputs[done : done + count])))
             done += count
         return found
 
@@ -226,7 +228,7 @@ def _kind(canvas: Canvas) -> Kind:
 
 def _count(blocks: Iterable[Block]) -> int:
     """Count the rows of blocks."""
-    return sum(len(block.rows) for block in blocks)
+    return sum([len(block.rows) for block in blocks])
 
 
 def _same_targets(block: Block) -> tuple[int, ...]:

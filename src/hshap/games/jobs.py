@@ -102,7 +102,8 @@ class ScoreTable:
         """Take the values `(rows, targets)` of a block; return the jobs that now miss none."""
         job, rows, numbers = block
         if self.canvas.draws == 1:
-            self.values[numbers, 0] = values
+            # New coalitions are numbered one after the other.
+            self.values[numbers[0] : numbers[-1] + 1, 0] = values
         else:
             # From its draw on: where one input is enough for all draws, its value is every draw's.
             for row, number, value in zip(rows, numbers, values, strict=True):
