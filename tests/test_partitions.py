@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
-from hshap.partitions.regions import blocks, copy, extent, mask, rolled, touching
+from hshap.partitions.joining import touching
+from hshap.partitions.regions import blocks, copy, extent, mask, rolled
 
 GRIDS = st.lists(st.integers(1, 13), min_size=1, max_size=3).map(tuple)
 KINDS = st.sampled_from([Dyadic, Bisection])

@@ -33,7 +33,7 @@ from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError
 from hshap.runs.driver import Driver
 from hshap.runs.sources import as_source
-from hshap.runs.storing.cells import runs_of
+from hshap.runs.storing.cells import pack_labels, runs_of, unpack_labels
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
@@ -1128,6 +1128,18 @@ def test_runs_of_labels_tell_all_labels(kind, count):
         labels = pixels.astype(kind)
         starts, lengths = runs_of(labels)
         assert np.array_equal(np.repeat(labels[starts], lengths), labels)
+
+
+@pytest.mark.parametrize("grid", [(1, 9), (2, 5), (3, 7), (8, 1), (33, 4), (3, 5, 6), (64,)])
+@pytest.mark.parametrize("count", [2, 300, 70_000])
+def test_cells_are_read_as_they_were_packed(grid, count):
+    kind = {2: np.uint8, 300: np.uint16, 70_000: np.uint32}[count]
+    labels = np.random.default_rng(count).integers(0, count, np.prod(grid)).astype(kind)
+    packed = np.frombuffer(pack_labels(labels, grid), kind).reshape(-1, grid[-1])
+    rows = labels.reshape(-1, grid[-1])
+    for above, row, stored in zip(rows, rows[1:], packed[1:], strict=False):
+        assert np.array_equal(above ^ stored, row)
+    assert np.array_equal(unpack_labels(packed.tobytes(), count, grid), labels)
 
 
 @pytest.mark.parametrize("seed", range(4))

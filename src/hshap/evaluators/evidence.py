@@ -60,6 +60,9 @@ FAILED = "none: the backward pass failed"
 MOST_COPIES = 4
 """Copies of the image, each with a forward and a backward pass."""
 
+SQUARES = np.square(np.arange(256) / 255.0)
+"""The weight of each level."""
+
 LEAST = 0.05
 """Added to every weight, as a share of their mean: a leaf is never empty anywhere."""
 
@@ -315,9 +318,10 @@ def weights(levels: NDArray[np.uint8]) -> Heat:
     >>> weights(np.array([0, 255], dtype=np.uint8)).round(3).tolist()
     [0.024, 0.976]
     """
-    found = (levels / 255.0) ** 2
-    found = found + max(LEAST * float(found.mean()), 1e-12)
-    return found / found.sum()
+    found = SQUARES.take(levels)
+    found += max(LEAST * float(found.mean()), 1e-12)
+    found /= found.sum()
+    return found
 
 
 def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> Guide:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hshap._util import checks
-from hshap.partitions.regions import blocks, touching
+from hshap.partitions.joining import touching
+from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

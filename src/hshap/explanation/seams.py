@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.findings import Finding
-from hshap.partitions.regions import blocks, mask, touching
+from hshap.partitions.joining import touching
+from hshap.partitions.regions import blocks, mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -144,12 +144,14 @@ def unpack(
     arrays: dict[str, Array],
     most: int,
     kind: type[Table] | None = None,
+    *,
+    exact: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none.
 
-    `kind` reads regions that are stored in another way.
+    `kind` reads regions that are stored in another way, and `exact` coefficients need no check.
     """
-    table = check(header, arrays, most=most, kind=kind)
+    table = check(header, arrays, most=most, kind=kind, exact=exact)
     with only_damage():
         return _fields(header, arrays, _unpack(table, adaptive=header["adaptive"]))
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.inputs import as_explanation, as_result, leaves_of
-from hshap.partitions.regions import Pixels, blocks, mask, touching
+from hshap.partitions.joining import touching
+from hshap.partitions.regions import Pixels, blocks, mask
 
 if TYPE_CHECKING:
     from hshap._util.types import Array

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from hshap.errors import ModelError
+from hshap.games.jobs import play
 from hshap.games.targets import describe_target, measure
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat, Shape
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
-    from hshap.games.jobs import Job, Pending
+    from hshap.games.jobs import Block, Job
 
 IMAGES_IN_FLIGHT = 16
 """Images whose searches are driven at the same time, at most."""
@@ -111,14 +111,14 @@ class _Queue:
         self.ready: deque[Job] = deque()
         self.in_flight: dict[Canvas, int] = {}  # the number of jobs that each image still has
         self._session, self._on_error = session, on_error
-        self._rows: defaultdict[Kind, deque[Pending]] = defaultdict(deque)
+        self._blocks: defaultdict[Kind, deque[Block]] = defaultdict(deque)
         self._batches = 0
         self._served: defaultdict[Kind, int] = defaultdict(int)
 
     def waiting_batches(self) -> float:
         """Return how many batches the rows of the next batch's kind would fill."""
-        rows = self._next()
-        return len(rows) / self._capacity(rows) if rows else 0.0
+        blocks = self._next()
+        return _count(blocks) / self._capacity(blocks) if blocks else 0.0
 
     def start(self, group: Sequence[Job]) -> None:
         """Queue the first coalitions of all jobs of an image."""
@@ -128,6 +128,8 @@ class _Queue:
 
     def advance(self) -> Job | None:
         """Let the search of a job that is ready continue, and return the job if it has ended."""
+        if not self.ready[0].has_played:
+            play(self.ready)
         job = self.ready.popleft()
         try:
             job.advance()
@@ -146,70 +148,77 @@ class _Queue:
 
     def _ask(self, job: Job) -> None:
         """Queue the coalitions of a job that no other job has asked for."""
-        rows = self._rows[_kind(job.canvas)]
-        for request in job.asked:
-            rows.extend(job.table.ask(job, request))
+        block = job.table.ask(job)
+        if block.rows:
+            self._blocks[_kind(job.canvas)].append(block)
         if not job.missing:
             self.ready.append(job)
 
     def score_batch(self) -> int:
         """Score one batch, and return its number of rows."""
-        rows = self._next()
+        blocks = self._next()
         self._batches += 1
-        self._served[_kind(rows[0][0].canvas)] = self._batches
-        batch = [rows.popleft() for _ in range(min(len(rows), self._capacity(rows)))]
-        self._score_rows(batch)
-        return len(batch)
+        self._served[_kind(blocks[0].job.canvas)] = self._batches
+        batch, room = list["Block"](), self._capacity(blocks)
+        while blocks and room:
+            block = blocks.popleft()
+            if len(block.rows) > room:
+                block, rest = block.cut(room)
+                blocks.appendleft(rest)
+            batch.append(block)
+            room -= len(block.rows)
+        self._score_blocks(batch)
+        return _count(batch)
 
-    def _score_rows(self, batch: Sequence[Pending]) -> None:
+    def _score_blocks(self, batch: Sequence[Block]) -> None:
         try:
             measured = self._measured(batch)
         except Exception as error:
             if self._on_error is None:
                 raise
-            by_image: dict[Canvas, list[Pending]] = {}
-            for item in batch:
-                by_image.setdefault(item[0].canvas, []).append(item)
+            by_image: dict[Canvas, list[Block]] = {}
+            for block in batch:
+                by_image.setdefault(block.job.canvas, []).append(block)
             if len(by_image) == 1:
-                self._give_up(batch[0][0].canvas, error, self._on_error)
+                self._give_up(batch[0].job.canvas, error, self._on_error)
                 return
             # The others of the batch are not to blame: each image by itself shows which one is.
-            for rows in by_image.values():
-                self._score_rows(rows)
+            for blocks in by_image.values():
+                self._score_blocks(blocks)
             return
-        for items, values in measured:
-            done = 0
-            for table, group in groupby(items, key=itemgetter(1)):
-                rows = list(group)
-                self.ready.extend(table.record(rows, values[done : done + len(rows)]))
-                done += len(rows)
+        for blocks, values in measured:
+            end = 0
+            for block in blocks:
+                begin, end = end, end + len(block.rows)
+                self.ready.extend(block.job.table.record(block, values[begin:end]))
 
-    def _measured(self, batch: Sequence[Pending]) -> list[tuple[list[Pending], Heat]]:
-        """Return rows that share their targets, and their values `(rows, targets)`."""
-        outputs = self._session.score([row for row, _, _ in batch])
-        found: list[tuple[list[Pending], Heat]] = []
+    def _measured(self, batch: Sequence[Block]) -> list[tuple[list[Block], Heat]]:
+        """Return blocks that share their targets, and the values `(rows, targets)` of all rows."""
+        outputs = self._session.score([row for block in batch for row in block.rows])
+        found: list[tuple[list[Block], Heat]] = []
         done = 0
         for _, group in groupby(batch, key=_same_targets):
-            items = list(group)
-            found.append((items, _measured(items, outputs[done : done + len(items)])))
-            done += len(items)
+            blocks = list(group)
+            count = _count(blocks)
+            found.append((blocks, _measured(blocks, outputs[done : done + count])))
+            done += count
         return found
 
     def _give_up(self, canvas: Canvas, error: Exception, on_error: OnError) -> None:
         """Forget everything that waits for an image that failed."""
         del self.in_flight[canvas]
         self.ready = deque(job for job in self.ready if job.canvas is not canvas)
-        for kind, rows in self._rows.items():
-            self._rows[kind] = deque(item for item in rows if item[0].canvas is not canvas)
+        for kind, blocks in self._blocks.items():
+            self._blocks[kind] = deque(one for one in blocks if one.job.canvas is not canvas)
         on_error(canvas.position, error)
 
-    def _next(self) -> deque[Pending]:
+    def _next(self) -> deque[Block]:
         """Return the rows of the kind that was not served for longest: none waits for ever."""
-        waiting = [kind for kind, rows in self._rows.items() if rows]
-        return self._rows[min(waiting, key=self._served.__getitem__)] if waiting else deque()
+        waiting = [kind for kind, blocks in self._blocks.items() if blocks]
+        return self._blocks[min(waiting, key=self._served.__getitem__)] if waiting else deque()
 
-    def _capacity(self, rows: deque[Pending]) -> int:
-        canvas = rows[0][0].canvas
+    def _capacity(self, blocks: deque[Block]) -> int:
+        canvas = blocks[0].job.canvas
         return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)
 
 
@@ -217,19 +226,24 @@ def _kind(canvas: Canvas) -> Kind:
     return canvas.shape, canvas.image.dtype
 
 
-def _same_targets(item: Pending) -> tuple[int, ...]:
-    """Return a key that rows share if they have the very same targets."""
-    return item[1].same_targets
+def _count(blocks: Iterable[Block]) -> int:
+    """Count the rows of blocks."""
+    return sum([len(block.rows) for block in blocks])
 
 
-def _measured(items: Sequence[Pending], outputs: Heat) -> Heat:
-    """Return the values `(rows, targets)` of model outputs, all finite; rows share targets."""
-    targets = items[0][1].targets
+def _same_targets(block: Block) -> tuple[int, ...]:
+    """Return a key that blocks share if they have the very same targets."""
+    return block.job.table.same_targets
+
+
+def _measured(blocks: Sequence[Block], outputs: Heat) -> Heat:
+    """Return the values `(rows, targets)` of model outputs, all finite; blocks share targets."""
+    targets = blocks[0].job.table.targets
     measured = [measure(target, outputs) for target in targets]
     values = measured[0][:, None] if len(measured) == 1 else np.stack(measured, axis=1)
     if not np.isfinite(values).all():
         number, column = np.argwhere(~np.isfinite(values))[0]
-        row = items[number][0]
+        row = [row for block in blocks for row in block.rows][number]
         kept = row.kept or "nothing, the bare baseline"
         message = (
             f"the model gave {values[number, column]} for target "

@@ -16,6 +16,8 @@ from hshap.games.shapley import shapley
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from hshap._util.types import Heat
     from hshap.partitions.protocol import Coalition, Region
 
@@ -58,7 +60,7 @@ class Game:
     @property
     def alone(self) -> Heat:
         """Score that each part adds to the bare baseline by itself."""
-        return self.values[1 << np.arange(len(self.children))] - self.values[0]
+        return self.values[_singles(len(self.children))] - self.values[0]
 
 
 def game_of(
@@ -94,6 +96,12 @@ def players_of(region: Region) -> tuple[Region, ...]:
         raise ArgumentError(message)
     # A root too small to be split plays alone.
     return parts or (region,)
+
+
+@cache
+def _singles(players: int) -> NDArray[np.intp]:
+    """Return the coalitions of one player each."""
+    return 1 << np.arange(players)
 
 
 @cache

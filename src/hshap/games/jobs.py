@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -27,8 +28,19 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Coalition, Region
 
-Pending: TypeAlias = "tuple[Row, ScoreTable, int]"
-"""A row that waits for a batch, the table of its image, and the number of its coalition there."""
+
+class Block(NamedTuple):
+    """Rows that a job waits for, and the number of each one's coalition in the table."""
+
+    job: Job
+    rows: Sequence[Row]
+    numbers: Sequence[int]
+
+    def cut(self, count: int) -> tuple[Block, Block]:
+        """Return the first rows, and the others."""
+        job, rows, numbers = self
+        return Block(job, rows[:count], numbers[:count]), Block(job, rows[count:], numbers[count:])
+
 
 Answer: TypeAlias = "Game | Heat"
 """A game, or the scores `(draws,)` of the coalition of a question."""
@@ -54,61 +66,60 @@ class ScoreTable:
         self.evaluations = 0  # model inputs that were asked for, each counted once
         self._regions: dict[Region, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._missing: list[int] = []
-        self._first: dict[int, Job] = {}  # the job that waits for a coalition,
-        self._others: dict[int, list[Job]] = {}  # and others that do
+        self._missing: list[int] = []  # inputs of each coalition that are not scored yet
+        self._others: dict[int, list[Job]] = {}  # jobs that wait for a coalition of another one
 
-    def ask(self, job: Job, request: Request) -> list[Pending]:
-        """Let a job wait for the coalitions of a request, and return the rows of new ones."""
-        new: list[Pending] = []
-        canvas, missing, before = self.canvas, self._missing, len(self._missing)
+    def ask(self, job: Job) -> Block:
+        """Let a job wait for all coalitions that it asks for, and return the rows of new ones."""
+        new: list[Coalition] = []
+        canvas, missing, known = self.canvas, self._missing, len(self._missing)
         is_single = canvas.draws == 1
-        for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
-            number = self._numbers.setdefault(key, len(missing))
-            request.numbers.append(number)
-            if number == len(missing):
-                self._first[number] = job
-                if is_single:
-                    missing.append(1)
-                    new.append((Row(canvas, kept, 0), self, number))
-                    continue
-                missing.append(canvas.count(kept))
-                draws = range(missing[number])
-                new += [(Row(canvas, kept, draw), self, number) for draw in draws]
-            elif missing[number]:
-                self._others.setdefault(number, []).append(job)
-                job.missing += 1
-        job.missing += len(missing) - before
-        self.evaluations += len(new)
+        for request in job.asked:
+            for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
+                number = self._numbers.setdefault(key, len(missing))
+                request.numbers.append(number)
+                if number == len(missing):
+                    missing.append(1 if is_single else canvas.count(kept))
+                    new.append(kept)
+                elif missing[number]:
+                    self._others.setdefault(number, []).append(job)
+                    job.missing += 1
+        rows = [
+            Row(canvas, kept, draw)
+            for kept, count in zip(new, missing[known:], strict=True)
+            for draw in range(count)
+        ]
+        job.missing += len(rows)
+        self.evaluations += len(rows)
         if len(missing) > len(self.values):
             room = np.empty((2 * len(missing), *self.values.shape[1:]))
             room[: len(self.values)] = self.values
             self.values = room
-        return new
+        inputs = enumerate(missing[known:], known)
+        return Block(job, rows, [number for number, count in inputs for _ in range(count)])
 
-    def record(self, rows: Sequence[Pending], values: Heat) -> list[Job]:
-        """Take the values `(rows, targets)` of rows; return the jobs that now miss none."""
-        numbers = [number for _, _, number in rows]
+    def record(self, block: Block, values: Heat) -> list[Job]:
+        """Take the values `(rows, targets)` of a block; return the jobs that now miss none."""
+        job, rows, numbers = block
         if self.canvas.draws == 1:
-            self.values[numbers, 0] = values
+            # New coalitions are numbered one after the other.
+            self.values[numbers[0] : numbers[-1] + 1, 0] = values
         else:
             # From its draw on: where one input is enough for all draws, its value is every draw's.
-            for (row, _, number), value in zip(rows, values, strict=True):
+            for row, number, value in zip(rows, numbers, values, strict=True):
                 self.values[number, row.draw :] = value
         ready: list[Job] = []
-        missing, first, others = self._missing, self._first, self._others
+        missing, others = self._missing, self._others
         for number in numbers:
             missing[number] -= 1
-            if missing[number]:
-                continue
-            job = first.pop(number)
             job.missing -= 1
             if not job.missing:
                 ready.append(job)
-            for other in others.pop(number, ()) if others else ():
-                other.missing -= 1
-                if not other.missing:
-                    ready.append(other)
+            if number in others and not missing[number]:
+                for other in others.pop(number):
+                    other.missing -= 1
+                    if not other.missing:
+                        ready.append(other)
         return ready
 
 
@@ -127,7 +138,7 @@ class Job:
         self.table, self.column = table, column
         self.games: list[Game] = []
         self.result: SearchResult | None = None
-        self.missing = 0  # coalitions asked for and not yet scored
+        self.missing = 0  # own inputs, and coalitions of other jobs, that are not scored yet
         self.evaluations = 0
         self.seconds = 0.0
         self._started = time.perf_counter() if started is None else started
@@ -148,8 +159,13 @@ class Job:
         """The image of the job."""
         return self.table.canvas
 
+    @property
+    def has_played(self) -> bool:
+        """Whether all games that were asked for have been played."""
+        return all(request.game or request.region is None for request in self.asked)
+
     def advance(self) -> None:
-        """Answer all requests, whose scores are there by now, and let the search continue."""
+        """Answer all requests, whose games were played by now, and let the search continue."""
         answers = self._answers()
         try:
             self.asked = [Request(one) for one in self._steps.send(answers)]
@@ -164,36 +180,20 @@ class Job:
 
     def _answers(self) -> list[Answer]:
         """Return the games and the scores of questions, in the order of the requests."""
-        asked = [request for request in self.asked if request.region is None]
-        self._questions |= dict.fromkeys(request.coalitions[0] for request in asked)
-        games = self._play([request for request in self.asked if request.region is not None])
-        self.games += games
-        played = iter(games)
-        return [
-            self.table.values[request.numbers[0], :, self.column]
-            if request.region is None
-            else next(played)
-            for request in self.asked
-        ]
-
-    def _play(self, asked: Sequence[Request]) -> list[Game]:
-        """Return games in the order of the requests; games of one size are played at once."""
-        played: dict[int, Game] = {}
+        answers: list[Answer] = []
         draws = self.canvas.draws
-        if asked and not self.games:
-            self.evaluations += draws + 1
-        by_size = sorted(range(len(asked)), key=lambda i: len(asked[i].children))
-        for players, group in groupby(by_size, key=lambda i: len(asked[i].children)):
-            numbers = list(group)
-            self.evaluations += len(numbers) * draws * (2**players - 2)
-            scores = self.table.values[[asked[i].numbers for i in numbers]]
-            # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
-            values = scores[..., self.column].transpose(0, 2, 1)
-            phi = shapley(values)
-            rows = zip(_mean(values), _mean(phi), standard_errors(phi), strict=True)
-            for i, row in zip(numbers, rows, strict=True):
-                played[i] = Game(cast("Region", asked[i].region), asked[i].children, *row)
-        return [played[i] for i in range(len(asked))]
+        for request in self.asked:
+            game = request.game
+            if game is None:
+                self._questions[request.coalitions[0]] = None
+                answers.append(self.table.values[request.numbers[0], :, self.column])
+                continue
+            # The bare baseline and the image are in all games.
+            self.evaluations += draws * (2 ** len(game.children) - 2)
+            self.evaluations += 0 if self.games else draws + 1
+            self.games.append(game)
+            answers.append(game)
+        return answers
 
     def _asked_besides(self) -> int:
         """Count the model inputs of questions about coalitions that no game needed."""
@@ -207,10 +207,10 @@ class Request:
     """A game or a question: the coalitions that it needs, and their numbers in the table.
 
     The coalitions of a game are in the order that `shapley` takes. The numbers are known once the
-    table was asked.
+    table was asked, and the game once it was played.
     """
 
-    __slots__ = ("children", "coalitions", "numbers", "region")
+    __slots__ = ("children", "coalitions", "game", "numbers", "region")
 
     def __init__(self, asked: Region | Question) -> None:
         self.region: Region | None = None
@@ -221,6 +221,7 @@ class Request:
             self.region, self.children = asked, players_of(asked)
             self.coalitions = coalitions_of(asked, self.children)
         self.numbers: list[int] = []
+        self.game: Game | None = None
 
     def keys(self, regions: dict[Region, int]) -> Sequence[tuple[int, ...]]:
         """Return a key for each coalition: the numbers of its regions, given once for all.
@@ -231,6 +232,27 @@ class Request:
             return [tuple(_numbers(self.coalitions[0], regions))]
         whole, *parts = _numbers((self.region, *self.children), regions)
         return subsets_of(parts, whole)
+
+
+def play(jobs: Iterable[Job]) -> None:
+    """Play the games that jobs ask for, whose scores are there; those of one size at once."""
+    asked: dict[tuple[int, int], list[tuple[Job, Request]]] = {}
+    for job in jobs:
+        for request in job.asked:
+            if request.region is not None and request.game is None:
+                size = (job.canvas.draws, len(request.children))
+                asked.setdefault(size, []).append((job, request))
+    for some in asked.values():
+        scores = [
+            job.table.values[[request.numbers for _, request in own]][..., job.column]
+            for job, own in groupby(some, key=itemgetter(0))
+        ]
+        # (games, draws, coalitions): each draw is a game of its own, the answer is their mean.
+        values = np.concatenate(scores).transpose(0, 2, 1)
+        phi = shapley(values)
+        rows = zip(_mean(values), _mean(phi), standard_errors(phi), strict=True)
+        for (_, request), row in zip(some, rows, strict=True):
+            request.game = Game(cast("Region", request.region), request.children, *row)
 
 
 def _numbers(some: Iterable[Region], regions: dict[Region, int]) -> list[int]:

@@ -68,8 +68,10 @@ class Dyadic:
         ]
         if all(len(span) == 1 for span in spans):
             return ()
-        corners = (zip(*one, strict=True) for one in product(*spans))
-        return tuple(Box(start, stop, box.rule, box.adaptive) for start, stop in corners)
+        starts = product(*([a for a, _ in span] for span in spans))
+        stops = product(*([b for _, b in span] for span in spans))
+        rule, adaptive = box.rule, box.adaptive
+        return tuple(Box(*corners, rule, adaptive) for corners in zip(starts, stops, strict=True))
 
 
 @recipe

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from math import prod
 from operator import sub
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,7 +21,7 @@ from hshap._util.recipes import settle
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
 
-FEW = 32
-"""Blocks that are compared two by two; of more, the pixels around them are looked at once."""
-
-FORGOTTEN = frozenset({"_parts", "_hash", "_pixels"})
+FORGOTTEN = frozenset({"_parts", "_pixels"})
 """Attributes that a region remembers and its copies do not."""
 
 Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -84,14 +81,6 @@ class Box(_Splitting):
     stop: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
     adaptive: Adaptive = field(default=False, compare=False, repr=False)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        # Tables of scores look a region up many times; the same hash as that of the two fields.
-        return hash((self.start, self.stop))
 
     @property
     def index(self) -> Index:
@@ -229,7 +218,6 @@ class LazyPixels(Pixels):
     """
 
     _area: int
-    _total: int
     _listed: Callable[[], Ints]
 
     def __init__(
@@ -241,8 +229,8 @@ class LazyPixels(Pixels):
         listed: Callable[[], Ints],
         adaptive: Adaptive = False,
     ) -> None:
-        settle(self, grid=grid, rule=None, adaptive=adaptive)
-        settle(self, _area=area, _total=total, _listed=listed)
+        vars(self).update(grid=grid, rule=None, adaptive=adaptive, _area=area, _listed=listed)
+        vars(self).update(_quick_hash=hash((grid, area, total)))  # as that of the same pixels
 
     @cached_property
     def flat(self) -> Ints:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -253,10 +241,6 @@ class LazyPixels(Pixels):
     def area(self) -> int:
         """Number of pixels."""
         return self._area
-
-    @cached_property
-    def _quick_hash(self) -> int:
-        return hash((self.grid, self._area, self._total))
 
     def __reduce__(self) -> tuple[type[Pixels], tuple[object, ...]]:
         # A copy lists its pixels, and nothing else of the file that they come from.
@@ -387,75 +371,3 @@ def _wrapped_spans(start: int, stop: int, side: int) -> list[tuple[int, int]]:
 def _coordinates(region: Region, grid: tuple[int, ...]) -> tuple[Ints, ...]:
     """Return the pixels of any region, one flat array of positions for each axis."""
     return np.nonzero(mask((region,), grid))
-
-
-def _owners(
-    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
-) -> NDArray[np.int32]:
-    """Return the number of the piece at each pixel around all pieces; -1 between them."""
-    owner = np.full(grid, -1, dtype=np.int32)
-    number = 0
-    for region in regions:
-        if isinstance(region, Pixels):
-            owner.reshape(-1)[region.flat] = number
-            number += 1
-            continue
-        parts = blocks(region, grid)
-        owner[region.index] = number
-        if len(parts) > 1:
-            for offset, (start, stop) in enumerate(parts):
-                owner[tuple(map(slice, start, stop))] = number + offset
-        number += len(parts)
-    starts, stops = zip(*pieces, strict=True)
-    first, last = map(min, zip(*starts, strict=True)), map(max, zip(*stops, strict=True))
-    return owner[tuple(map(slice, first, last))]
-
-
-def touching(
-    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
-) -> list[list[int]]:
-    """Group the pieces of regions, by number, that touch along a side.
-
-    `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
-    """
-    if len(pieces) < 2:
-        return [[i] for i in range(len(pieces))]
-    if len(pieces) <= FEW and all(isinstance(region, (Box, Rolled)) for region in regions):
-        pairs = [pair for pair in combinations(range(len(pieces)), 2) if _meet(pieces, *pair)]
-    else:
-        pairs = _meeting(_owners(pieces, regions, grid), len(pieces))
-    parent = list(range(len(pieces)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = i = parent[parent[i]]
-        return i
-
-    for a, b in pairs:
-        parent[root(a)] = root(b)
-    groups: dict[int, list[int]] = {}
-    for i in range(len(pieces)):
-        groups.setdefault(root(i), []).append(i)
-    return list(groups.values())
-
-
-def _meet(pieces: list[Corners], one: int, other: int) -> bool:
-    """Tell whether two blocks touch along a side: they meet on one axis and overlap on others."""
-    (start, stop), (start_other, stop_other) = pieces[one], pieces[other]
-    overlaps = [
-        min(b, d) - max(a, c)
-        for a, b, c, d in zip(start, stop, start_other, stop_other, strict=True)
-    ]
-    return min(overlaps) == 0 and overlaps.count(0) == 1
-
-
-def _meeting(owner: NDArray[np.int32], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of pieces that have pixels next to each other; `owner` is that of each."""
-    for axis in range(owner.ndim):
-        every = [slice(None)] * axis
-        before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
-        meet = (before != after) & (before >= 0) & (after >= 0)
-        # One number for each pair: far quicker to sort than rows of two.
-        pairs = np.unique(before[meet] * np.int64(count) + after[meet])
-        for a, b in zip(*np.divmod(pairs, count), strict=True):
-            yield int(a), int(b)

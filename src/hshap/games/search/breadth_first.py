@@ -87,8 +87,8 @@ class BreadthFirst:
             matters = own_coefficient(entry, game) > 0
             if matters and leaves.end(entry, game):
                 continue
-            for part in parts_of(entry, game, order):
-                if part.coefficient >= threshold and part.coefficient > 0:
+            for part in parts_of(entry, game, order, above=0.0):
+                if part.coefficient >= threshold:
                     if part.region.split():
                         level.append(part)
                     else:

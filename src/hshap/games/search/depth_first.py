@@ -93,9 +93,7 @@ class DepthFirst:
         matters = own_coefficient(entry, game) > self.tolerance
         if matters and leaves.end(entry, game):
             return
-        relevant = [
-            part for part in parts_of(entry, game, order) if part.coefficient > self.tolerance
-        ]
+        relevant = parts_of(entry, game, order, above=self.tolerance)
         for part in relevant:
             if part.region.split():
                 heapq.heappush(frontier, part)

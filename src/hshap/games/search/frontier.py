@@ -38,15 +38,16 @@ def first(root: Region) -> Waiting:
     return waiting(root, math.inf, 1.0, -1)
 
 
-def parts_of(whole: Waiting, game: Game, order: Iterator[int]) -> list[Waiting]:
-    """Return the entries of a game's parts; the share is divided by positive coefficients."""
-    positive = np.maximum(game.coefficients, 0.0)
-    shares = whole.share * positive / (positive.sum() or 1.0)
+def parts_of(whole: Waiting, game: Game, order: Iterator[int], above: float) -> list[Waiting]:
+    """Return the entries of the parts whose coefficient is above a number that is not negative.
+
+    The share of the whole is divided by positive coefficients.
+    """
+    total = float(np.maximum(game.coefficients, 0.0).sum()) or 1.0
     return [
-        waiting(part, coefficient, share, next(order))
-        for part, coefficient, share in zip(
-            game.children, game.coefficients.tolist(), shares.tolist(), strict=True
-        )
+        waiting(part, coefficient, whole.share * coefficient / total, next(order))
+        for part, coefficient in zip(game.children, game.coefficients.tolist(), strict=True)
+        if coefficient > above
     ]
 
 

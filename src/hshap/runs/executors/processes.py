@@ -5,6 +5,7 @@ Each worker has its own pipe, so that the death of one is known at once and blam
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pickle
 import sys
@@ -159,6 +160,7 @@ def _work(pipe: Connection, held: list[Connection], job: bytes, threads: int) ->
         worker = made.open()
         if "torch" in sys.modules:  # only now, since a function of the caller may import it
             sys.modules["torch"].set_num_threads(threads)
+        gc.freeze()  # libraries and model stay: the collector need not look through them again
     except Exception as error:  # noqa: BLE001, whatever it is, the driver must tell it
         with suppress(EOFError, OSError):
             pipe.send(Outcome(pipe.recv(), stop=f"a worker could not start: {reason_of(error)}"))

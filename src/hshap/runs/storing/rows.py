@@ -64,7 +64,7 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     and of stricter ones; coarser readings then have no evidence outside of them.
     """
     audit = vars(explanation.audit)
-    header, arrays, labels = _packed(explanation)
+    header, arrays, labels, derived = _packed(explanation)
     row: Row = {
         **vars(origin),
         "class_index": explanation.class_index,
@@ -80,7 +80,7 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
         "header": header,
         **{name: arrays[name].tolist() for name in LISTS},
         "game_values": arrays["game_values"].tolist(),
-        **_derived(arrays),
+        **derived,
         "region_corners": arrays["region_corners"][arrays["region_kind"] != PIXELS]
         .ravel()
         .tolist(),
@@ -90,17 +90,21 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     return {**row, "digest": digest_of(row)}
 
 
-def _packed(explanation: Explanation) -> tuple[str, dict[str, Array], Labels]:
-    """Return header, arrays and cells; an `ArgumentError` if they could not be read again."""
+def _packed(explanation: Explanation) -> tuple[str, dict[str, Array], Labels, Row]:
+    """Return header, arrays, cells, and the columns that values may tell.
+
+    An `ArgumentError` if they could not be read again.
+    """
     arrays, regions = storage.pack_games(explanation)
     arrays |= storage.pack_blocks(regions, explanation.grid)
     labels = labels_of(arrays, regions, explanation.grid)
     header = _json(storage.header_of(explanation, regions))
+    derived = _derived(arrays)
     with storage.only_sound():
-        given = {**arrays, "labels": labels}
-        table = check(json.loads(header), given, most=2**62, kind=CellTable)
+        given, exact = {**arrays, "labels": labels}, not derived["game_coefficients"]
+        table = check(json.loads(header), given, most=2**62, kind=CellTable, exact=exact)
         cast("CellTable", table).check_regions(regions)
-    return header, arrays, labels
+    return header, arrays, labels, derived
 
 
 def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Explanation:
@@ -112,7 +116,8 @@ def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Expla
             expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
             limit(8 * prod(grid), most)
             arrays = _arrays(row, grid)
-        found = Explanation(**storage.unpack(header, arrays, most, CellTable))
+        exact = not len(row["game_coefficients"])
+        found = Explanation(**storage.unpack(header, arrays, most, CellTable, exact=exact))
         if row["evidence_kept"] != "leaves":
             return found
         with only_damage():

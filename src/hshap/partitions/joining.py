@@ -1,0 +1,93 @@
+"""Joining: which pieces of regions touch along a side, so that one box goes around them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hshap.partitions.regions import Box, Pixels, Rolled, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from hshap.partitions.protocol import Region
+    from hshap.partitions.regions import Corners
+
+FEW = 32
+"""Blocks that are compared two by two; of more, the pixels around them are looked at once."""
+
+
+def touching(
+    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> list[list[int]]:
+    """Group the pieces of regions, by number, that touch along a side.
+
+    `pieces` are the blocks of the regions, one after another. Pixels decide, not bounding boxes.
+    """
+    if len(pieces) < 2:
+        return [[i] for i in range(len(pieces))]
+    if len(pieces) <= FEW and all(isinstance(region, (Box, Rolled)) for region in regions):
+        pairs = [pair for pair in combinations(range(len(pieces)), 2) if _meet(pieces, *pair)]
+    else:
+        pairs = _meeting(_owners(pieces, regions, grid), len(pieces))
+    parent = list(range(len(pieces)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    for a, b in pairs:
+        parent[root(a)] = root(b)
+    groups: dict[int, list[int]] = {}
+    for i in range(len(pieces)):
+        groups.setdefault(root(i), []).append(i)
+    return list(groups.values())
+
+
+def _owners(
+    pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
+) -> NDArray[np.int32]:
+    """Return the number of the piece at each pixel around all pieces; -1 between them."""
+    owner = np.full(grid, -1, dtype=np.int32)
+    number = 0
+    for region in regions:
+        if isinstance(region, Pixels):
+            owner.reshape(-1)[region.flat] = number
+            number += 1
+            continue
+        parts = blocks(region, grid)
+        owner[region.index] = number
+        if len(parts) > 1:
+            for offset, (start, stop) in enumerate(parts):
+                owner[tuple(map(slice, start, stop))] = number + offset
+        number += len(parts)
+    starts, stops = zip(*pieces, strict=True)
+    first, last = map(min, zip(*starts, strict=True)), map(max, zip(*stops, strict=True))
+    return owner[tuple(map(slice, first, last))]
+
+
+def _meet(pieces: list[Corners], one: int, other: int) -> bool:
+    """Tell whether two blocks touch along a side: they meet on one axis and overlap on others."""
+    (start, stop), (start_other, stop_other) = pieces[one], pieces[other]
+    overlaps = [
+        min(b, d) - max(a, c)
+        for a, b, c, d in zip(start, stop, start_other, stop_other, strict=True)
+    ]
+    return min(overlaps) == 0 and overlaps.count(0) == 1
+
+
+def _meeting(owner: NDArray[np.int32], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of pieces that have pixels next to each other; `owner` is that of each."""
+    for axis in range(owner.ndim):
+        every = [slice(None)] * axis
+        before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
+        meet = (before != after) & (before >= 0) & (after >= 0)
+        # One number for each pair: far quicker to sort than rows of two.
+        pairs = np.unique(before[meet] * np.int64(count) + after[meet])
+        for a, b in zip(*np.divmod(pairs, count), strict=True):
+            yield int(a), int(b)
