@@ -19,9 +19,9 @@ from hshap.evaluators.incremental.graph import (
     Values,
     hides_writes,
     kept_names,
+    overwriting,
     overwritten_names,
     reads_overwritten,
-    relus_of_convolutions,
     with_last_reads,
 )
 from hshap.evaluators.incremental.patches import Patch
@@ -105,7 +105,7 @@ class Network:
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
-        self._reusing = relus_of_convolutions(self.steps, self._kept)
+        self._overwriting = overwriting(self.steps, self._kept)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if hides_writes(self.steps):
@@ -177,7 +177,8 @@ class Network:
         writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
-            act = torch.relu_ if step.name in self._reusing else step.act
+            writing = step.writing if step.name in self._overwriting else None
+            act = step.act if writing is None else writing
             value = act(*filled(step.args, values), **filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):

@@ -17,11 +17,11 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from hshap.evaluators.incremental.channels_first import channels_first
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
+from hshap.evaluators.incremental.in_place import in_place, of_last_reader
 from hshap.evaluators.incremental.layer_rules import (
     PlaceByPlace,
     is_plain,
     layer_rule,
-    relu_of_last_reader,
 )
 from hshap.evaluators.incremental.recording import OneInput, ShapedTracer, Tracer
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hshap._util.types import Shape
+    from hshap.evaluators.incremental.patches import Operation
 
 FOLDED = {
     (nn.Conv1d, nn.BatchNorm1d),
@@ -160,7 +161,7 @@ class _Builder:
     def _add_operation(self, node: fx.Node) -> None:
         is_module = node.op == "call_module"
         act, rule = self._module_call(node) if is_module else self._call(node)
-        rule = self._reusing_memory(act, node, rule)
+        writing = self._writing(act, node) if rule is not None else None
         kind = _kind(act) if is_module else _name(node)
         step = Step(
             node.name,
@@ -168,8 +169,9 @@ class _Builder:
             act,
             node.args,
             dict(node.kwargs),
-            rule,
+            rule if writing is None else of_last_reader(writing),
             in_place=_writes_in_place(node, act),
+            writing=writing,
             reads_shape=(str(node.args[1]) if kind == "getattr" else kind) in SHAPES,
             patch_args=tuple(n.name for n in node.all_input_nodes if self._spatial.get(n)),
         )
@@ -217,12 +219,12 @@ class _Builder:
     def _is_spatial(self, arg: Value) -> bool:
         return isinstance(arg, fx.Node) and self._spatial.get(arg, False)
 
-    def _reusing_memory(self, act: Value, node: fx.Node, rule: Rule | None) -> Rule | None:
-        """Let a ReLU write into its argument, if no other step reads that."""
-        first: Value = node.args[0] if node.args else None
-        is_relu = type(act) is nn.ReLU or act in {f.relu, torch.relu}
+    @staticmethod
+    def _writing(act: Value, node: fx.Node) -> Operation | None:
+        """Return how an activation function writes into its argument, if no other step reads it."""
+        first: Value = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         is_only_reader = isinstance(first, fx.Node) and len(first.users) == 1
-        return relu_of_last_reader() if rule is not None and is_relu and is_only_reader else rule
+        return in_place(act) if is_only_reader else None
 
 
 def _method(name: str) -> Callable[..., Value]:
