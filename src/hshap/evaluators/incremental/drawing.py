@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import product
-from operator import add, lt, sub
+from operator import add, lt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -24,6 +24,8 @@ Corners: TypeAlias = tuple[Sides, Sides]
 
 ARRAYS = {torch.float16, torch.float32, torch.float64}
 """Types of numbers that NumPy has too."""
+
+ALL_CHANNELS = slice(None)
 
 
 class Piece(NamedTuple):
@@ -59,12 +61,11 @@ class Piece(NamedTuple):
     def clipped(self, corners: Corners) -> Piece | None:
         """Return the part of a piece inside of a rectangle; None if there is none."""
         met = meet(self.corners, corners)
-        return None if met is None else self._replace(corners=met)
+        return None if met is None else Piece(met, self.data, self.row, self.origin, self.array)
 
     def _index(self, corners: Corners) -> tuple[slice, ...]:
-        low, high = corners
-        spans = map(slice, map(sub, low, self.origin), map(sub, high, self.origin))
-        return (slice(self.row, self.row + 1), slice(None), *spans)
+        spans = [slice(a - o, b - o) for a, b, o in zip(*corners, self.origin, strict=True)]
+        return (slice(self.row, self.row + 1), ALL_CHANNELS, *spans)
 
 
 def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
@@ -79,7 +80,7 @@ def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
 def _array(data: torch.Tensor) -> Array | None:
     """Return the memory of a tensor as an array, if NumPy can read it."""
     is_known = data.device.type == "cpu" and data.dtype in ARRAYS
-    return data.detach().numpy() if is_known else None
+    return data.numpy(force=data.requires_grad) if is_known else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +221,10 @@ def _anchored(window: Corners, anchor: Known) -> Shown:
 
 def meet(one: Corners, other: Corners) -> Corners | None:
     """Return the rectangle that two have in common, or None."""
-    low, high = tuple(map(max, one[0], other[0])), tuple(map(min, one[1], other[1]))
-    return (low, high) if all(map(lt, low, high)) else None
+    (low, high), (first, last) = one, other
+    if not (all(map(lt, low, last)) and all(map(lt, first, high))):  # as most do
+        return None
+    return tuple(map(max, low, first)), tuple(map(min, high, last))
 
 
 def _around(part: Corners, whole: Corners) -> Iterator[Corners]:

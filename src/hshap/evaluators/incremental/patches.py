@@ -63,12 +63,12 @@ class Patch:
     is_owned: bool = False
     over: tuple[tuple[Piece, ...], ...] = ()
 
-    @property
+    @cached_property
     def size(self) -> Sides:
         """Side lengths of the rectangles."""
         return tuple(self.data.shape[2:])
 
-    @property
+    @cached_property
     def grid(self) -> Sides:
         """Side lengths of the full tensor."""
         return tuple(self.anchor.shape[2:])
@@ -149,14 +149,14 @@ class ReceptiveField:
         spans = [self._touched(start, patch.size, grid) for start in patch.starts]
         starts, size = of_one_size(spans, grid)
         covered = self._covered(patch, size, grid)
-        padding = tuple(p if all_of_it else 0 for p, all_of_it in zip(self.padding, covered))
+        padding = tuple(p * own for p, own in zip(self.padding, covered, strict=True))
         inner = tuple(map(sub, self.padding, padding))
         views = [
             tuple(a * s - p for a, s, p in zip(start, self.stride, inner, strict=True))
             for start in starts
         ]
         axes = zip(patch.grid, covered, size, self.stride, self.dilation, self.kernel, strict=True)
-        seen = tuple(n if all_of_it else (m - 1) * s + d * (k - 1) + 1 for n, all_of_it, m, s, d, k in axes)
+        seen = tuple(n if own else (m - 1) * s + d * (k - 1) + 1 for n, own, m, s, d, k in axes)
         made = act(patch.window(views, seen, outside), padding)
         return Patch(made, starts, anchor, is_owned=True)
 

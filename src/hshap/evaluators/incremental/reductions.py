@@ -81,8 +81,9 @@ def _places(part: torch.Tensor) -> tuple[int, ...]:
 
 def _without_repeats(part: torch.Tensor) -> torch.Tensor:
     """Return a part without the places that share the memory of others."""
-    for axis in _places(part):
-        if part.stride(axis) == 0:
+    strides = part.stride()
+    for axis in _places(part) if 0 in strides else ():
+        if strides[axis] == 0:
             part = part.narrow(axis, 0, 1)
     return part
 

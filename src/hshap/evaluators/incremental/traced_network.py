@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -39,7 +41,7 @@ from hshap.evaluators.incremental.tracing import UntraceableError, traced
 from hshap.evaluators.incremental.writes import WriteCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hshap._util.types import Shape
     from hshap.evaluators.incremental.drawing import Corners, Sides
@@ -59,6 +61,24 @@ class ShownBox(NamedTuple):
     corners: Corners
     pieces: Mapping[str, Pieces]
     bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _PiecesOfRow(Mapping[str, "Pieces"]):
+    """The pieces of one row by step, put together when a smaller box asks for them: few ever do."""
+
+    made: Mapping[str, Patch | Frame | None]
+    row: int
+
+    def __getitem__(self, name: str) -> Pieces:
+        value = self.made[name]
+        return () if value is None else value.pieces(self.row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
 
 
 class _Larger(NamedTuple):
@@ -234,11 +254,7 @@ class Network:
         outputs = full(filled(self._output, self._values(frame, activations, known, made)))
         own = size_of_own([value for value in made.values() if value is not None])
         boxes = [
-            ShownBox(
-                each,
-                {n: () if value is None else value.pieces(row) for n, value in made.items()},
-                own // len(corners),
-            )
+            ShownBox(each, _PiecesOfRow(made, row), own // len(corners))
             for row, each in enumerate(corners)
         ]
         return outputs, boxes
