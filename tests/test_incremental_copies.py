@@ -12,7 +12,7 @@ from torch.nn import functional as f
 from hshap.evaluators.incremental.drawing import tiles_of
 from hshap.evaluators.incremental.in_place import FUNCTIONS, LAYERS, in_place, of_last_reader
 from hshap.evaluators.incremental.layer_rules import layer_rule
-from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.patches import Patch, ReceptiveField
 from hshap.evaluators.incremental.traced_network import Network
 
 GRID = (9, 12)
@@ -50,12 +50,17 @@ def test_covered_axes_agree_with_the_layer_itself(layer, size):
         torch.testing.assert_close(made, layer(patch.full()), rtol=1e-5, atol=1e-6)
 
 
-def test_patches_that_cover_the_tensor_are_not_copied(monkeypatch):
+def test_patches_that_cover_the_tensor_are_not_copied():
     anchor, inputs = tensors()
-    layer = nn.Conv2d(4, 4, 3, padding=1)
-    monkeypatch.setattr(Patch, "fill", lambda *_: pytest.fail("copied"))
-    with torch.no_grad():
-        layer_rule(layer).act([Patch(inputs, ((0, 0),) * 2, anchor)], layer(anchor))
+    field, seen = ReceptiveField((3, 3), (1, 1), (1, 1), (1, 1)), []
+
+    def act(window, padding):
+        seen.append((window, padding))
+        return window
+
+    field.slide(Patch(inputs, ((0, 0),) * 2, anchor), anchor, act, outside=0.0)
+    assert seen[0][0] is inputs
+    assert seen[0][1] == (1, 1)
 
 
 @pytest.mark.parametrize("kind", [*LAYERS, *FUNCTIONS, torch.relu])
@@ -94,3 +99,53 @@ def test_pieces_copy_and_fill_numbers_of_every_type(dtype):
     target.copy(((2, 5), (4, 7)), source)
     target.fill(((0, 3), (1, 9)), -torch.inf)
     assert torch.equal(one, expected)
+
+
+class PadsItself(nn.Conv2d):
+    """A convolution of its own class that pads first, as ports of other frameworks do."""
+
+    def __init__(self, inputs, outputs, before, **options):
+        super().__init__(inputs, outputs, 3, **options)
+        self.before = nn.ZeroPad2d(before)
+
+    def forward(self, x):
+        return f.conv2d(self.before(x), self.weight, self.bias, self.stride, self.padding)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [((1, 1, 2, 2), ["Conv2d", "ReLU"]), ((0, 1, 0, 1), ["ZeroPad2d", "Conv2d", "ReLU"])],
+)
+def test_convolutions_take_their_paddings_and_norms(before, expected):
+    torch.manual_seed(0)
+    first = PadsItself(3, 4, before, stride=2, padding=(0, 1), bias=False)
+    norm = nn.BatchNorm2d(4)
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    module = nn.Sequential(first, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval()
+    network = Network(module)
+    assert [step.kind for step in network.steps[:-1]] == expected
+    image = torch.rand(1, 3, *GRID)
+    _, output = network.activations(image)
+    with torch.no_grad():
+        torch.testing.assert_close(output, module(image), rtol=1e-5, atol=1e-6)
+    assert first.padding == (0, 1)
+
+
+def test_weights_that_are_computed_stay_arguments():
+    class Standardized(nn.Conv2d):
+        def forward(self, x):
+            return f.conv2d(x, self.weight * x.mean(), self.bias)
+
+    network = Network(nn.Sequential(Standardized(3, 4, 3), nn.AdaptiveAvgPool2d(1)).eval())
+    assert "conv2d" in [step.kind for step in network.steps]
+
+
+def test_shared_convolutions_take_each_padding_once():
+    shared = nn.Conv2d(3, 3, 3)
+    module = nn.Sequential(nn.ZeroPad2d(2), shared, nn.ZeroPad2d(1), shared, nn.Flatten()).eval()
+    image = torch.rand(1, 3, *GRID)
+    network = Network(module)
+    assert [step.kind for step in network.steps] == ["Conv2d", "Conv2d", "Flatten"]
+    with torch.no_grad():
+        torch.testing.assert_close(network.activations(image)[1], module(image))

@@ -12,9 +12,9 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as f
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hshap.evaluators.incremental.channels_first import channels_first
+from hshap.evaluators.incremental.convolutions import attribute, with_folded_convolutions
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
 from hshap.evaluators.incremental.in_place import in_place, of_last_reader
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Shape
     from hshap.evaluators.incremental.patches import Operation
-
-FOLDED = {
-    (nn.Conv1d, nn.BatchNorm1d),
-    (nn.Conv2d, nn.BatchNorm2d),
-    (nn.Conv3d, nn.BatchNorm3d),
-}
 
 DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
@@ -86,7 +80,7 @@ def _traced(module: nn.Module, tracer: Tracer) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
-        graph_module = _folded(fx.GraphModule(tracer.root, graph))
+        graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
         return _Builder(channels_first(graph_module)).trace()
     except UntraceableError:
         raise
@@ -111,25 +105,6 @@ def _shared_copy(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(own): own for own in module.parameters()})
 
 
-def _folded(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Fold every batch norm that directly follows a convolution into that convolution."""
-    modules: dict[str, Value] = dict(graph_module.named_modules())
-    for node in list(graph_module.graph.nodes):
-        before = node.args[0] if node.op == "call_module" and len(node.args) == 1 else None
-        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
-            continue
-        first, norm = modules[str(before.target)], modules[str(node.target)]
-        known = (type(first), type(norm)) in FOLDED and norm.running_mean is not None
-        if known and is_plain(first) and is_plain(norm):
-            name = f"{before.target}_folded_{node.name}"
-            modules[name] = fuse_conv_bn_eval(first, norm)
-            graph_module.add_submodule(name, modules[name])
-            before.target = name
-            node.replace_all_uses_with(before)
-            graph_module.graph.erase_node(node)
-    return graph_module
-
-
 class _Builder:
     """Turns the nodes of a graph into steps, one after another."""
 
@@ -152,7 +127,7 @@ class _Builder:
                 raise UntraceableError(message)
             self._input, self._spatial[node] = node.name, True
         elif node.op == "get_attr":
-            self._add_constant(node, _attribute(self._module, str(node.target)))
+            self._add_constant(node, attribute(self._module, str(node.target)))
         elif node.op == "output":
             self._output = node.args[0]
         elif not self._folded_constant(node):
@@ -250,9 +225,3 @@ def _writes_in_place(node: fx.Node, act: Value) -> bool:
     name = _name(node)
     named_so = name.endswith("_") and not name.endswith("__")
     return named_so or name in IN_PLACE_OPERATORS or bool(node.kwargs.get("inplace", False))
-
-
-def _attribute(root: Value, path: str) -> Value:
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root
