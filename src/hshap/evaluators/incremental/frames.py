@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from hshap.evaluators.incremental.drawing import Corners, Piece, Sides
+from hshap.evaluators.incremental.drawing import Corners, Piece, Sides, tiles_of
 from hshap.evaluators.incremental.patches import Patch, of_one_size
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ def framed(
         data = [image[(slice(None), slice(None), *map(slice, *each))] for each in corners]
         together = data[0] if len(data) == 1 else torch.cat(data)
         strips.append(Patch(together, tuple(first for first, _ in corners), outside))
-    shown = tuple((Piece(box, image, 0, (0,) * len(box[0])),) for box in boxes)
+    (whole,) = tiles_of(image)
+    shown = tuple((whole._replace(corners=box),) for box in boxes)
     return Frame(tuple(strips), tuple(sides), shown)
 
 

@@ -115,7 +115,7 @@ def _rule_of_one_patch(target: Value, args: Sequence[Value], options: Options) -
     if _is_place_by_place(target, args, options):
         return _pointwise(target, args, options)
     if target in CONVOLVE:
-        return _functional_convolution(target, args, options)
+        return convolution(convolution_layer(target, args, options))
     # The order of further options differs between functions and layers.
     if target in POOLING and len(args) <= 3:
         return layer_rule(POOLING[target](*args, **options))
@@ -199,8 +199,8 @@ def _known(values: Sequence[Value]) -> bool:
     )
 
 
-def _functional_convolution(target: Value, args: Sequence[Value], options: Options) -> Rule | None:
-    """Return the rule of a convolution with constant weights, that of the same layer."""
+def convolution_layer(target: Value, args: Sequence[Value], options: Options) -> nn.Module:
+    """Return the layer that does the same as a call with constant weights."""
     names = ("weight", "bias", "stride", "padding", "dilation", "groups")
     given = dict(zip(names, args, strict=False)) | dict(options)
     weight, bias = given.pop("weight"), given.pop("bias", None)
@@ -217,7 +217,7 @@ def _functional_convolution(target: Value, args: Sequence[Value], options: Optio
     layer.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         layer.bias = nn.Parameter(bias, requires_grad=False)
-    return convolution(layer)
+    return layer.eval()
 
 
 def _over_all_places(

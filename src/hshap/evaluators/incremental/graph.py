@@ -55,6 +55,7 @@ class Step:
     options: dict[str, Value]
     rule: Rule | None
     in_place: bool = False
+    writing: Callable[..., Value] | None = None  # the same, written into its only argument
     reads_shape: bool = False  # only the shape of its arguments matters
     patch_args: tuple[str, ...] = ()  # arguments that are patches, unless a rule failed
     last_reads: tuple[str, ...] = ()  # values that no later step reads
@@ -102,8 +103,8 @@ def overwritten_names(steps: Sequence[Step]) -> dict[str, int]:
     return found
 
 
-def relus_of_convolutions(steps: Sequence[Step], kept: set[str]) -> set[str]:
-    """Return the names of ReLUs that may overwrite their argument.
+def overwriting(steps: Sequence[Step], kept: set[str]) -> set[str]:
+    """Return the names of activation functions that may overwrite their argument.
 
     It is the result of a convolution, which has memory of its own, and nobody reads it again.
     """
@@ -111,11 +112,7 @@ def relus_of_convolutions(steps: Sequence[Step], kept: set[str]) -> set[str]:
     return {
         step.name
         for step in steps
-        if step.kind in {"ReLU", "relu"}
-        and not step.options
-        and len(step.args) == 1
-        and isinstance(step.args[0], fx.Node)
-        and step.args[0].name in fresh & set(step.last_reads)
+        if step.writing is not None and step.args[0].name in fresh & set(step.last_reads)
     }
 
 

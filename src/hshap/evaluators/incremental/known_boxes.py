@@ -75,7 +75,7 @@ class KnownBoxes:
         """Return the smallest known box that holds a box and is larger, or the whole image."""
         known = self._boxes.get(_key(outside, image), {})
         around = [box for box in known.values() if _holds(box.corners, corners)]
-        return min(around, key=_area, default=image.network.whole(image.activations))
+        return min(around, key=_area) if around else image.network.whole(image.activations)
 
     def add(
         self,

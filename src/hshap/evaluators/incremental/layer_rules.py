@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hshap.evaluators.incremental.drawing import Known, Sides
     from hshap.evaluators.incremental.graph import Zones
-    from hshap.evaluators.incremental.patches import Operation
+    from hshap.evaluators.incremental.patches import Sliding
 
 Layer: TypeAlias = Any
 """A layer of `torch.nn`; its class says which attributes it has."""
@@ -159,17 +159,6 @@ def _softmax(layer: Layer) -> Rule | None:
     return pointwise(layer) if layer.dim == 1 else None
 
 
-def relu_of_last_reader() -> Rule:
-    """Return the rule of a ReLU that alone reads its argument: it writes there, if it may."""
-
-    def rule(args: Sequence[Value], anchor: Known) -> Patch:
-        patch: Patch = args[0]
-        act = torch.relu_ if patch.is_owned else torch.relu
-        return Patch(act(patch.data), patch.starts, anchor, is_owned=True)
-
-    return Rule(rule, reads_anchors=False, zones=same_zones)
-
-
 def convolution(layer: Layer) -> Rule:
     """Return the rule of a convolution."""
     act = CONVOLUTIONS[type(layer)]
@@ -179,17 +168,19 @@ def convolution(layer: Layer) -> Rule:
         wraps = layer.padding_mode == "circular"
         return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
 
-    def slid(window: torch.Tensor) -> torch.Tensor:
-        options = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
-        return act(window, layer.weight, layer.bias, **options)
+    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+        return act(
+            window, layer.weight, layer.bias, layer.stride, padding, layer.dilation, layer.groups
+        )
 
     return _sliding(field, slid, outside=0.0)
 
 
-def _sliding(field: ReceptiveField, act: Operation, *, outside: float) -> Rule:
+def _sliding(field: ReceptiveField, act: Sliding, *, outside: float) -> Rule:
     """Return the rule of an operation that slides over the image, and sees `outside` around it."""
     return Rule(
         lambda args, anchor: field.slide(args[0], anchor, act, outside=outside),
+        reads_anchors=not field.is_one_place,
         is_local=True,
         zones=lambda zones: field.zones(zones[0]),
     )
@@ -247,8 +238,8 @@ def _max_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, dilation)
     act = MAX_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor) -> torch.Tensor:
-        return act(window, kernel, stride, 0, dilation)
+    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+        return act(window, kernel, stride, padding, dilation)
 
     return _sliding(field, slid, outside=-torch.inf)
 
@@ -264,8 +255,8 @@ def _average_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, (1,) * axes)
     act = AVERAGE_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor) -> torch.Tensor:
-        return act(window, kernel, stride)
+    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+        return act(window, kernel, stride, padding)
 
     return _sliding(field, slid, outside=0.0)
 

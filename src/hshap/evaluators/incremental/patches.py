@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+    Sliding: TypeAlias = Callable[[torch.Tensor, Sides], torch.Tensor]
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop on one axis."""
@@ -62,12 +63,12 @@ class Patch:
     is_owned: bool = False
     over: tuple[tuple[Piece, ...], ...] = ()
 
-    @property
+    @cached_property
     def size(self) -> Sides:
         """Side lengths of the rectangles."""
         return tuple(self.data.shape[2:])
 
-    @property
+    @cached_property
     def grid(self) -> Sides:
         """Side lengths of the full tensor."""
         return tuple(self.anchor.shape[2:])
@@ -133,20 +134,43 @@ class ReceptiveField:
     dilation: Sides
     padding_after: Sides = ()
 
-    def slide(self, patch: Patch, anchor: Known, act: Operation, *, outside: float) -> Patch:
-        """Return the output patch of a sliding operation; `act` runs it without padding."""
+    @property
+    def is_one_place(self) -> bool:
+        """Whether every output reads its own place alone, as in a convolution of 1 x 1."""
+        return {*self.kernel, *self.stride} == {1} and not any(self.padding)
+
+    def slide(self, patch: Patch, anchor: Known, act: Sliding, *, outside: float) -> Patch:
+        """Return the output patch of a sliding operation; `act` gets a window and its padding.
+
+        The window holds the padding as `outside`, but for axes that patches cover: there the
+        operation pads by itself, which takes no copy.
+        """
         grid = tuple(anchor.shape[2:])
         spans = [self._touched(start, patch.size, grid) for start in patch.starts]
         starts, size = of_one_size(spans, grid)
+        covered = self._covered(patch, size, grid)
+        padding = tuple(p * own for p, own in zip(self.padding, covered, strict=True))
+        inner = tuple(map(sub, self.padding, padding))
         views = [
-            tuple(a * s - p for a, s, p in zip(start, self.stride, self.padding, strict=True))
+            tuple(a * s - p for a, s, p in zip(start, self.stride, inner, strict=True))
             for start in starts
         ]
-        seen = tuple(
-            (m - 1) * s + d * (k - 1) + 1
-            for m, s, d, k in zip(size, self.stride, self.dilation, self.kernel, strict=True)
+        axes = zip(patch.grid, covered, size, self.stride, self.dilation, self.kernel, strict=True)
+        seen = tuple(n if own else (m - 1) * s + d * (k - 1) + 1 for n, own, m, s, d, k in axes)
+        made = act(patch.window(views, seen, outside), padding)
+        return Patch(made, starts, anchor, is_owned=True)
+
+    def _covered(self, patch: Patch, size: Sides, grid: Sides) -> list[bool]:
+        """Tell for each axis whether patches and outputs cover it, padded as torch does it."""
+        axes = zip(
+            *(patch.size, patch.grid, size, grid, self.kernel, self.stride, self.dilation),
+            *(self.padding, self.padding_after or self.padding),
+            strict=True,
         )
-        return Patch(act(patch.window(views, seen, outside)), starts, anchor, is_owned=True)
+        return [
+            n == whole and m == most == (n + 2 * p - d * (k - 1) - 1) // s + 1 and p == after
+            for n, whole, m, most, k, s, d, p, after in axes
+        ]
 
     def crop(self, patch: Patch, anchor: Known, act: Operation, *, wraps: bool) -> Patch:
         """Return the output patch of an operation that pads with pixels of the image.

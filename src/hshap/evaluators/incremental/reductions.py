@@ -1,4 +1,4 @@
-"""Reductions over all places, of tensors that are known in pieces: nothing is put together.
+"""Reductions over all places, of tensors that are known in pieces: few are put together.
 
 Needs torch.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hshap.evaluators.incremental.drawing import shown
+from hshap.evaluators.incremental.drawing import SMALL_ROW, shown
 from hshap.evaluators.incremental.graph import Rule, Value
 
 if TYPE_CHECKING:
@@ -24,19 +24,26 @@ if TYPE_CHECKING:
 
 
 def reduction(act: Callable[[Parts], torch.Tensor]) -> Rule:
-    """Return the rule of a reduction; `act` gets parts `(channels, *size)` that cover a tensor."""
+    """Return the rule of a reduction.
+
+    `act` gets parts `(rows, channels, *size)` that cover the tensors of these rows.
+    """
 
     def rule(args: Sequence[Value], anchor: Known) -> torch.Tensor:
         value: Patch | Frame = args[0]
-        rows = [act(_parts(value, row)) for row in range(len(value.starts))]
-        return torch.stack(rows).reshape(len(rows), *anchor.shape[1:]).to(anchor.dtype)
+        count = len(value.starts)
+        if prod(value.anchor.shape) <= SMALL_ROW:  # one call for all rows is faster
+            made = act([value.full()])
+        else:
+            made = torch.cat([act(_parts(value, row)) for row in range(count)])
+        return made.reshape(count, *anchor.shape[1:]).to(anchor.dtype)
 
     return Rule(rule, drops_space=True)
 
 
 def mean(parts: Parts) -> torch.Tensor:
     """Return the mean of each channel."""
-    return total(parts) / sum(prod(part.shape[1:]) for part in parts)
+    return total(parts) / sum(prod(part.shape[2:]) for part in parts)
 
 
 def total(parts: Parts) -> torch.Tensor:
@@ -69,13 +76,14 @@ def _parts(value: Patch | Frame, row: int) -> list[torch.Tensor]:
 
 
 def _places(part: torch.Tensor) -> tuple[int, ...]:
-    return tuple(range(1, part.ndim))
+    return tuple(range(2, part.ndim))
 
 
 def _without_repeats(part: torch.Tensor) -> torch.Tensor:
     """Return a part without the places that share the memory of others."""
-    for axis in _places(part):
-        if part.stride(axis) == 0:
+    strides = part.stride()
+    for axis in _places(part) if 0 in strides else ():
+        if strides[axis] == 0:
             part = part.narrow(axis, 0, 1)
     return part
 

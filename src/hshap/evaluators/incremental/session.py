@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,8 @@ from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.comparison import OnCrop, agree, precision, scores_on_crop
 from hshap.evaluators.incremental.cost_policy import CostLedger
-from hshap.evaluators.incremental.drawing import empty
+from hshap.evaluators.incremental.groups import Group
 from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
-from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
@@ -28,7 +26,7 @@ from hshap.partitions.regions import Box
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hshap._util.types import Array, Grid, Heat, Shape, Tensor
+    from hshap._util.types import Array, Heat, Shape, Tensor
     from hshap.evaluators.batched import BatchedSession
     from hshap.evaluators.canvas import Canvas, Row
     from hshap.evaluators.evidence import Found, Slope
@@ -39,12 +37,6 @@ if TYPE_CHECKING:
 LARGEST_BATCH = 64
 """Rows that are scored together, if their rectangles are small."""
 
-BATCH_PIXELS = 2**20
-"""Pixels of all rectangles of a batch: activations should stay in the processor's cache."""
-
-STRIP_WIDTH = 128
-"""Pixels: about the width of the strips along a box, on the average over all layers."""
-
 LEAST_BOX = 2**10
 """Pixels of a box: larger ones are computed along their sides alone, if memory allows."""
 
@@ -52,34 +44,6 @@ SMALL_IMAGE = 2**17
 """Pixels: up to here, images run in full batches until tracing is affordable."""
 
 _DEPENDENT = "scores depend on the other inputs of a batch"
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Rows that differ from one anchor in rectangles of one size, each at its own position."""
-
-    anchor: Anchor
-    rows: Sequence[Row]
-    found: Sequence[Difference]
-
-    @property
-    def size(self) -> Grid:
-        """Size of the rectangles."""
-        return self.found[0].size
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the images."""
-        return self.rows[0].canvas.shape
-
-    def part(self, first: int, count: int) -> _Group:
-        chosen = slice(first, first + count)
-        return replace(self, rows=self.rows[chosen], found=self.found[chosen])
-
-    def only(self, rows: Sequence[Row]) -> _Group:
-        """Return the group of some of its rows."""
-        found = {id(row): each for row, each in zip(self.rows, self.found, strict=True)}
-        return replace(self, rows=rows, found=[found[id(row)] for row in rows])
 
 
 class IncrementalSession:
@@ -190,21 +154,19 @@ class IncrementalSession:
             return self._full_scores(rows)
         differences = [found for _, found in group if found is not None]
         try:
-            return self._patch_scores(_Group(anchor, rows, differences))
+            return self._patch_scores(Group(anchor, rows, differences))
         except ModelFailedError:
             raise
         except Exception as error:  # noqa: BLE001, a rule may meet a case that it does not know
             self._give_up(f"a patch failed ({type(error).__name__}: {error})")
             return self._full_scores(rows)
 
-    def _patch_scores(self, group: _Group) -> Heat:
+    def _patch_scores(self, group: Group) -> Heat:
         """Score a group in batches of patches; the first one is compared with a full pass."""
         rows, shape = group.rows, group.shape
         full_seconds = self._ledger.seconds_per_input(shape, group.anchor.pass_seconds)
-        pixels = prod(group.size)
-        if self._boxes_of(group) is not None:
-            pixels = min(pixels, STRIP_WIDTH * max(group.size))
-        count = max(1, min(len(rows), self._batch_size or len(rows), BATCH_PIXELS // pixels))
+        in_strips = self._boxes_of(group) is not None
+        count = group.rows_at_once(self._batch_size, in_strips=in_strips)
         if group.anchor.network.needs_full_tensors:  # and so the memory of full inputs
             count = min(count, self._batched.capacity(shape, rows[0].canvas.image.dtype.itemsize))
         parts: list[Heat] = []
@@ -218,7 +180,7 @@ class IncrementalSession:
         self._from_patches += rows
         return np.concatenate(parts)
 
-    def _checked_scores(self, group: _Group) -> Heat:
+    def _checked_scores(self, group: Group) -> Heat:
         """Score a group in one batch; the first batches show whether scores depend on the batch.
 
         A crop of a large image has shown that, if its two inputs score differently.
@@ -230,26 +192,20 @@ class IncrementalSession:
             group.rows, lambda rows: self._part_scores(group.only(rows))
         )
 
-    def _part_scores(self, group: _Group) -> Heat:
+    def _part_scores(self, group: Group) -> Heat:
         """Score a part of a group in one batch, along the sides if all rows show large boxes."""
         boxes = self._boxes_of(group)
         if boxes is None:
             return self._run_patches(group)
         return self._boxes.scores(boxes, group.anchor, self._cache.room)
 
-    def _run_patches(self, group: _Group) -> Heat:
+    def _run_patches(self, group: Group) -> Heat:
         with torch.inference_mode():
-            anchor = group.anchor.tensor
-            data = empty(anchor, (len(group.rows), anchor.shape[1], *group.size))
-            starts = tuple(found.start for found in group.found)
-            for place, (row, start) in enumerate(zip(group.rows, starts, strict=True)):
-                spans = (slice(a, a + n) for a, n in zip(start, group.size, strict=True))
-                data[place] = torch.as_tensor(self._batched.painted(row)[(slice(None), *spans)])
-            patch = Patch(data, starts, anchor)
+            patch = group.patch(self._batched.painted)
             outputs = group.anchor.network.run(patch, group.anchor.activations)
         return as_scores(outputs, len(group.rows))
 
-    def _boxes_of(self, group: _Group) -> list[BoxOfImage] | None:
+    def _boxes_of(self, group: Group) -> list[BoxOfImage] | None:
         """Return the large boxes that all rows show, if activations of their images are kept."""
         boxes: list[BoxOfImage] = []
         for row, found in zip(group.rows, group.found, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -19,9 +21,9 @@ from hshap.evaluators.incremental.graph import (
     Values,
     hides_writes,
     kept_names,
+    overwriting,
     overwritten_names,
     reads_overwritten,
-    relus_of_convolutions,
     with_last_reads,
 )
 from hshap.evaluators.incremental.patches import Patch
@@ -39,7 +41,7 @@ from hshap.evaluators.incremental.tracing import UntraceableError, traced
 from hshap.evaluators.incremental.writes import WriteCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hshap._util.types import Shape
     from hshap.evaluators.incremental.drawing import Corners, Sides
@@ -59,6 +61,24 @@ class ShownBox(NamedTuple):
     corners: Corners
     pieces: Mapping[str, Pieces]
     bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _PiecesOfRow(Mapping[str, "Pieces"]):
+    """The pieces of one row by step, put together when a smaller box asks for them: few ever do."""
+
+    made: Mapping[str, Patch | Frame | None]
+    row: int
+
+    def __getitem__(self, name: str) -> Pieces:
+        value = self.made[name]
+        return () if value is None else value.pieces(self.row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
 
 
 class _Larger(NamedTuple):
@@ -105,7 +125,7 @@ class Network:
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
-        self._reusing = relus_of_convolutions(self.steps, self._kept)
+        self._overwriting = overwriting(self.steps, self._kept)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if hides_writes(self.steps):
@@ -177,7 +197,8 @@ class Network:
         writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
-            act = torch.relu_ if step.name in self._reusing else step.act
+            writing = step.writing if step.name in self._overwriting else None
+            act = step.act if writing is None else writing
             value = act(*filled(step.args, values), **filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
@@ -233,11 +254,7 @@ class Network:
         outputs = full(filled(self._output, self._values(frame, activations, known, made)))
         own = size_of_own([value for value in made.values() if value is not None])
         boxes = [
-            ShownBox(
-                each,
-                {n: () if value is None else value.pieces(row) for n, value in made.items()},
-                own // len(corners),
-            )
+            ShownBox(each, _PiecesOfRow(made, row), own // len(corners))
             for row, each in enumerate(corners)
         ]
         return outputs, boxes

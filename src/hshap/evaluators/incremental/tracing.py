@@ -12,16 +12,16 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as f
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hshap.evaluators.incremental.channels_first import channels_first
+from hshap.evaluators.incremental.convolutions import attribute, with_folded_convolutions
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
+from hshap.evaluators.incremental.in_place import in_place, of_last_reader
 from hshap.evaluators.incremental.layer_rules import (
     PlaceByPlace,
     is_plain,
     layer_rule,
-    relu_of_last_reader,
 )
 from hshap.evaluators.incremental.recording import OneInput, ShapedTracer, Tracer
 
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hshap._util.types import Shape
-
-FOLDED = {
-    (nn.Conv1d, nn.BatchNorm1d),
-    (nn.Conv2d, nn.BatchNorm2d),
-    (nn.Conv3d, nn.BatchNorm3d),
-}
+    from hshap.evaluators.incremental.patches import Operation
 
 DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
@@ -85,7 +80,7 @@ def _traced(module: nn.Module, tracer: Tracer) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
-        graph_module = _folded(fx.GraphModule(tracer.root, graph))
+        graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
         return _Builder(channels_first(graph_module)).trace()
     except UntraceableError:
         raise
@@ -110,25 +105,6 @@ def _shared_copy(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(own): own for own in module.parameters()})
 
 
-def _folded(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Fold every batch norm that directly follows a convolution into that convolution."""
-    modules: dict[str, Value] = dict(graph_module.named_modules())
-    for node in list(graph_module.graph.nodes):
-        before = node.args[0] if node.op == "call_module" and len(node.args) == 1 else None
-        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
-            continue
-        first, norm = modules[str(before.target)], modules[str(node.target)]
-        known = (type(first), type(norm)) in FOLDED and norm.running_mean is not None
-        if known and is_plain(first) and is_plain(norm):
-            name = f"{before.target}_folded_{node.name}"
-            modules[name] = fuse_conv_bn_eval(first, norm)
-            graph_module.add_submodule(name, modules[name])
-            before.target = name
-            node.replace_all_uses_with(before)
-            graph_module.graph.erase_node(node)
-    return graph_module
-
-
 class _Builder:
     """Turns the nodes of a graph into steps, one after another."""
 
@@ -151,7 +127,7 @@ class _Builder:
                 raise UntraceableError(message)
             self._input, self._spatial[node] = node.name, True
         elif node.op == "get_attr":
-            self._add_constant(node, _attribute(self._module, str(node.target)))
+            self._add_constant(node, attribute(self._module, str(node.target)))
         elif node.op == "output":
             self._output = node.args[0]
         elif not self._folded_constant(node):
@@ -160,7 +136,7 @@ class _Builder:
     def _add_operation(self, node: fx.Node) -> None:
         is_module = node.op == "call_module"
         act, rule = self._module_call(node) if is_module else self._call(node)
-        rule = self._reusing_memory(act, node, rule)
+        writing = self._writing(act, node) if rule is not None else None
         kind = _kind(act) if is_module else _name(node)
         step = Step(
             node.name,
@@ -168,8 +144,9 @@ class _Builder:
             act,
             node.args,
             dict(node.kwargs),
-            rule,
+            rule if writing is None else of_last_reader(writing),
             in_place=_writes_in_place(node, act),
+            writing=writing,
             reads_shape=(str(node.args[1]) if kind == "getattr" else kind) in SHAPES,
             patch_args=tuple(n.name for n in node.all_input_nodes if self._spatial.get(n)),
         )
@@ -217,12 +194,12 @@ class _Builder:
     def _is_spatial(self, arg: Value) -> bool:
         return isinstance(arg, fx.Node) and self._spatial.get(arg, False)
 
-    def _reusing_memory(self, act: Value, node: fx.Node, rule: Rule | None) -> Rule | None:
-        """Let a ReLU write into its argument, if no other step reads that."""
-        first: Value = node.args[0] if node.args else None
-        is_relu = type(act) is nn.ReLU or act in {f.relu, torch.relu}
+    @staticmethod
+    def _writing(act: Value, node: fx.Node) -> Operation | None:
+        """Return how an activation function writes into its argument, if no other step reads it."""
+        first: Value = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         is_only_reader = isinstance(first, fx.Node) and len(first.users) == 1
-        return relu_of_last_reader() if rule is not None and is_relu and is_only_reader else rule
+        return in_place(act) if is_only_reader else None
 
 
 def _method(name: str) -> Callable[..., Value]:
@@ -248,9 +225,3 @@ def _writes_in_place(node: fx.Node, act: Value) -> bool:
     name = _name(node)
     named_so = name.endswith("_") and not name.endswith("__")
     return named_so or name in IN_PLACE_OPERATORS or bool(node.kwargs.get("inplace", False))
-
-
-def _attribute(root: Value, path: str) -> Value:
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root
