@@ -17,8 +17,9 @@ from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
 from hshap.explainer.drawing import Plan, test_regions
+from hshap.explainer.finished import explanation_of
 from hshap.explainer.repeating import variants
-from hshap.explainer.setups import EVEN, Setups, explanation_of
+from hshap.explainer.setups import EVEN, Setups
 from hshap.games.engine import Progress, run
 from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked

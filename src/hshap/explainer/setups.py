@@ -1,4 +1,4 @@
-"""Setups: the parts of each image's run, given by the caller or chosen, and its explanation."""
+"""Setups: the parts of each image's run, given by the caller or chosen."""
 
 from __future__ import annotations
 
@@ -16,26 +16,20 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
-from hshap.evaluators.models.facts import Facts
+from hshap.explainer.budgets import USUAL_PARTS, budget_of, room_in, with_probes, within
 from hshap.explainer.guides import (
     by_differences,
-    follows_nearby,
     given_guide,
     guide_by_difference,
-    guide_by_probes,
-    told_inside,
 )
-from hshap.explainer.rarity import guides_by_rarity, unless_refuted
-from hshap.explanation.audit import filled_by
-from hshap.explanation.explanation import Explanation
-from hshap.explanation.settings import NEARBY, Settings
+from hshap.explainer.rarity import guides_by_rarity
+from hshap.explanation.settings import Settings
 from hshap.games.automatic import partition_by_template, usual_partition, usual_search
 from hshap.games.baseline_choice import choose_baseline, usual_baselines
 from hshap.games.jobs import ScoreTable
-from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, SearchResult, Share
+from hshap.games.search import Share
 from hshap.games.search.budget import first_game
-from hshap.games.search.probing import Probing, probes_within
-from hshap.games.targets import class_index, describe_target, slope
+from hshap.games.targets import slope
 from hshap.partitions.grids import AUTO, Bisection
 from hshap.partitions.protocol import spaced
 from hshap.partitions.regions import Box
@@ -49,26 +43,14 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
-    from hshap.evaluators.provenance import Provenance
     from hshap.explainer import Evidence, Explainer
     from hshap.games.baseline_choice import Choice
     from hshap.games.engine import Progress
-    from hshap.games.jobs import Job
     from hshap.games.search import Search
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Partition, Region
 
 EVEN = "even"
-
-TIMED = (DepthFirst, BreadthFirst, GroupTesting)
-LIMITED = (*TIMED, Share)
-"""Searches with a budget of seconds, and of evaluations."""
-
-PLAYING = (DepthFirst, BreadthFirst, Share)
-"""Searches with a budget that begin with a game. Probes may follow it."""
-
-USUAL_PARTS = 2
-"""Parts of the root in every partition that is chosen."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +168,7 @@ class Setups:
             easel = Easel(baseline, self._session.put, self._layout)
             settings = settings.updated(baseline=baseline)
         elif _given(given.baseline) is None:
-            choice = self._baseline(position, pixels, targets, _budget(search))
+            choice = self._baseline(position, pixels, targets, budget_of(search))
             easel = Easel(choice.baseline, self._session.put, self._layout)
             spent = choice.evaluations
             self._spent += spent
@@ -195,7 +177,7 @@ class Setups:
         blank = partial(easel.canvas, pixels, _whole(pixels), position)
         own = given.partition and spaced(given.partition, image.spacing)
         split = partial(easel.root, own, pixels) if own else None
-        guides = self._guides(blank, split, targets, _left(search, spent))
+        guides = self._guides(blank, split, targets, room_in(search, spent))
         guided = any(guide.levels is not None for guide in guides)
         partition = own
         if partition is None:
@@ -216,10 +198,10 @@ class Setups:
             settings = settings.updated(search=search)
             told = _told(search) if isinstance(search, Share) else ""
             chosen = replace(chosen, search=told)
-        search = _within(search, spent + max(guide.evaluations for guide in guides), started)
-        given_budget = given.search is not None and _budget(search) is not None
+        search = within(search, spent + max(guide.evaluations for guide in guides), started)
+        given_budget = given.search is not None and budget_of(search) is not None
         if given_budget and isinstance(partition, Spots) and all(map(by_differences, guides)):
-            search = _probing(search, partition, easel, pixels)
+            search = with_probes(search, partition, easel, pixels)
         return Setup(
             easel=easel,
             partition=partition,
@@ -296,66 +278,6 @@ class Setups:
         return made
 
 
-def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
-    """Return the explanation of a finished job."""
-    found, canvas = job.result or SearchResult(()), job.canvas
-    target, settings = job.table.targets[job.column], setup.settings
-    games = found.games or tuple(job.games)
-    guide = unless_refuted(setup.guides[job.column], games)
-    guide = guide_by_probes(guide, found.probes, float(games[0].values[0]))
-    if found.equal_to is not None:
-        settings = settings.updated(search=found.equal_to)
-    if guide.origin:
-        settings = settings.updated(evidence=guide.origin)
-    nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
-    if nearby:
-        settings = settings.updated(inside=NEARBY)
-    name = Facts(setup.class_names).name(class_index(target))
-    if name:
-        settings = settings.updated(source={"class": name})
-    chosen = setup.chosen
-    inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
-    told = "; ".join(
-        filter(None, (chosen.reading, chosen.baseline, chosen.regions, inside, chosen.search))
-    )
-    if told:
-        settings = settings.updated(chosen=told)
-    return Explanation(
-        grid=canvas.grid,
-        target=describe_target(target),
-        leaves=found.leaves,
-        games=games,
-        evaluations=job.evaluations + setup.evaluations + guide.evaluations,
-        seconds=job.seconds,
-        draws=canvas.draws,
-        unfinished=found.unfinished,
-        position=canvas.position,
-        settings=settings,
-        class_index=class_index(target),
-        provenance=provenance,
-        evidence=guide.levels,
-        certificate=found.certificate,
-        filled=_filled(found, canvas, setup.partition),
-    )
-
-
-def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float | None:
-    """Return how filled the leaves are; None where that tells nothing.
-
-    That is where stand-ins depend on the shown pixels, and for cells around the differences from a
-    template: by their making, most of their pixels are those of the template.
-    """
-    if not canvas.is_still or isinstance(partition, Spots):
-        return None
-    unsplit = set(found.unfinished)
-    stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
-    return filled_by(
-        [leaf for leaf in found.leaves if leaf not in unsplit],
-        to_numpy("image", canvas.image),
-        [to_numpy("baseline", one) for one in stand_ins],
-    )
-
-
 def _whole(pixels: Image) -> Box:
     return Box((0,) * (pixels.ndim - 1), pixels.shape[1:])
 
@@ -379,40 +301,6 @@ def _told(search: Share) -> str:
     )
     unit = "the score" if search.of == "image" else "the strongest finding"
     return f"parts below {search.share:.0%} of {unit} are dropped{limit}"
-
-
-def _left(search: Search, spent: int) -> float:
-    """Return the evaluations that the budget of a search leaves."""
-    most = _budget(search)
-    return math.inf if most is None else most - spent
-
-
-def _within(search: Search, spent: int, started: float) -> Search:
-    """Return the search with budgets that leave room for the evaluations and seconds spent."""
-    most = _budget(search)
-    if spent and most is not None and isinstance(search, LIMITED):
-        search = replace(search, max_evaluations=max(1, most - spent))
-    if isinstance(search, TIMED) and search.max_seconds is not None:
-        passed = time.perf_counter() - started
-        search = replace(search, max_seconds=max(0.0, search.max_seconds - passed))
-    return search
-
-
-def _probing(search: Search, partition: Spots, easel: Easel, pixels: Image) -> Search:
-    """Return the search with probes of cells, which its budget pays for. No limit of time does."""
-    most, draws = _budget(search), easel.draws(pixels)
-    is_timed = isinstance(search, TIMED) and search.max_seconds is not None
-    if most is None or is_timed or not isinstance(search, PLAYING):
-        return search
-    cells = probes_within(most, partition.cells(pixels, easel.hidden(pixels)), draws, USUAL_PARTS)
-    if not cells:
-        return search
-    return Probing(replace(search, max_evaluations=most - draws * len(cells)), cells)
-
-
-def _budget(search: Search) -> int | None:
-    """Return the most evaluations of a search; None without a limit that is known."""
-    return search.max_evaluations if isinstance(search, LIMITED) else None
 
 
 def _settings(explainer: Explainer) -> Settings:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.evaluators.provenance import provenance_of
-from hshap.explainer.setups import Setups, explanation_of
+from hshap.explainer.finished import explanation_of
+from hshap.explainer.setups import Setups
 from hshap.explanation.spin import Spin
 from hshap.games.engine import run
 from hshap.games.jobs import Job, ScoreTable

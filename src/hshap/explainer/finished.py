@@ -1,0 +1,85 @@
+"""The explanation of a job that has finished, by the parts of its image's run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hshap._util.arrays import to_numpy
+from hshap.evaluators.models.facts import Facts
+from hshap.explainer.guides import follows_nearby, guide_by_probes, told_inside
+from hshap.explainer.rarity import unless_refuted
+from hshap.explainer.setups import EVEN
+from hshap.explanation.audit import filled_by
+from hshap.explanation.explanation import Explanation
+from hshap.explanation.settings import NEARBY
+from hshap.games.search import SearchResult
+from hshap.games.targets import class_index, describe_target
+from hshap.partitions.grids import AUTO
+from hshap.partitions.spots import Spots
+
+if TYPE_CHECKING:
+    from hshap.evaluators.canvas import Canvas
+    from hshap.evaluators.provenance import Provenance
+    from hshap.explainer.setups import Setup
+    from hshap.games.jobs import Job
+    from hshap.partitions.protocol import Partition
+
+
+def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
+    """Return the explanation of a finished job."""
+    found, canvas = job.result or SearchResult(()), job.canvas
+    target, settings = job.table.targets[job.column], setup.settings
+    games = found.games or tuple(job.games)
+    guide = unless_refuted(setup.guides[job.column], games)
+    guide = guide_by_probes(guide, found.probes, float(games[0].values[0]))
+    if found.equal_to is not None:
+        settings = settings.updated(search=found.equal_to)
+    if guide.origin:
+        settings = settings.updated(evidence=guide.origin)
+    nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
+    if nearby:
+        settings = settings.updated(inside=NEARBY)
+    name = Facts(setup.class_names).name(class_index(target))
+    if name:
+        settings = settings.updated(source={"class": name})
+    chosen = setup.chosen
+    inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
+    told = "; ".join(
+        filter(None, (chosen.reading, chosen.baseline, chosen.regions, inside, chosen.search))
+    )
+    if told:
+        settings = settings.updated(chosen=told)
+    return Explanation(
+        grid=canvas.grid,
+        target=describe_target(target),
+        leaves=found.leaves,
+        games=games,
+        evaluations=job.evaluations + setup.evaluations + guide.evaluations,
+        seconds=job.seconds,
+        draws=canvas.draws,
+        unfinished=found.unfinished,
+        position=canvas.position,
+        settings=settings,
+        class_index=class_index(target),
+        provenance=provenance,
+        evidence=guide.levels,
+        certificate=found.certificate,
+        filled=_filled(found, canvas, setup.partition),
+    )
+
+
+def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float | None:
+    """Return how filled the leaves are; None where that tells nothing.
+
+    That is where stand-ins depend on the shown pixels, and for cells around the differences from a
+    template: by their making, most of their pixels are those of the template.
+    """
+    if not canvas.is_still or isinstance(partition, Spots):
+        return None
+    unsplit = set(found.unfinished)
+    stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
+    return filled_by(
+        [leaf for leaf in found.leaves if leaf not in unsplit],
+        to_numpy("image", canvas.image),
+        [to_numpy("baseline", one) for one in stand_ins],
+    )
