@@ -63,7 +63,12 @@ def test_patches_that_cover_the_tensor_are_not_copied():
     assert seen[0][1] == (1, 1)
 
 
-@pytest.mark.parametrize("kind", [*LAYERS, *FUNCTIONS, torch.relu])
+@pytest.mark.parametrize(
+    # In a fixed order, which processes that share the tests must agree on.
+    "kind",
+    [*sorted({*LAYERS, *FUNCTIONS}, key=lambda kind: kind.__name__), torch.relu],
+    ids=lambda kind: f"{kind.__module__}.{kind.__name__}",
+)
 def test_functions_write_into_memory_that_is_theirs_alone(kind):
     act = kind(0.5, -1.0) if kind is nn.Threshold else kind() if isinstance(kind, type) else kind
     anchor, inputs = tensors()
