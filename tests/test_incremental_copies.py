@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +10,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.drawing import tiles_of
+import hshap
+from hshap.evaluators.incremental.drawing import empty, tiles_of
 from hshap.evaluators.incremental.in_place import FUNCTIONS, LAYERS, in_place, of_last_reader
 from hshap.evaluators.incremental.layer_rules import layer_rule
 from hshap.evaluators.incremental.patches import Patch, ReceptiveField
@@ -154,3 +156,65 @@ def test_shared_convolutions_take_each_padding_once():
     assert [step.kind for step in network.steps] == ["Conv2d", "Conv2d", "Flatten"]
     with torch.no_grad():
         torch.testing.assert_close(network.activations(image)[1], module(image))
+
+
+class ByKeyword(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(input=self.first(x)))).mean((2, 3))
+
+
+class PaddedBySize(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.first = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x):
+        pad = x.size(2) // 12
+        return f.conv2d(self.first(x).relu(), self.weight, padding=(pad, pad)).mean((2, 3))
+
+
+class OfConstants(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.mixing = nn.Parameter(torch.randn(3, 3, 1, 1))
+        self.first = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x):
+        made = f.conv2d(self.weight, self.mixing)
+        return f.conv2d(self.first(x).relu(), made, padding=1).mean((2, 3))
+
+
+@pytest.mark.parametrize("kind", [ByKeyword, PaddedBySize, OfConstants])
+def test_convolutions_that_are_called_in_other_ways_keep_their_arguments(kind):
+    torch.manual_seed(0)
+    module = kind().eval()
+    image = np.random.default_rng(0).random((3, 48, 40), np.float32)
+    found = []
+    for way in (
+        hshap.Batched(module),
+        hshap.Incremental(module, cost_policy=hshap.CostPolicy.always()),
+    ):
+        explainer = hshap.Explainer(way, hshap.Constant(0.4), hshap.Bisection(12))
+        found.append(explainer.explain(image, target=0))
+    values = [np.concatenate([game.values for game in one.games]) for one in found]
+    assert values[1] == pytest.approx(values[0], rel=1e-5, abs=1e-6)
+    assert found[1].provenance.incremental > 0
+
+
+def test_a_convolution_of_constants_is_a_constant_still():
+    network = Network(OfConstants().eval(), (3, 24, 20))
+    assert all(step.rule is not None for step in network.steps if step.kind != "constant")
+
+
+def test_a_plain_tensor_with_one_place_is_not_channels_last():
+    plain = torch.empty(2, 8, 1, 1)
+    assert empty(plain, (2, 8, 5, 6)).is_contiguous()
+    last = torch.empty(2, 8, 5, 6).to(memory_format=torch.channels_last)
+    part = last[..., 1:3, 2:4]
+    assert empty(part, (2, 8, 3, 3)).is_contiguous(memory_format=torch.channels_last)

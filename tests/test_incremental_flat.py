@@ -244,3 +244,25 @@ def test_reductions_count_repeated_numbers(dtype):
     torch.testing.assert_close(mean(parts), full.mean((2, 3)))
     torch.testing.assert_close(largest(parts).double(), full.amax((2, 3)))
     torch.testing.assert_close(smallest(parts).double(), full.amin((2, 3)))
+
+
+def test_group_norms_over_one_colour_agree_with_a_full_pass():
+    torch.manual_seed(1)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 1),
+        nn.ReLU(),
+        nn.GroupNorm(2, 8),
+        nn.Conv2d(8, 4, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    ).eval()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    image = np.random.default_rng(0).random((3, 512, 512), np.float32)
+    scores = []
+    on_patches = Incremental(net, cost_policy=CostPolicy.always())
+    for way in (Batched(net), on_patches):
+        explainer = Explainer(way, Constant(0.4), Bisection(256))
+        scores.append(explainer.explain(image, target=0).games[0].values)
+    assert np.abs(scores[1] - scores[0]).max() <= 1e-5 * np.abs(scores[0]).max()

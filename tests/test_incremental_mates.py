@@ -90,6 +90,46 @@ def test_scores_that_depend_on_the_batch_are_those_of_single_inputs(kind, side, 
     assert provenance.reason
 
 
+class Faint(nn.Module):
+    """Takes a share of the batch's mean from scores that are nearly the same for parts of noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            *(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.SiLU()),
+            *(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Hardswish()),
+            *(nn.Conv2d(8, 12, 1), nn.BatchNorm2d(12), nn.ReLU6(), nn.MaxPool2d(3, 2, 1)),
+            *(nn.Conv2d(12, 4, 3), nn.Mish(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        )
+
+    def forward(self, x):
+        y = self.body(x)
+        return y - 0.3 * y.mean(0, keepdim=True)
+
+
+def test_a_crop_whose_inputs_score_nearly_alike_does_not_clear_the_network():
+    module, image = Faint().eval(), np.random.default_rng(0).random((3, 384, 384)).astype("f")
+    torch.manual_seed(1)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    image[:, 10:80, 10:80] = 6.0  # outside of the crop in the middle that is compared
+    root = Box((0, 0), (384, 384))
+    places = range(0, 384, 96)
+    shown = [(), (root,), *((Box((a, b), (a + 96, b + 96)),) for a in places for b in places)]
+    scores, told = [], []
+    on_patches = Incremental(module, cost_policy=CostPolicy.always())
+    for way in (Batched(module, batch_size=1), on_patches):
+        session = way.open_session()
+        stand_ins = StandIns(Constant(0.4)(image), image.shape, session.put)
+        canvas = Canvas(image, stand_ins, root, put=session.put, position=0)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            scores.append(session.score([Row(canvas, regions, 0) for regions in shown]))
+        told.append([str(one.message) for one in said])
+    assert np.abs(scores[1] - scores[0]).max() <= 1e-5 * np.abs(scores[0]).max()
+    assert any("depend on the other inputs of a batch" in message for message in told[1])
+
+
 @pytest.mark.parametrize("middle", [None, 0.4], ids=["noise", "one colour in the middle"])
 @pytest.mark.parametrize("side", [96, 416], ids=["small", "large"])
 def test_other_networks_run_on_patches_and_are_found_independent(side, middle):

@@ -34,7 +34,7 @@ ASKED: dict[str, tuple[int, ...]] = {
     "malaria": (10, 20),
     "boards": (10, 20),
     "platelets": BUDGETS,
-    "malaria-made": BUDGETS,
+    "malaria-made": (10, 20, 50, 100),
 }
 MOST = {"boards": 60, "malaria-made": 20}  # test images; all, where a set is not named
 VALIDATION = {"boards": 4, "platelets": 4, "malaria-made": 4}  # images that choose thresholds
@@ -58,9 +58,10 @@ def methods_of(name: str) -> list[Method]:
     Maps over cells are smoothed as those of peers are, so boards need no wider smoothing, and their
     guide is the template and not rare colours.
     """
+    own = ASKED[name] if name == "malaria-made" else BUDGETS
     at = [f"shap-bpt {n}" for n in ASKED[name]]
     at += [f"PartitionExplainer {n} default" for n in ASKED[name]]
-    names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in BUDGETS)}
+    names = {*at, *(f"{one}{SMOOTHED}" for one in at), *(f"h-shap at {n}" for n in own)}
     names |= {f"spots alone {n}{SMOOTHED}" for n in FEW}
     if name != "boards":
         names |= {f"shap-bpt {n}{WIDELY}" for n in FEWEST}

@@ -27,9 +27,13 @@ TOLERANCE = 1e-4
 """Largest difference from a full forward pass, relative to its largest score."""
 
 
-def agree(patched: Heat, full: Heat, epsilon: float) -> bool:
+CLEARLY = 100
+"""Tolerances by which two inputs must differ, so that a share of 2 % of one in the other shows."""
+
+
+def agree(patched: Heat, full: Heat, epsilon: float, tolerances: int = 1) -> bool:
     """Tell whether scores from patches are those of a full pass, up to rounding."""
-    allowed = max(TOLERANCE, 8 * epsilon) * float(np.abs(full).max(initial=1e-6))
+    allowed = tolerances * max(TOLERANCE, 8 * epsilon) * float(np.abs(full).max(initial=1e-6))
     return float(np.abs(patched - full).max(initial=0.0)) <= allowed
 
 
@@ -56,8 +60,8 @@ class OnCrop(NamedTuple):
         return agree(self.found, np.tile(self.expected, (2, 1)), epsilon)
 
     def tells_mates_apart(self, epsilon: float) -> bool:
-        """Tell whether the two inputs score differently, so that each might change the other."""
-        return not agree(self.expected[0], self.expected[1], epsilon)
+        """Tell whether the two inputs score so differently that mixing them would be seen."""
+        return not agree(self.expected[:1], self.expected, epsilon, CLEARLY)
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop:

@@ -51,6 +51,8 @@ def _only_argument(graph_module: fx.GraphModule, node: fx.Node) -> Value:
     first = node.args[0] if len(node.args) == 1 and not node.kwargs else None
     if not isinstance(first, fx.Node) or first.op != "call_module" or len(first.users) > 1:
         return None
+    if len(first.args) != 1 or first.kwargs:
+        return None
     layer = graph_module.get_submodule(str(first.target))
     return layer if is_plain(layer) else None
 
@@ -58,8 +60,11 @@ def _only_argument(graph_module: fx.GraphModule, node: fx.Node) -> Value:
 def _make_layer(graph_module: fx.GraphModule, node: fx.Node) -> None:
     """Turn a call with constant weights into that of a layer."""
     given = [*node.args[1:], *node.kwargs.values()]
-    nodes = [one for one in given if isinstance(one, fx.Node)]
-    if not node.args or "input" in node.kwargs or any(one.op != "get_attr" for one in nodes):
+    nodes: list[fx.Node] = []
+    map_arg(given, nodes.append)  # those in tuples, too
+    first = node.args[0] if node.args else None
+    is_constant = isinstance(first, fx.Node) and first.op == "get_attr"
+    if first is None or is_constant or any(one.op != "get_attr" for one in nodes):
         return
     args, options = map_arg(
         (node.args[1:], node.kwargs), lambda one: attribute(graph_module, str(one.target))

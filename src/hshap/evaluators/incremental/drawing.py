@@ -141,7 +141,8 @@ def empty(
 ) -> torch.Tensor:
     """Return an empty tensor with the type, the device and the memory layout of another."""
     # A part of a tensor with channels last is not contiguous, but its channels are neighbours.
-    last = like.ndim == 4 and like.stride(1) == 1 and like.shape[1] > 1
+    # So are those of a plain tensor with one place, whose last stride is 1.
+    last = like.ndim == 4 and like.shape[1] > 1 and like.stride(1) == 1 < like.stride(3)
     layout = torch.channels_last if last else torch.contiguous_format
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=layout)
 

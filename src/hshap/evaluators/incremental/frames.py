@@ -107,6 +107,8 @@ class Frame:
                 high[axis] = first
             else:
                 low[axis] = first + strip.size[axis]
+        if any(first >= last for first, last in zip(low, high, strict=True)):
+            return ()  # the strips of a narrow box cover it
         inner = tuple(low), tuple(high)
         clipped = (piece.clipped(inner) for piece in self.inside[row])
         return tuple(piece for piece in clipped if piece is not None)
