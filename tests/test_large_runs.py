@@ -5,6 +5,7 @@ The oracle is `hshap.explain_tiles` on each image by itself.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -133,6 +134,46 @@ def test_a_poisoned_image_goes_to_the_errors(tmp_path, slides):
     assert [row["image"] for row in run.errors] == ["4.npy", "5.npy"]
 
 
+def test_copies_of_one_slide_do_not_disturb_each_other(tmp_path, slides):
+    for number in range(20):
+        shutil.copy(slides / "0.npy", slides / f"copy-{number:02}.npy")
+    run = explain(slides, tmp_path / "run", executor=runs.Processes(3, start="fork"), task_images=1)
+    assert not run.errors
+    expected = direct(slides)
+    assert table(run) == expected | {f"copy-{n:02}.npy": expected["0.npy"] for n in range(20)}
+    assert not list((tmp_path / "run" / "unfinished").glob("*"))
+
+
+@dataclass(frozen=True)
+class FullDisk(LocalFiles):
+    """A disk with room for shards, but not for the explanations of large images."""
+
+    def write(self, name, data):
+        if name.startswith("tiled/"):
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+        super().write(name, data)
+
+
+def test_a_full_disk_ends_the_run_and_blames_no_slide(tmp_path, slides):
+    with pytest.raises(runs.RunStoppedError, match="No space left"):
+        explain(slides, FullDisk(tmp_path / "run"))
+    run = explain(slides, tmp_path / "run")
+    assert not run.errors
+    assert table(run) == direct(slides)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_an_ome_zarr_folder_may_end_in_a_slash(tmp_path, end):
+    pytest.importorskip("zarr")
+    image = np.zeros((1, 32, 32), np.float32)
+    image[0, 4, 5] = 1.0
+    scan, labels = hshap.Scan(image, "CYX", spacing=(1.0, 1.0)), np.zeros((32, 32), np.uint8)
+    hshap.export.write_ome_zarr(tmp_path / "z.ome.zarr", labels, scan)
+    run = explain(f"{tmp_path}/z.ome.zarr{end}", tmp_path / "run")
+    assert not run.errors
+    assert [box.start for box in run["z.ome.zarr"].boxes()] == [(4, 5)]
+
+
 def test_verify_names_a_file_that_was_altered_or_removed(tmp_path, slides):
     run = explain(slides, tmp_path / "run")
     assert runs.verify(run).is_sound
@@ -183,6 +224,7 @@ def test_a_row_cannot_name_a_file_elsewhere():
         ({"target": runs.Chosen("top", max)}, "'top' is chosen for each image"),
         ({"dataset": "memory://slides"}, "on another machine"),
         ({"dataset": np.zeros((2, 1, 4, 4))}, "pass a folder, a list or paths"),
+        ({"dataset": [("z.zarr", 0)]}, "for tiles, pass paths of images"),
     ],
 )
 def test_mistakes_are_told_in_one_line(tmp_path, slides, change, message):
@@ -349,4 +391,9 @@ def test_options_of_tiles_need_tiles_and_a_class(here, slides):
     words = [word for word in given(here) if word not in ("--target", 0)]
     told = command("run", "slides", *words, "--tiles", 16, "-o", "RUN", code=2)
     assert "--target is missing" in told.stderr
+    told = command("run", "slides", *words, "--target", "top", "--tiles", 16, "-o", "RUN", code=2)
+    assert "--target top is known only after all tiles are scored" in told.stderr
+    words = [*given(here), "--tiles", 16, "--size", "64x64"]
+    told = command("run", "slides", *words, "-o", "RUN", code=2)
+    assert "--size 64x64 is for whole images" in told.stderr
     assert not Path("RUN").exists()

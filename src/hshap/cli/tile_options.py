@@ -50,3 +50,13 @@ def tiles_of(
     for name in (name for name, is_given in given.items() if is_given):
         raise Refusal(Code.USAGE, f"{name} is for large images; pass --tiles with a side, too")
     return None
+
+
+def size_of(size: str | None, cut: Tiles | None) -> str | None:
+    """Return the size of the model's images: that of tiles, if large images are cut."""
+    if cut is None:
+        return size
+    if size is not None:
+        message = f"--size {size} is for whole images; with --tiles, a tile of {cut.side} is one"
+        raise Refusal(Code.USAGE, message)
+    return f"{cut.side}x{cut.side}"

@@ -120,6 +120,7 @@ class Driver:
     _held: deque[Task] = field(default_factory=deque[Task])
     _ready: Task | None = None
     _refused: int = 0
+    _noted: int = 0
 
     def run(self, executor: Executor) -> RunProgress:
         """Explain all images that the folder lacks; return the counts of this run."""
@@ -150,9 +151,9 @@ class Driver:
                 rows.append(error_row(Work(Item(-1, name, None)), identity, None, (), reason))
         if rows:
             Writer(self.job.files).commit("errors", rows)
-        self._refused = len(rows)
+        self._refused, self._noted = len(rows), len(names) - len(rows)
         total = None if source.count is None else source.count + len(names)
-        return RunProgress(0, len(names) - len(rows), len(rows), total, 0.0)
+        return RunProgress(0, self._noted, len(rows), total, 0.0)
 
     def _find_ready(self) -> bool:
         """Wait for a task that can be worked on; False if none is left."""
@@ -222,7 +223,8 @@ class Driver:
         if self.progress is not None:
             self.progress(self._tally)
         failed = self._tally.failed - self._refused
-        if not self._tally.done + self._tally.skipped and failed >= GIVE_UP:
+        useful = self._tally.done + self._tally.skipped - self._noted
+        if not useful and failed >= GIVE_UP:
             message = (
                 f"the run has given up: its first {failed} images failed, the first "
                 f"with: {outcome.first_error}"

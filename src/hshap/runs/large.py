@@ -1,7 +1,8 @@
 """Large images of a run: each is explained tile by tile, and a kill costs at most its last tiles.
 
-Finished parts lie in `unfinished/IDENTITY` of a local run folder, until the rows of the image are
-committed. A run folder on an object store has none: there, a kill costs the image.
+Finished parts lie in `unfinished/KEY` of a local run folder, until the rows of the image are
+committed. Two files with the same content have keys of their own, since two workers may be at them
+at once. A run folder on an object store has none: there, a kill costs the image.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class LargeWork:
     """One large image of a task: its path, and its targets with the texts that tell them apart."""
 
     position: int
-    identity: str
+    key: str
     path: str
     targets: Sequence[tuple[str, Target]]
 
@@ -70,7 +71,7 @@ def explain_large(
 ) -> Iterator[LargeResult]:
     """Yield the explanations of all targets of large images, one image after the other."""
     for work in works:
-        parts = _parts(files, work.identity)
+        parts = _parts(files, work.key)
         try:
             with opened(work.path) as image:
                 scored = score_tiles(explainer, image, tiles, None, parts)
@@ -86,19 +87,24 @@ def explain_large(
             on_error(work.position, error)
 
 
-def forget_parts(files: Files, identity: str) -> None:
+def parts_key(identity: str, name: str) -> str:
+    """Return the key of the finished parts of an image: its identity, and its name in the run."""
+    return hashlib.sha256(f"{identity}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def forget_parts(files: Files, key: str) -> None:
     """Remove the finished parts of an image whose rows are committed."""
-    parts = _parts(files, identity)
+    parts = _parts(files, key)
     if parts is not None:
         shutil.rmtree(parts.folder, ignore_errors=True)
 
 
-def _parts(files: Files, identity: str) -> Parts | None:
+def _parts(files: Files, key: str) -> Parts | None:
     """Return the finished parts of an image; None if the run folder is on no disk."""
     place = files.place()
     if place is None or place[1] is not None:
         return None
-    return Parts(Path(place[0]) / UNFINISHED / identity)
+    return Parts(Path(place[0]) / UNFINISHED / key)
 
 
 def _number(text: str) -> int:

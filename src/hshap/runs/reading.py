@@ -177,13 +177,20 @@ class Run:
         pa = arrow()
         for begin in range(0, len(self.keys), ROWS):
             few = self.keys[begin : begin + ROWS]
-            parts, rows = [], 0
-            begins: dict[Shard, int] = {}
-            for shard in dict.fromkeys(key.shard for key in few):
-                part = self._table(shard, columns)
-                parts.append(part)
-                begins[shard], rows = rows, rows + len(part)
-            made = pa.concat_tables(parts).take([begins[key.shard] + key.row for key in few])
+            by_shard: dict[Shard, list[int]] = {}
+            for key in few:
+                by_shard.setdefault(key.shard, []).append(key.row)
+            # Shard by shard, so that other rows are not in memory, however many shards there are.
+            parts = [
+                self._table(shard, columns).take(numbers) for shard, numbers in by_shard.items()
+            ]
+            places = {
+                (shard, number): place
+                for place, (shard, number) in enumerate(
+                    (shard, number) for shard, numbers in by_shard.items() for number in numbers
+                )
+            }
+            made = pa.concat_tables(parts).take([places[key.shard, key.row] for key in few])
             yield from made.to_pylist()
 
     def table(self, columns: Sequence[str] | None = None) -> Untyped:

@@ -268,9 +268,10 @@ def _tiled_differences(
 ) -> tuple[int, float, float]:
     """Return the same for a large image: over its tiles, and inside the found ones."""
     again = {one.position: one for one in made.inside}
-    pairs = [(one, again.get(one.position)) for one in stored.inside]
+    if {one.position for one in stored.inside} != again.keys():
+        return 0, np.inf, 0.0  # other tiles were found
     found = [_differences(stored.tiles, made.tiles)]
-    found += [(0, np.inf, 0.0) if other is None else _differences(o, other) for o, other in pairs]
+    found += [_differences(one, again[one.position]) for one in stored.inside]
     counts, worst, scales = zip(*found, strict=True)
     return sum(counts), max(worst), max(scales)
 

@@ -15,7 +15,7 @@ from hshap._util.visible import visible
 from hshap.errors import ArgumentError, HshapError, MissingExtraError
 from hshap.explainer import Explainer
 from hshap.games.targets import as_targets, describe_target
-from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts
+from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.identity import Digest
@@ -174,7 +174,8 @@ class Worker:
             identity = print_of.identity(f"all of {sorted(targets)}", sha256)
             missing = {text: one for text, one in identities.items() if one not in work.explained}
             if not missing and job.tiles is not None:
-                forget_parts(job.files, identity)  # of a worker that was killed after its commit
+                # Of a worker that was killed after its commit.
+                forget_parts(job.files, parts_key(identity, work.item.name))
             if not missing or identity in work.failed:
                 return None
             asked_for = tuple(missing)
@@ -264,7 +265,8 @@ class _Turn:
             one = self._asked[position]
             path, targets = cast("tuple[str, list[Target]]", pair)
             texts = [origin.target for origin in one.origins.values()]
-            yield LargeWork(position, one.identity, path, list(zip(texts, targets, strict=True)))
+            key = parts_key(one.identity, one.work.item.name)
+            yield LargeWork(position, key, path, list(zip(texts, targets, strict=True)))
 
     def on_error(self, position: int, error: Exception) -> None:
         """Note that an image failed."""
@@ -288,7 +290,9 @@ class _Turn:
             one = self._asked[found.position]
             try:
                 self._rows["explanations"].append(self._worker.row(found, one))
-            except Exception as error:  # noqa: BLE001, any fault is that of this image
+            except OSError:
+                raise  # of the run folder, which gets files of large images: ends the run
+            except Exception as error:  # noqa: BLE001, any other fault is that of this image
                 self.on_error(found.position, error)
                 continue
             self._done.add(one.work.item.number)
@@ -308,7 +312,8 @@ class _Turn:
         """Remove the finished parts of large images whose rows are all committed."""
         for one in self._asked if self._worker.job.tiles is not None else ():
             if one.work.item.number not in self._failed:
-                forget_parts(self._worker.job.files, one.identity)
+                key = parts_key(one.identity, one.work.item.name)
+                forget_parts(self._worker.job.files, key)
 
     def outcome(self) -> Outcome:
         """Return the counts of the task."""

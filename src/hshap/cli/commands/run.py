@@ -139,7 +139,7 @@ def run(  # noqa: PLR0913, one for each option
     if page is not None:
         check_page(out, page)
     with redirect_stdout(sys.stderr), keep_memory():
-        size = size if cut is None else f"{cut.side}x{cut.side}"
+        size = cut_by.size_of(size, cut)
         given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
         given |= opt.given_outputs(classes, output)
         loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)

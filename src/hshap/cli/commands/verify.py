@@ -91,7 +91,7 @@ def verify(  # noqa: PLR0913, one for each option
         guide = evidence_of(evidence)
         cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
         with redirect_stdout(sys.stderr), keep_memory():
-            size = size if cut is None else f"{cut.side}x{cut.side}"
+            size = cut_by.size_of(size, cut)
             given = opt.given_shape(size, channels, layout)
             given |= opt.given_scale(range_, mean, std, white) | opt.given_outputs(classes, output)
             loaded, wanted = opt.loaded_model(

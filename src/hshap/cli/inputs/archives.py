@@ -165,7 +165,10 @@ def _tile_targets(
 
     The class with the highest score is not known before all tiles are scored, so it is refused.
     """
-    if not names or TOP in names:
+    if TOP in names:
+        message = f"--target {TOP} is known only after all tiles are scored; pass a class"
+        raise Refusal(Code.USAGE, message)
+    if not names:
         message = "--target is missing: with --tiles, pass a class by its number or name"
         raise Refusal(Code.USAGE, message)
     outputs = _outputs(explainer, np.zeros((wanted.count, side, side), np.float32))

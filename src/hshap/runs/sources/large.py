@@ -66,6 +66,10 @@ def as_large_source(dataset: Untyped, root: str | os.PathLike[str] | None = None
     if not isinstance(dataset, (list, tuple)):
         message = f"dataset is {checks.shown(dataset)}; for tiles, pass a folder, a list or paths"
         raise ArgumentError(message)
+    for one in cast("list[object]", dataset):
+        if not isinstance(one, (str, os.PathLike)):
+            message = f"dataset holds {checks.shown(one)}; for tiles, pass paths of images"
+            raise ArgumentError(message)
     paths = [Path(one) for one in cast("list[str]", dataset)]
     names = tuple(str(path.absolute()) if around is None else str(path) for path in paths)
     return LargeSource(FileSource(around or Disk("/"), names))
@@ -73,8 +77,9 @@ def as_large_source(dataset: Untyped, root: str | os.PathLike[str] | None = None
 
 def _at_path(location: str, root: Disk | None) -> FileSource:
     """Return the images of a list or a folder; a file, or a folder of OME-Zarr, is one image."""
+    location = location.rstrip("/") or "/"
     disk = _local(location)
-    folder, name = disk.parent(), location.rstrip("/").rpartition("/")[2]
+    folder, name = disk.parent(), location.rpartition("/")[2]
     if name.lower().endswith(LISTS):
         return from_list(folder, name, decode_array, root)
     if not disk.is_folder() or is_zarr(Path(disk.root)):

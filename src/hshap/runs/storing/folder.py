@@ -4,7 +4,7 @@
     explanations/WRITER-NUMBER-SHA256.parquet
     errors/WRITER-NUMBER-SHA256.parquet
     tiled/SHA256.npz                 explanations of large images, whose digests are in their rows
-    unfinished/IDENTITY/             finished tiles of a large image that is being explained
+    unfinished/KEY/             finished tiles of a large image that is being explained
     agreement.json                   by how much a value may differ in another batch
     seals/NUMBER-SHA256.json         all shards at the end of a run, and the seal before it
     claims/TASK                      the driver that works on a task
