@@ -67,7 +67,7 @@ class Spin:
         """Return the mean of the members' maps to rank pixels by, each smoothed by its own width.
 
         With `evidence="auto"` and the partitions of several grids and a tree, this is the best map
-        of photographs that we know for a model without gradients and 50 evaluations or more.
+        of photographs that we know for a model without gradients and 100 evaluations or more.
         """
         return self._mean(lambda member: member.ranking())
 
