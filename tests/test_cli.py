@@ -36,9 +36,10 @@ from hshap import Share
 from hshap.cli.app import app
 from hshap.cli.commands.compare import agreement, rank_correlation
 from hshap.cli.commands.cost import cost
-from hshap.cli.commands.doctor import conflicts, report, self_test
+from hshap.cli.commands.doctor import conflicts, report, self_test, slower
 from hshap.cli.commands.explain import explain
 from hshap.cli.costs.formulas import predicted
+from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.costs.sample import SEED
 from hshap.cli.costs.timing import measured
 from hshap.cli.faults import Code
@@ -1052,11 +1053,28 @@ def test_doctor_is_well_or_says_so_with_its_exit_code(capsys):
     told = json.loads(fine("doctor", "--json").stdout)
     assert told["healthy"]
     assert told["packages"]["numpy"] == np.__version__
+    assert len(told["speed"]) >= 4
+    assert all(gain["how"] and (gain["times"] or 1) > 0 for gain in told["speed"])
     assert "passed" in fine("doctor").stdout
     wrong = self_test(lambda game: np.zeros(len(game).bit_length() - 1))
     assert report(wrong, json=True) == Code.UNEXPECTED == 1
     told = json.loads(capsys.readouterr().out)
     assert [check["passed"] for check in told["self_test"]] == [False, True]
+
+
+def test_doctor_tells_settings_that_slow_this_machine_down_and_only_those():
+    speed = [Gain("threads", 0.4, "a"), Gain("memory", 1.7, "b"), Gain("layout", None, "c")]
+    (line,) = slower(speed)
+    assert "threads: 0.40 times as fast" in line
+    assert "(a)" in line
+
+
+def test_doctor_leaves_the_threads_of_torch_as_they_were():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    settings = [gain.setting for gain in gains()]
+    assert torch.get_num_threads() == before
+    assert any("channels last" in setting for setting in settings)
 
 
 def test_doctor_names_the_package_that_has_our_import_name():

@@ -1,4 +1,4 @@
-"""`hshap doctor`: the installed packages, the devices, and a self-test of the numbers."""
+"""`hshap doctor`: installed packages, devices, what settings gain, and a self-test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,12 +14,12 @@ import typer
 from hshap._util.version import __version__
 from hshap.baselines.recipes import Constant
 from hshap.cli import options as opt
+from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.faults import Code, brief
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table
 from hshap.demo import brightest
 from hshap.errors import installing, require
-from hshap.evaluators.allocator import keep_memory
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
@@ -58,7 +57,8 @@ THEIRS = "h-shap"
 
 MOST_PLAYERS = 6
 LARGEST_DIFFERENCE = 1e-12
-ARRAYS, ARRAY_BYTES = 8, 2**25
+SLOWER = 0.9
+"""Times as fast, below which a setting is said to be harmful: less is noise of the measurement."""
 
 
 class Check(NamedTuple):
@@ -70,7 +70,7 @@ class Check(NamedTuple):
 
 
 def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Show the installed packages and devices, and test the numbers against brute force."""
+    """Show packages, devices and what settings gain; test the numbers against brute force."""
     del debug
     raise typer.Exit(report(self_test(), json=json))
 
@@ -79,7 +79,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
     """Print packages, devices and the results of a self-test; return the exit code."""
     packages = {name: _version(name) for name in PACKAGES}
     devices, clashes = _devices(), conflicts(_version)
-    memory = memory_speed()
+    speed = gains()
     healthy = all(check.passed for check in checks)
     if json:
         print_json(
@@ -90,7 +90,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
                 "packages": packages,
                 "conflicts": clashes,
                 "devices": devices,
-                "memory": memory,
+                "speed": [gain._asdict() for gain in speed],
                 "self_test": [check._asdict() for check in checks],
                 "healthy": healthy,
             }
@@ -103,12 +103,12 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
         ]
         table(("package", "version", "to install it"), rows)
         table(("library", "runs on"), [(k, ", ".join(v)) for k, v in devices.items()])
-        table(("memory", "result"), [("new arrays, if freed memory is kept", _told(memory))])
+        table(("speed", "here"), [(gain.setting, _told(gain)) for gain in speed])
         table(
             ("self-test", "result", "largest difference"),
             [(c.name, "passed" if c.passed else "FAILED", c.difference) for c in checks],
         )
-    for line in clashes:
+    for line in (*clashes, *slower(speed)):
         say(line)
     return Code.FINE if healthy else Code.UNEXPECTED
 
@@ -133,34 +133,23 @@ def self_test(formula: Callable[[Heat], Heat] = shapley) -> list[Check]:
     return [Check(name, bool(off < LARGEST_DIFFERENCE), difference), _pixel_check()]
 
 
-def memory_speed() -> float | None:
-    """Return how many times faster new arrays are if freed memory is kept, or None if it is not.
+def slower(speed: Sequence[Gain]) -> list[str]:
+    """Return a line for each setting that makes evaluations slower here, with the way out.
 
-    The smallest of a few times in turns, for arrays of 32 MB that are written once.
+    >>> slower([Gain("2 threads against one", 0.5, "torch.set_num_threads")])
+    ['2 threads against one: 0.50 times as fast here; is the machine busy? (torch.set_num_threads)']
     """
-
-    def seconds() -> float:
-        started = perf_counter()
-        for _ in range(ARRAYS):
-            np.full(ARRAY_BYTES, 1, np.uint8)
-        return perf_counter() - started
-
-    found: list[float] = []
-    kept: list[float] = []
-    for _ in range(3):
-        found.append(seconds())
-        with keep_memory() as memory:
-            if not memory.active:
-                return None
-            seconds()  # takes the memory that the next ones reuse
-            kept.append(seconds())
-    return min(found) / min(kept)
+    return [
+        f"{gain.setting}: {gain.times:.2f} times as fast here; is the machine busy? ({gain.how})"
+        for gain in speed
+        if gain.times is not None and gain.times < SLOWER
+    ]
 
 
-def _told(memory: float | None) -> str:
-    if memory is None:
-        return "not measured: for glibc on Linux, without variables MALLOC_... of your own"
-    return f"{memory:.1f} times as fast; commands keep it, in Python use hshap.keep_memory()"
+def _told(gain: Gain) -> str:
+    if gain.times is None:
+        return "not measured"
+    return f"{gain.times:.2f} times as fast"
 
 
 def _pixel_check() -> Check:
