@@ -85,8 +85,9 @@ Differences of h-Shap to each method that asks no more evaluations, image by ima
 intervals of a paired bootstrap; **bold** where the interval leaves out 0, and above 0 where h-Shap
 is better. A rival must have explained all images of the line. Written by `benchmarks/run report`.
 Methods that see outputs only stand apart from maps with gradients. With gradients, h-Shap is the
-default call (`attribution()`), chosen on images of training and validation (decision 22). Where a
-set has rows "h-shap joined", these take its place from 100 evaluations on; no set has them yet."""
+default call (`attribution()`), chosen on images of training and validation (decision 22). From 100
+evaluations on it is joined with games over grids, where a set has rows "h-shap joined": all but
+boards, whose template gives cells instead of grids."""
 
 
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
