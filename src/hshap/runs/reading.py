@@ -175,24 +175,21 @@ class Run:
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Untyped]]:
         """Yield all rows as dictionaries, sorted by image and target."""
-        pa = arrow()
         for begin in range(0, len(self.keys), ROWS):
             few = self.keys[begin : begin + ROWS]
             by_shard: dict[Shard, list[int]] = {}
             for key in few:
                 by_shard.setdefault(key.shard, []).append(key.row)
             # Shard by shard, so that other rows are not in memory, however many shards there are.
-            parts = [
-                self._table(shard, columns).take(numbers) for shard, numbers in by_shard.items()
-            ]
-            places = {
-                (shard, number): place
-                for place, (shard, number) in enumerate(
-                    (shard, number) for shard, numbers in by_shard.items() for number in numbers
-                )
-            }
-            made = pa.concat_tables(parts).take([places[key.shard, key.row] for key in few])
-            yield from made.to_pylist()
+            found: dict[Shard, dict[int, dict[str, Untyped]]] = {}
+            for shard, numbers in by_shard.items():
+                made = self._table(shard, columns)
+                in_order = sorted(numbers)
+                if len(in_order) < len(made):
+                    made = made.take(in_order)
+                found[shard] = dict(zip(in_order, made.to_pylist(), strict=True))
+            for key in few:
+                yield found[key.shard].pop(key.row)
 
     def table(self, columns: Sequence[str] | None = None) -> Untyped:
         """Return `explanations` as a table of pyarrow; `to_pandas()` makes a data frame of it."""

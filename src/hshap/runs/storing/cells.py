@@ -106,28 +106,29 @@ class CellTable(Table):
         ranks, cells = self._first[labels], int(self._last[roots[-1]])
         order = np.argsort(ranks.astype(smallest_type(cells)), kind="stable")
         starts, lengths = starts[order], lengths[order]
-        inside = np.bincount(ranks, minlength=cells)
+        runs = np.bincount(ranks, minlength=cells)
         has_cells = self._has_cells[self.owner]
-        expect((inside[self._first[has_cells & is_finest]] > 0).all(), "a region has no pixels")
-        bounds = _before(inside)
+        expect((runs[self._first[has_cells & is_finest]] > 0).all(), "a region has no pixels")
+        bounds = _before(runs)
         self._begin, self._end = bounds[self._first], bounds[self._last]
         areas = self._between(lengths)
         same = areas == self.areas
         expect(same[self.is_block & has_cells].all(), "parts do not cover their region")
         self.areas = np.where(has_cells, areas, self.areas)
-        # Only small arrays, and copies of each row's own, are kept by the regions of a row.
-        self._totals = self._between(lengths * (2 * starts + lengths - 1) // 2).tolist()
+        # Regions of an image keep copies of its own runs, and nothing of other images.
+        totals = self._between(lengths * (2 * starts + lengths - 1) // 2)
+        self._facts = np.stack([self.owner, self._begin, self._end, areas, totals], 1).tolist()
         self._sorted = [
             (starts[a:b].copy(), lengths[a:b].copy(), a)
             for a, b in zip(self._begin[roots].tolist(), self._end[roots].tolist(), strict=True)
         ]
         whole = np.repeat(self._last[roots] - self._first[roots], self.counts)
         within = self.is_block & has_cells & (self._last - self._first < whole)
-        for number in np.flatnonzero(within).tolist():
-            place = int(self.owner[number])
-            ranked = self._ranks(place).reshape(self.grids[place])[self._block(number)]
-            first, last = self._local(number)
-            expect(ranked.min() >= first and ranked.max() < last, "two parts overlap")
+        for place in set(self.owner[within].tolist()):
+            ranks = self._ranks(place).reshape(self.grids[place])
+            for number in np.flatnonzero(within & (self.owner == place)).tolist():
+                inside, (first, last) = ranks[self._block(number)], self._local(number)
+                expect(inside.min() >= first and inside.max() < last, "two parts overlap")
 
     def _all_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return runs of one label in all images: first pixels, lengths and numbers of regions."""
@@ -165,15 +166,10 @@ class CellTable(Table):
 
     def _free_region(self, number: int, grid: Grid, adaptive: Adaptive) -> Pixels:
         """Return a region that is no block; its pixels are listed when they are asked for."""
-        starts, lengths, offset = self._sorted[self.owner[number]]
-        own = slice(int(self._begin[number]) - offset, int(self._end[number]) - offset)
-        return LazyPixels(
-            grid,
-            area=int(self.areas[number]),
-            total=self._totals[number],
-            listed=partial(_listed, starts, lengths, own),
-            adaptive=adaptive,
-        )
+        place, begin, end, area, total = self._facts[number]
+        starts, lengths, offset = self._sorted[place]
+        own = partial(_listed, starts, lengths, slice(begin - offset, end - offset))
+        return LazyPixels(grid, area=area, total=total, listed=own, adaptive=adaptive)
 
     def check_regions(self, place: int, regions: Sequence[Region]) -> None:
         """Check that regions of one explanation have the pixels that the cells give them."""
