@@ -359,7 +359,7 @@ def test_a_row_cannot_name_regions_of_its_neighbour_in_a_block(mixed_rows, name)
     row = mixed_rows[0]
     beyond = {**row, name: [*row[name][:-1], len(row["region_kind"])]}
     with pytest.raises(FormatError, match=f"{name} has a number of no region"):
-        list(from_rows([row, beyond, row]))
+        list(from_rows([row, beyond, {**row, "leaves": [], "unfinished": []}]))
 
 
 def test_a_damaged_row_in_a_block_is_named_after_those_before_it(mixed_rows):
