@@ -31,14 +31,15 @@ import hshap
 from hshap import Bisection, Constant, Dyadic, Explainer, References, Shifted, runs
 from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError
+from hshap.explanation.validity import check
 from hshap.runs.driver import Driver
 from hshap.runs.sources import as_source
-from hshap.runs.storing.cells import pack_labels, runs_of, unpack_labels
+from hshap.runs.storing.cells import CellTable, pack_labels, runs_of, unpack_labels
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
 from hshap.runs.storing.life import Watch, sign_of
-from hshap.runs.storing.rows import Origin, as_row, from_row
+from hshap.runs.storing.rows import Origin, as_row, as_rows, from_row, from_rows, stored_row
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
 from hshap.runs.worker import Job
 
@@ -281,6 +282,103 @@ def test_rows_that_are_changed_at_random_are_refused_or_whole():
             assert np.isfinite(read.attribution()).all()
             read.boxes()
     assert 100 < refused < 290
+
+
+@pytest.fixture(scope="module")
+def mixed_rows():
+    """Rows of all kinds: blocks, rolled blocks, cells, errors of draws, evidence, and a volume."""
+    rng, image = np.random.default_rng(0), np.zeros((1, 12, 12))
+    image[0, 2:5, 6:11] = rng.random((3, 5)) + 0.5
+    references = References(rng.random((3, 1, 12, 12)) / 9)
+    parts = [
+        {"partition": Dyadic(3)},
+        {"partition": Shifted(Dyadic(3), (1, 2))},
+        {"partition": hshap.Spots(cell_size=3)},
+        {"partition": Dyadic(4), "baseline": references},
+        {"partition": Dyadic(4), "evidence": lambda image: image[0] + 0.1},
+    ]
+    explained = [(image, {"baseline": BLANK, **part}) for part in parts]
+    explained.append((image[None, :, :, 2:8], {"baseline": BLANK, "partition": Bisection(3)}))
+    rows = [
+        as_row(Explainer(highest, **part).explain(shown, target=0), ORIGIN)
+        for shown, part in explained
+    ]
+    return [*rows, as_row(quarters({}), ORIGIN)]
+
+
+def highest(batch):
+    return batch.reshape(len(batch), -1).max(axis=1)
+
+
+def outcome(read):
+    """Return all that a row tells, in bytes, or the line that refuses it."""
+    try:
+        found = read()
+    except FormatError as error:
+        return str(error)
+    games = [
+        (game.region, game.children, game.values.tobytes(), game.coefficients.tobytes())
+        for game in found.games
+    ]
+    return games, found.leaves, found.unfinished, found.boxes(), found.attribution().tobytes()
+
+
+def test_rows_of_all_kinds_pass_as_one_block(mixed_rows):
+    flat = [row for row in mixed_rows if len(json.loads(row["header"])["grid"]) == 2]
+    assert len(flat) == 6
+    check([stored_row(row, 2**30) for row in flat], most=2**30, kind=CellTable)
+    together = [outcome(lambda one=one: one) for one in from_rows(mixed_rows)]
+    assert together == [outcome(lambda row=row: from_row(row)) for row in mixed_rows]
+
+
+def test_a_block_refuses_what_one_by_one_is_refused(mixed_rows):
+    rng = random.Random(3)
+    names = [name for name in EXPLANATIONS if name.startswith(("game", "region", "evidence"))]
+    names += ["header", "leaves", "unfinished", "cells"]
+    refused = whole = 0
+    for _ in range(250):
+        rows = [dict(rng.choice(mixed_rows)) for _ in range(rng.randrange(2, 6))]
+        for number, row in enumerate(rows):
+            row["image"] = f"image {number}"
+        damaged, name = rng.choice(rows), rng.choice(names)
+        damaged[name] = changed(damaged, name, rng)
+        alone = [outcome(lambda row=row: from_row(row)) for row in rows]
+        together = from_rows(rows)
+        for expected in alone:
+            assert outcome(lambda: next(together)) == expected  # noqa: B023, it is called here
+            if isinstance(expected, str):
+                break
+        refused += any(isinstance(one, str) for one in alone)
+        whole += not any(isinstance(one, str) for one in alone)
+    assert refused > 100
+    assert whole > 20
+
+
+@pytest.mark.parametrize("name", ["game_region", "game_children", "leaves", "unfinished"])
+def test_a_row_cannot_name_regions_of_its_neighbour_in_a_block(mixed_rows, name):
+    row = mixed_rows[0]
+    beyond = {**row, name: [*row[name][:-1], len(row["region_kind"])]}
+    with pytest.raises(FormatError, match=f"{name} has a number of no region"):
+        list(from_rows([row, beyond, {**row, "leaves": [], "unfinished": []}]))
+
+
+def test_a_damaged_row_in_a_block_is_named_after_those_before_it(mixed_rows):
+    rows = [{**row, "image": f"image {number}"} for number, row in enumerate(mixed_rows[:4])]
+    rows[2]["leaves"] = [-1]
+    found = from_rows(rows)
+    assert next(found).boxes() == from_row(rows[0]).boxes()
+    assert next(found).boxes() == from_row(rows[1]).boxes()
+    with pytest.raises(FormatError, match="the row of 'image 2' is damaged"):
+        next(found)
+
+
+def test_explanations_become_rows_at_once_as_one_by_one():
+    sound = [explainer().explain(np.eye(8)[None] * (1 + i), target=0) for i in range(3)]
+    given = [(one, ORIGIN) for one in [*sound, quarters({"top": [0, 1, 4, 8]}), quarters({})]]
+    made = as_rows(given)
+    assert isinstance(made.pop(3), ArgumentError)
+    del given[3]
+    assert made == [as_row(*one) for one in given]
 
 
 def test_a_typical_row_takes_at_most_five_kilobytes(tmp_path):

@@ -32,21 +32,21 @@ from hshap.explanation.guarantees.calibration import stored_calibration
 from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.headers import PLACEMENT
 from hshap.explanation.placement import Placement
+from hshap.explanation.region_tables import BOX, PIXELS, ROLLED, Table
 from hshap.explanation.settings import Settings
-from hshap.explanation.validity import BOX, PIXELS, ROLLED, check
+from hshap.explanation.validity import Stored, check
 from hshap.games.game import Game
 from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Json
     from hshap.explanation.explanation import Explanation
-    from hshap.explanation.validity import Table
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
 FORMAT = "hshap explanation"
 VERSION = 3
@@ -99,7 +99,7 @@ def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     arrays |= pack_blocks(regions, explanation.grid) | _pack_free(regions, explanation.grid)
     header = header_of(explanation, regions)
     with only_sound():
-        check(json.loads(json.dumps(header)), arrays, most=2**62)
+        check([Stored(json.loads(json.dumps(header)), arrays)], most=2**62, kind=Table)
     return header, arrays
 
 
@@ -139,21 +139,17 @@ def pack_games(explanation: Explanation) -> tuple[dict[str, Array], list[Region]
     return arrays, list(regions)
 
 
-def unpack(
-    header: dict[str, Any],
-    arrays: dict[str, Array],
-    most: int,
-    kind: type[Table] | None = None,
-    *,
-    exact: bool = False,
-) -> dict[str, Any]:
-    """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none.
+def unpack(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
+    """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none."""
+    stored = Stored(header, arrays)
+    return fields_of(stored, check([stored], most=most, kind=Table), 0)
 
-    `kind` reads regions that are stored in another way, and `exact` coefficients need no check.
-    """
-    table = check(header, arrays, most=most, kind=kind, exact=exact)
+
+def fields_of(stored: Stored, table: Table, place: int) -> dict[str, Any]:
+    """Return the fields of an explanation that was checked, at its place in the table."""
     with only_damage():
-        return _fields(header, arrays, _unpack(table, adaptive=header["adaptive"]))
+        regions = table.regions(place, stored.header["adaptive"])
+        return _fields(stored.header, stored.arrays, regions)
 
 
 def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, Json]:
@@ -235,7 +231,7 @@ def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
 
 
 def _fields(
-    header: dict[str, Any], arrays: dict[str, Array], regions: list[Region]
+    header: Mapping[str, Any], arrays: Mapping[str, Array], regions: list[Region]
 ) -> dict[str, Any]:
     grid = tuple(header["grid"])
     by_number = regions.__getitem__
@@ -321,20 +317,6 @@ def _pack_free(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]
         "region_sizes": np.array([len(flat) for flat in free], dtype=np.int64),
         "region_runs": np.concatenate([np.zeros(0, dtype=np.int64), *free]),
     }
-
-
-def _unpack(table: Table, *, adaptive: Adaptive) -> list[Region]:
-    regions: list[Region] = []
-    for number, (kind, (first, second)) in enumerate(
-        zip(table.kind.tolist(), table.corners.tolist(), strict=True)
-    ):
-        if kind == BOX:
-            regions.append(Box(tuple(first), tuple(second), adaptive=adaptive))
-        elif kind == ROLLED:
-            regions.append(Rolled(tuple(first), tuple(second), table.grid, adaptive=adaptive))
-        else:
-            regions.append(table.free_region(number, adaptive))
-    return regions
 
 
 def _joined(parts: list[Array]) -> NDArray[np.float64]:

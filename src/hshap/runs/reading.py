@@ -12,8 +12,9 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
+from hshap.runs.storing.rows import blocks
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
-from hshap.runs.storing.tiled import result_of
+from hshap.runs.storing.tiled import results_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -132,8 +133,8 @@ class Run:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Result]:
-        for row in self.rows():
-            yield self.result(row)
+        for block in blocks(self.rows(), _bytes_of_cells):
+            yield from results_of(block, self.folder.files)
 
     def __getitem__(self, image: str) -> Untyped:
         """Return the explanation of an image; see `explanation` for one of several."""
@@ -141,7 +142,7 @@ class Run:
 
     def result(self, row: Mapping[str, Untyped]) -> Result:
         """Return the explanation of a row; that of a large image is a `TiledExplanation`."""
-        return result_of(row, self.folder.files)
+        return next(results_of([row], self.folder.files))
 
     def explanation(self, image: str, target: int | str | None = None) -> Untyped:
         """Return the explanation of an image, by its name, and by its target if it has several.
@@ -174,24 +175,21 @@ class Run:
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Untyped]]:
         """Yield all rows as dictionaries, sorted by image and target."""
-        pa = arrow()
         for begin in range(0, len(self.keys), ROWS):
             few = self.keys[begin : begin + ROWS]
             by_shard: dict[Shard, list[int]] = {}
             for key in few:
                 by_shard.setdefault(key.shard, []).append(key.row)
             # Shard by shard, so that other rows are not in memory, however many shards there are.
-            parts = [
-                self._table(shard, columns).take(numbers) for shard, numbers in by_shard.items()
-            ]
-            places = {
-                (shard, number): place
-                for place, (shard, number) in enumerate(
-                    (shard, number) for shard, numbers in by_shard.items() for number in numbers
-                )
-            }
-            made = pa.concat_tables(parts).take([places[key.shard, key.row] for key in few])
-            yield from made.to_pylist()
+            found: dict[Shard, dict[int, dict[str, Untyped]]] = {}
+            for shard, numbers in by_shard.items():
+                made = self._table(shard, columns)
+                in_order = sorted(numbers)
+                if len(in_order) < len(made):
+                    made = made.take(in_order)
+                found[shard] = dict(zip(in_order, made.to_pylist(), strict=True))
+            for key in few:
+                yield found[key.shard].pop(key.row)
 
     def table(self, columns: Sequence[str] | None = None) -> Untyped:
         """Return `explanations` as a table of pyarrow; `to_pandas()` makes a data frame of it."""
@@ -254,3 +252,7 @@ class Run:
     def row(self, key: Key) -> dict[str, Untyped]:
         """Return one row."""
         return self._table(key.shard, None).slice(key.row, 1).to_pylist()[0]
+
+
+def _bytes_of_cells(row: Mapping[str, Untyped]) -> int:
+    return len(row["cells"] or b"")  # a damaged row may have none

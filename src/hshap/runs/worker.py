@@ -19,7 +19,7 @@ from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.identity import Digest
-from hshap.runs.storing.rows import KeptEvidence, Origin, as_row, digest_of
+from hshap.runs.storing.rows import KeptEvidence, Origin, as_rows, attempt, digest_of
 from hshap.runs.storing.tiled import store_tiled
 
 if TYPE_CHECKING:
@@ -221,15 +221,29 @@ class Worker:
             return target.choose(self.explainer, cast("Array", image))
         return target
 
-    def row(self, found: Explanation | LargeResult, one: _Asked) -> Row:
-        """Return the row of an explanation."""
-        if isinstance(found, LargeResult):
-            origin = one.origins[found.target]
-            return store_tiled(found.found, origin, self.job.keep, self.job.files)
+    def rows(
+        self, given: Sequence[tuple[Explanation | LargeResult, _Asked]]
+    ) -> list[Row | Exception]:
+        """Return the row of each explanation, or its error."""
+        if self.job.tiles is not None:
+            return [
+                attempt(self._large_row, cast("LargeResult", found), one) for found, one in given
+            ]
+        placed = [attempt(self._placed, cast("Explanation", found), one) for found, one in given]
+        made = iter(
+            as_rows([one for one in placed if not isinstance(one, Exception)], self.job.keep)
+        )
+        return [one if isinstance(one, Exception) else next(made) for one in placed]
+
+    def _large_row(self, found: LargeResult, one: _Asked) -> Row:
+        origin = one.origins[found.target]
+        return store_tiled(found.found, origin, self.job.keep, self.job.files)
+
+    def _placed(self, found: Explanation, one: _Asked) -> tuple[Explanation, Origin]:
         numbered = replace(found, position=one.work.item.number)
         if one.original is not None:
             numbered = numbered.placed(one.original)
-        return as_row(numbered, one.origins[found.target], self.job.keep)
+        return numbered, one.origins[found.target]
 
 
 class _Turn:
@@ -286,15 +300,14 @@ class _Turn:
 
     def _make_rows(self) -> None:
         """Make rows of the explanations that have none yet."""
-        for found in self._found:
-            one = self._asked[found.position]
-            try:
-                self._rows["explanations"].append(self._worker.row(found, one))
-            except OSError:
-                raise  # of the run folder, which gets files of large images: ends the run
-            except Exception as error:  # noqa: BLE001, any other fault is that of this image
-                self.on_error(found.position, error)
+        given = [(found, self._asked[found.position]) for found in self._found]
+        for (found, one), row in zip(given, self._worker.rows(given), strict=True):
+            if isinstance(row, OSError):
+                raise row  # of the run folder, which gets files of large images: ends the run
+            if isinstance(row, Exception):  # any other fault is that of this image
+                self.on_error(found.position, row)
                 continue
+            self._rows["explanations"].append(row)
             self._done.add(one.work.item.number)
             self._evaluations += found.evaluations
         self._found.clear()

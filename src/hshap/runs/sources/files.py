@@ -16,7 +16,7 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.formats.listing import elsewhere, listed
 from hshap.runs.sources.protocol import Item, Read
-from hshap.runs.storing.schema import EXTRA
+from hshap.runs.storing.schema import EXTRA, read_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,11 +197,9 @@ def _csv(disk: Disk, name: str) -> dict[str, list[object]]:
 
 
 def _parquet(data: bytes) -> dict[str, list[object]]:
-    parquet: Untyped = require("pyarrow.parquet", extra=EXTRA, needed_by="a list in Parquet")
-    file = parquet.ParquetFile(io.BytesIO(data))
-    wanted = [name for name in file.schema_arrow.names if name in (*COLUMNS, *LABELS)]
     # Plain columns alone: a column of objects of Python would need pickle.
-    return file.read(columns=wanted).to_pydict()
+    wanted = (*COLUMNS, *LABELS)
+    return read_parquet(data, wanted, needed_by="a list in Parquet").to_pydict()
 
 
 def _plain(value: object) -> object:

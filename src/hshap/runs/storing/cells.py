@@ -7,14 +7,14 @@ are sorted as they come in the tree, every region is a range of them.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.explanation.archive import expect
-from hshap.explanation.validity import BOX, PIXELS, Games, Table
+from hshap.explanation.region_tables import BOX, PIXELS, Table, listed
 from hshap.partitions.regions import LazyPixels, Pixels, mask
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid
+    from hshap.explanation.validity import Games
     from hshap.partitions.protocol import Adaptive, Region
 
 TYPES = (np.uint8, np.uint16, np.uint32)
@@ -35,7 +36,7 @@ def labels_of(
     kinds = arrays["region_kind"]
     if not (kinds == PIXELS).any():
         return np.zeros(0, np.uint8)
-    labels = np.zeros(grid, dtype=_type(len(kinds)))
+    labels = np.zeros(grid, dtype=smallest_type(len(kinds)))
     is_finest = np.ones(len(regions), dtype=bool)
     is_finest[arrays["game_region"][arrays["game_players"] > 1]] = False
     for number in np.flatnonzero(is_finest).tolist():
@@ -56,7 +57,7 @@ def pack_labels(labels: NDArray[np.unsignedinteger], grid: Grid) -> bytes:
 
 def unpack_labels(data: bytes, regions: int, grid: Grid) -> NDArray[np.unsignedinteger]:
     """Return the labels that `pack_labels` packed; nothing of nothing."""
-    kind = np.dtype(_type(regions))
+    kind = np.dtype(smallest_type(regions))
     expect(not data or len(data) == prod(grid) * kind.itemsize, "its cells miss pixels")
     if not data:
         return np.zeros(0, kind)
@@ -70,103 +71,134 @@ def unpack_labels(data: bytes, regions: int, grid: Grid) -> NDArray[np.unsignedi
 
 
 class CellTable(Table):
-    """The regions of a tree by the label of each pixel, in the array `labels`.
+    """The regions of trees by the label of each pixel, in the array `labels`.
 
     Regions that are made of cells cover their parts and nothing else, since they are ranges of
     cells; only blocks must be compared with the cells in them.
     """
 
-    def _read_free(self, arrays: Mapping[str, Array]) -> None:
-        self._labels = arrays["labels"]
-        self._has_cells = not self.is_block.all()
-        if not self._has_cells:
-            expect(not len(self._labels), "it has cells, but no region of that kind")
-            return
-        expect(len(self._labels) == prod(self.grid), "its cells miss pixels")
-        expect(self._labels.max() < self.count, "a cell is of no region")
+    def _read_free(self, every: Sequence[Mapping[str, Array]]) -> None:
+        self._labels = [arrays["labels"] for arrays in every]
+        free = np.bincount(self.owner[~self.is_block], minlength=len(every))
+        self._has_cells = free > 0
+        for labels, has_cells, grid, count in zip(
+            self._labels, self._has_cells.tolist(), self.grids, self.counts, strict=True
+        ):
+            expect(has_cells or not len(labels), "it has cells, but no region of that kind")
+            if has_cells:
+                expect(len(labels) == prod(grid), "its cells miss pixels")
+                expect(labels.max() < count, "a cell is of no region")
 
-    def positions(self, games: Games) -> int:
-        """Count the pixels that are listed one by one: all regions share one list."""
-        return prod(self.grid) if self._has_cells else super().positions(games)
+    def positions(self, games: Games) -> list[int]:
+        """Count the pixels that are listed one by one: all regions of a tree share one list."""
+        del games
+        return np.where(self._has_cells, self.pixels, 0).tolist()
 
     def take_tree(self, games: Games) -> None:
-        """Sort the cells as the tree has them; a region then is a range of cells."""
-        if not self._has_cells:
+        """Sort the cells as the trees have them; a region then is a range of cells."""
+        if not self._has_cells.any():
             return
-        self._first, self._last = _ranges(games, self.count)
+        roots = games.region[games.first]
+        self._first, self._last = _ranges(games, roots)
         is_finest = self._last - self._first == 1
-        starts, lengths = runs_of(self._labels)
-        labels = self._labels[starts]
+        starts, lengths, labels = self._all_runs()
         expect(is_finest[labels].all(), "a cell is of a region with parts")
-        self._rank = np.where(is_finest, self._first, 0).astype(self._labels.dtype)
-        ranks = self._rank[labels]
-        order = np.argsort(ranks, kind="stable")
-        self._starts, self._lengths = starts[order], lengths[order]
-        cells = int(is_finest.sum())
-        self._bounds = np.searchsorted(ranks[order], np.arange(cells + 1))
-        expect((np.diff(self._bounds) > 0).all(), "a region has no pixels")
-        self._ends = _before(self._lengths)[self._bounds]
-        areas = self._ends[self._last] - self._ends[self._first]
-        same = areas[self.is_block] == self.areas[self.is_block]
-        expect(same.all(), "parts do not cover their region")
-        self.areas = areas
-        within = self.is_block & (self._last - self._first < cells)
-        for number in np.flatnonzero(within).tolist():
-            inside = self.ranks.reshape(self.grid)[self._block(number)]
-            first, last = self._first[number], self._last[number]
-            expect(inside.min() >= first and inside.max() < last, "two parts overlap")
+        ranks, cells = self._first[labels], int(self._last[roots[-1]])
+        order = np.argsort(ranks.astype(smallest_type(cells)), kind="stable")
+        starts, lengths = starts[order], lengths[order]
+        runs = np.bincount(ranks, minlength=cells)
+        has_cells = self._has_cells[self.owner]
+        expect((runs[self._first[has_cells & is_finest]] > 0).all(), "a region has no pixels")
+        bounds = _before(runs)
+        self._begin, self._end = bounds[self._first], bounds[self._last]
+        areas = self._between(lengths)
+        same = areas == self.areas
+        expect(same[self.is_block & has_cells].all(), "parts do not cover their region")
+        self.areas = np.where(has_cells, areas, self.areas)
+        # Regions of an image keep copies of its own runs, and nothing of other images.
+        totals = self._between(lengths * (2 * starts + lengths - 1) // 2)
+        self._facts = np.stack([self.owner, self._begin, self._end, areas, totals], 1).tolist()
+        self._sorted = [
+            (starts[a:b].copy(), lengths[a:b].copy(), a)
+            for a, b in zip(self._begin[roots].tolist(), self._end[roots].tolist(), strict=True)
+        ]
+        whole = np.repeat(self._last[roots] - self._first[roots], self.counts)
+        within = self.is_block & has_cells & (self._last - self._first < whole)
+        for place in set(self.owner[within].tolist()):
+            ranks = self._ranks(place).reshape(self.grids[place])
+            for number in np.flatnonzero(within & (self.owner == place)).tolist():
+                inside, (first, last) = ranks[self._block(number)], self._local(number)
+                expect(inside.min() >= first and inside.max() < last, "two parts overlap")
 
-    @cached_property
-    def ranks(self) -> NDArray[np.unsignedinteger]:
-        """The cell of each pixel, by its place in the order of the tree."""
-        return self._rank[self._labels]
+    def _all_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return runs of one label in all images: first pixels, lengths and numbers of regions."""
+        found: list[tuple[NDArray[np.int64], ...]] = []
+        for labels, first in zip(self._labels, self.first, strict=True):
+            if len(labels):
+                starts, lengths = runs_of(labels)
+                found.append((starts, lengths, labels[starts] + np.int64(first)))
+        starts, lengths, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return starts, lengths, labels
+
+    def _between(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each region the sum of values over its runs of pixels, as they are sorted."""
+        before = _before(values)
+        return before[self._end] - before[self._begin]
+
+    def _local(self, number: int) -> tuple[int, int]:
+        """Return the first cell of a region and the one past its last, in its own tree."""
+        begin = self.first[self.owner[number]]
+        own = slice(begin, begin + self.counts[self.owner[number]])
+        offset = self._first[own].min()
+        return int(self._first[number] - offset), int(self._last[number] - offset)
+
+    def _ranks(self, place: int) -> NDArray[np.unsignedinteger]:
+        """Return the cell of each pixel of an image, by its place in the order of the tree."""
+        labels = self._labels[place]
+        own = slice(self.first[place], self.first[place] + self.counts[place])
+        first, last = self._first[own], self._last[own]
+        ranks = np.where(last - first == 1, first - first.min(), 0)
+        return ranks.astype(labels.dtype)[labels]
 
     def check_parts(self, games: Games) -> None:
         """Check the parts of every region; cells cannot overlap, and miss no pixel."""
-        if not self._has_cells:
-            super().check_parts(games)
+        self._check_blocks(games, ~self._has_cells[games.owner])
 
-    def free_region(self, number: int, adaptive: Adaptive) -> Pixels:
+    def _free_region(self, number: int, grid: Grid, adaptive: Adaptive) -> Pixels:
         """Return a region that is no block; its pixels are listed when they are asked for."""
-        area, total = self._areas_and_totals[number]
-        listed = partial(self.pixels, number)
-        return LazyPixels(self.grid, area=area, total=total, listed=listed, adaptive=adaptive)
+        place, begin, end, area, total = self._facts[number]
+        starts, lengths, offset = self._sorted[place]
+        own = partial(_listed, starts, lengths, slice(begin - offset, end - offset))
+        return LazyPixels(grid, area=area, total=total, listed=own, adaptive=adaptive)
 
-    @cached_property
-    def _areas_and_totals(self) -> list[tuple[int, int]]:
-        """The number of pixels of each region, and the sum of their positions."""
-        starts, lengths = self._starts, self._lengths
-        before = _before(lengths * (2 * starts + lengths - 1) // 2)[self._bounds]
-        totals = before[self._last] - before[self._first]
-        return list(zip(self.areas.tolist(), totals.tolist(), strict=True))
-
-    def pixels(self, number: int) -> NDArray[np.int64]:
-        """Return the positions of a free region, cell by cell."""
-        begin, end = self._bounds[self._first[number]], self._bounds[self._last[number]]
-        starts, lengths = self._starts[begin:end], self._lengths[begin:end]
-        ends = np.cumsum(lengths)
-        flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
-        flat.flags.writeable = False  # a region need not copy it
-        return flat
-
-    def check_regions(self, regions: Sequence[Region]) -> None:
-        """Check that regions have the pixels that the cells give them."""
-        for number in np.flatnonzero(~self.is_block).tolist():
+    def check_regions(self, place: int, regions: Sequence[Region]) -> None:
+        """Check that regions of one explanation have the pixels that the cells give them."""
+        begin = self.first[place]
+        free = np.flatnonzero(~self.is_block[begin : begin + self.counts[place]])
+        if not len(free):
+            return
+        ranks, grid = self._ranks(place), self.grids[place]
+        for number in free.tolist():
             region = regions[number]
-            expect(region.area == self.areas[number], "parts do not cover their region")
-            # Plain numbers: with one of NumPy, all ranks would become as large as it is.
-            first, last = int(self._first[number]), int(self._last[number])
+            same = region.area == self.areas[begin + number]
+            expect(same, "parts do not cover their region")
+            first, last = self._local(begin + number)
             if last - first > 1:
-                cells = (self.ranks >= first) & (self.ranks <= last - 1)
-                same = np.array_equal(mask((region,), self.grid).ravel(), cells)
+                cells = (ranks >= first) & (ranks <= last - 1)
+                same = np.array_equal(mask((region,), grid).ravel(), cells)
                 expect(same, "a part lies outside of its region")
 
     def _block(self, number: int) -> tuple[Array, ...] | tuple[slice, ...]:
         start, length = self.start[number].tolist(), self.length[number].tolist()
         if self.kind[number] == BOX:
             return tuple(slice(a, a + n) for a, n in zip(start, length, strict=True))
-        spans = zip(start, length, self.grid, strict=True)
+        spans = zip(start, length, self.grids[self.owner[number]], strict=True)
         return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
+
+
+def _listed(starts: NDArray[np.int64], lengths: NDArray[np.int64], own: slice) -> NDArray[np.int64]:
+    """Return the positions in some of the runs of an image."""
+    return listed(starts[own], lengths[own])
 
 
 def runs_of(labels: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -184,28 +216,34 @@ def _before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(values)])
 
 
-def _ranges(games: Games, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first cell of each region, and the one past its last, in the order of the tree."""
+def _ranges(games: Games, roots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first cell of each region, and the one past its last, in the order of the trees.
+
+    Cells of one tree come after those of the tree before it.
+    """
     parts_of = [
-        (region, games.children[begin : begin + players].tolist())
+        (region, begin, begin + players)
         for region, begin, players in zip(
             games.region.tolist(), games.first_part.tolist(), games.players.tolist(), strict=True
         )
         if players > 1
     ]
-    cells, first = [1] * count, [0] * count
-    for region, parts in reversed(
+    children, cells, first = games.children.tolist(), [1] * games.regions, [0] * games.regions
+    for region, begin, end in reversed(
         parts_of
     ):  # parts first: their games come after that of the region
-        cells[region] = sum(cells[part] for part in parts)
-    for region, parts in parts_of:
+        cells[region] = sum([cells[part] for part in children[begin:end]])
+    place = 0
+    for root in roots.tolist():
+        first[root], place = place, place + cells[root]
+    for region, begin, end in parts_of:
         place = first[region]
-        for part in parts:
+        for part in children[begin:end]:
             first[part], place = place, place + cells[part]
-    begin = np.array(first, dtype=np.int64)
-    return begin, begin + np.array(cells)
+    starts = np.array(first, dtype=np.int64)
+    return starts, starts + np.array(cells)
 
 
-def _type(count: int) -> type[np.unsignedinteger]:
+def smallest_type(count: int) -> type[np.unsignedinteger]:
     """Return the smallest type for the numbers of so many regions."""
     return next(kind for kind in TYPES if count - 1 <= np.iinfo(kind).max)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError, require
 from hshap.runs.storing.files import left_over, publish
-from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, schema_of
+from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, read_parquet, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -208,10 +208,8 @@ class Folder:
     def rows(self, shard: Shard, columns: Sequence[str] | None = None) -> Untyped:
         """Return the rows of a shard as a table of pyarrow."""
         pa = arrow()
-        parquet = require("pyarrow.parquet", extra=EXTRA, needed_by="a run folder")
         try:
-            file = parquet.ParquetFile(pa.BufferReader(self.files.read(shard.name)))
-            made = file.read(columns=None if columns is None else list(columns))
+            made = read_parquet(self.files.read(shard.name), columns)
             expected = schema_of(shard.table)
             wanted = expected.names if columns is None else list(columns)
             return made.select(wanted).cast(pa.schema([expected.field(name) for name in wanted]))

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -15,25 +15,37 @@ from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
-from hshap.explanation.validity import PIXELS, check
+from hshap.explanation.region_tables import PIXELS
+from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import Pixels, mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Ints, Json, Untyped
+    from hshap.explanation.region_tables import Table
+    from hshap.partitions.protocol import Region
 
     Row = dict[str, Untyped]
     Labels = NDArray[np.unsignedinteger]
 
+T = TypeVar("T")
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 
 KeptEvidence: TypeAlias = Literal["none", "leaves", "all"]
 KEPT: tuple[KeptEvidence, ...] = ("none", "leaves", "all")
+TOGETHER = 16
+"""Explanations that are checked at once: more save little."""
+
+MOST_PIXELS = 2**20
+"""Pixels of explanations that are checked at once: their lists of runs may take far more bytes."""
+
 LISTS = (
     "game_region",
     "game_players",
@@ -63,8 +75,93 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     `keep` says which evidence is stored: that of the leaves is enough for the maps of this reading
     and of stricter ones; coarser readings then have no evidence outside of them.
     """
+    (row,) = as_rows([(explanation, origin)], keep)
+    if isinstance(row, Exception):
+        raise row
+    return row
+
+
+def as_rows(
+    given: Sequence[tuple[Explanation, Origin]], keep: KeptEvidence = "leaves"
+) -> list[Row | Exception]:
+    """Return the row of each explanation, or the error that it meets; many are checked at once.
+
+    It is an `ArgumentError` where the row could not be read again.
+    """
+    return [row for block in blocks(given, _pixels) for row in _block_of_rows(block, keep)]
+
+
+def blocks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield explanations in blocks to check at once: few of them and of few pixels, or one.
+
+    >>> list(blocks([1, 2**20, 3, 4], size=int))
+    [[1], [1048576], [3, 4]]
+    """
+    block, total = list[T](), 0
+    for one in given:
+        own = size(one)
+        if block and (len(block) >= TOGETHER or total + own > MOST_PIXELS):
+            yield block
+            block, total = [], 0
+        block.append(one)
+        total += own
+    if block:
+        yield block
+
+
+def _pixels(given: tuple[Explanation, Origin]) -> int:
+    return prod(given[0].grid)
+
+
+def _block_of_rows(
+    given: Sequence[tuple[Explanation, Origin]], keep: KeptEvidence
+) -> list[Row | Exception]:
+    packed = [attempt(_packed, explanation) for explanation, _ in given]
+    sound = [one for one in packed if not isinstance(one, Exception)]
+    tables = iter(check_each([one.stored for one in sound], most=2**62, kind=CellTable))
+    return [
+        one
+        if isinstance(one, Exception)
+        else attempt(_row, explanation, origin, keep, one, next(tables))
+        for one, (explanation, origin) in zip(packed, given, strict=True)
+    ]
+
+
+def attempt(
+    make: Callable[Given, Made], *given: Given.args, **named: Given.kwargs
+) -> Made | Exception:
+    """Return what a call returns, or the error that it raises."""
+    try:
+        return make(*given, **named)
+    except Exception as error:  # noqa: BLE001, a fault of one explanation is not that of others
+        return error
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """An explanation in numbers: its regions, and the columns that values may tell."""
+
+    header: str
+    stored: Stored
+    regions: list[Region]
+    derived: Row
+
+
+def _row(
+    explanation: Explanation,
+    origin: Origin,
+    keep: KeptEvidence,
+    packed: _Packed,
+    checked: tuple[Table, int] | DamagedError,
+) -> Row:
+    with storage.only_sound():
+        if isinstance(checked, DamagedError):
+            raise checked
+        table, place = checked
+        cast("CellTable", table).check_regions(place, packed.regions)
     audit = vars(explanation.audit)
-    header, arrays, labels, derived = _packed(explanation)
+    arrays = packed.stored.arrays
+    labels = cast("Labels", arrays["labels"])
     row: Row = {
         **vars(origin),
         "class_index": explanation.class_index,
@@ -77,10 +174,10 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
         "audit": _json({k: v for k, v in audit.items() if isinstance(v, (int, float, str))}),
         "concerns": [concern.text for concern in explanation.concerns],
         "boxes": [found._asdict() for found in explanation.boxes()],
-        "header": header,
+        "header": packed.header,
         **{name: arrays[name].tolist() for name in LISTS},
         "game_values": arrays["game_values"].tolist(),
-        **derived,
+        **packed.derived,
         "region_corners": arrays["region_corners"][arrays["region_kind"] != PIXELS]
         .ravel()
         .tolist(),
@@ -90,44 +187,66 @@ def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leave
     return {**row, "digest": digest_of(row)}
 
 
-def _packed(explanation: Explanation) -> tuple[str, dict[str, Array], Labels, Row]:
-    """Return header, arrays, cells, and the columns that values may tell.
-
-    An `ArgumentError` if they could not be read again.
-    """
+def _packed(explanation: Explanation) -> _Packed:
+    """Return an explanation in numbers, to be checked."""
     arrays, regions = storage.pack_games(explanation)
     arrays |= storage.pack_blocks(regions, explanation.grid)
-    labels = labels_of(arrays, regions, explanation.grid)
+    arrays["labels"] = labels_of(arrays, regions, explanation.grid)
     header = _json(storage.header_of(explanation, regions))
     derived = _derived(arrays)
-    with storage.only_sound():
-        given, exact = {**arrays, "labels": labels}, not derived["game_coefficients"]
-        table = check(json.loads(header), given, most=2**62, kind=CellTable, exact=exact)
-        cast("CellTable", table).check_regions(regions)
-    return header, arrays, labels, derived
+    stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])
+    return _Packed(header, stored, regions, derived)
 
 
 def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Explanation:
     """Return the explanation of a row; a `FormatError` if it is not a valid one."""
+    return next(from_rows([row], most))
+
+
+def from_rows(
+    rows: Sequence[Mapping[str, Untyped]], most: int = storage.MAX_BYTES
+) -> Iterator[Explanation]:
+    """Yield the explanations of rows, checked at once; a `FormatError` at one that is not valid."""
+    read = [stored_row(row, most) for row in rows]
+    sound = [one for one in read if isinstance(one, Stored)]
+    tables = iter(check_each(sound, most=most, kind=CellTable))
+    for row, one in zip(rows, read, strict=True):
+        found = next(tables) if isinstance(one, Stored) else one
+        try:
+            if isinstance(found, DamagedError):
+                raise found
+            yield _explanation(row, cast("Stored", one), *found)
+        except TooLargeError as error:
+            message = f"the row of {row.get('image')!r} is too large: {error}"
+            raise FormatError(message) from error
+        except DamagedError as error:
+            message = (
+                f"the row of {row.get('image')!r} is damaged ({error}); explain the image again"
+            )
+            raise FormatError(message) from error
+
+
+def stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
+    """Return header and arrays of a row, or its fault."""
     try:
         with only_damage():
             header: dict[str, Untyped] = json.loads(row["header"])
             grid: Grid = tuple(header["grid"])
             expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
             limit(8 * prod(grid), most)
-            arrays = _arrays(row, grid)
-        exact = not len(row["game_coefficients"])
-        found = Explanation(**storage.unpack(header, arrays, most, CellTable, exact=exact))
-        if row["evidence_kept"] != "leaves":
-            return found
-        with only_damage():
-            return replace(found, evidence=_inside_leaves(found, row["evidence"]))
-    except TooLargeError as error:
-        message = f"the row of {row.get('image')!r} is too large: {error}"
-        raise FormatError(message) from error
+            return Stored(header, _arrays(row, grid), exact=not len(row["game_coefficients"]))
     except DamagedError as error:
-        message = f"the row of {row.get('image')!r} is damaged ({error}); explain the image again"
-        raise FormatError(message) from error
+        return error
+
+
+def _explanation(
+    row: Mapping[str, Untyped], stored: Stored, table: Table, place: int
+) -> Explanation:
+    found = Explanation(**storage.fields_of(stored, table, place))
+    if row["evidence_kept"] != "leaves":
+        return found
+    with only_damage():
+        return replace(found, evidence=_inside_leaves(found, row["evidence"]))
 
 
 def digest_of(row: Mapping[str, Untyped]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hshap.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Untyped
 
@@ -77,6 +77,21 @@ TABLES = {"explanations": EXPLANATIONS, "errors": ERRORS}
 def arrow(needed_by: str = "a run folder") -> Untyped:
     """Return the library that reads and writes the shards."""
     return require("pyarrow", extra=EXTRA, needed_by=needed_by)
+
+
+def read_parquet(
+    data: bytes, columns: Sequence[str] | None = None, needed_by: str = "a run folder"
+) -> Untyped:
+    """Return the table in a Parquet file, or those of some columns that it has.
+
+    It is read by the thread that calls. Threads of pyarrow would keep `data`, an object of Python,
+    for a moment after the table is there. At the end of a process this is too late: a thread that
+    then asks for Python's lock is ended by Python, and with it the process ("terminate called
+    without an active exception").
+    """
+    parquet = require("pyarrow.parquet", extra=EXTRA, needed_by=needed_by)
+    file = parquet.ParquetFile(arrow(needed_by).BufferReader(data), pre_buffer=False)
+    return file.read(columns=None if columns is None else list(columns), use_threads=False)
 
 
 def schema_of(table: str) -> Untyped:

@@ -19,10 +19,10 @@ from hshap.explanation.storage import MAX_BYTES
 from hshap.explanation.tiled import TiledExplanation
 from hshap.explanation.tiled_storage import as_bytes, from_bytes
 from hshap.runs.storing.files import publish
-from hshap.runs.storing.rows import as_row, digest_of, from_row
+from hshap.runs.storing.rows import as_row, digest_of, from_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hshap._util.types import Untyped
     from hshap.explanation.explanation import Explanation
@@ -52,11 +52,20 @@ def store_tiled(found: TiledExplanation, origin: Origin, keep: KeptEvidence, fil
     return {**row, "digest": digest_of(row)}
 
 
-def result_of(row: Mapping[str, Untyped], files: Files) -> Explanation | TiledExplanation:
-    """Return the explanation of a row; a `FormatError` if it, or its file, is not a valid one."""
-    sha256 = tiled_of(row)
-    if sha256 is None:
-        return from_row(row)
+def results_of(
+    rows: Sequence[Mapping[str, Untyped]], files: Files
+) -> Iterator[Explanation | TiledExplanation]:
+    """Yield the explanations of rows; a `FormatError` where a row, or its file, is not valid.
+
+    Rows that hold all of their explanation are checked at once.
+    """
+    digests = [tiled_of(row) for row in rows]
+    plain = from_rows([row for row, sha256 in zip(rows, digests, strict=True) if sha256 is None])
+    for row, sha256 in zip(rows, digests, strict=True):
+        yield next(plain) if sha256 is None else _read_tiled(row, sha256, files)
+
+
+def _read_tiled(row: Mapping[str, Untyped], sha256: str, files: Files) -> TiledExplanation:
     try:
         data = files.read(_name(sha256))
     except OSError as error:
