@@ -72,6 +72,17 @@ def test_regions_survive_pickle(case):
     assert [r.area for r in nodes(again)] == [r.area for r in nodes(root)]
 
 
+def test_copies_of_a_box_hash_alike_and_hold_nothing_that_it_remembers():
+    box = Dyadic(2)(np.zeros((1, 8, 8)))
+    fresh = set(vars(box))
+    assert len({box, Box((0, 0), (8, 8)), Box((0, 0), (8, 4))}) == 2
+    assert box.split()
+    assert box.index
+    again = pickle.loads(pickle.dumps(box))  # noqa: S301
+    assert set(vars(box)) > set(vars(again)) == fresh
+    assert {box: 1}[again] == 1
+
+
 @given(GRIDS, st.data())
 def test_shifting_rolls_the_pixels(grid, data):
     offset = data.draw(st.tuples(*[st.integers(-20, 20)] * len(grid)))
