@@ -21,24 +21,25 @@ from hshap import (
     Explanation,
     Superpixels,
 )
-from hshap.explanation.audit import FAR, filled_by, monotone_gaps, or_gaps
+from hshap.explanation.audit import FAR, filled_by
+from hshap.explanation.gaps import monotone_gaps, or_gaps
 
 
 def by_sets(players):
     return chain.from_iterable(combinations(range(players), r) for r in range(1, players + 1))
 
 
-@given(st.integers(1, 4), st.randoms(use_true_random=False))
+@given(st.integers(1, 8), st.randoms(use_true_random=False))
 def test_the_or_gap_is_by_definition(players, random):
     values = [random.random() for _ in range(2**players)]
     gap = max(
         abs(values[sum(1 << i for i in kept)] - max(values[1 << i] for i in kept))
         for kept in by_sets(players)
     )
-    assert or_gaps(np.array([values, values]))[1] == pytest.approx(gap)
+    assert or_gaps(np.array([values, values])).tolist() == [gap] * 2
 
 
-@given(st.integers(1, 4), st.randoms(use_true_random=False))
+@given(st.integers(1, 8), st.randoms(use_true_random=False))
 def test_the_monotone_gap_is_by_definition(players, random):
     values = [random.random() for _ in range(2**players)]
     falls = [
@@ -48,7 +49,7 @@ def test_the_monotone_gap_is_by_definition(players, random):
         if not c >> i & 1
     ]
     found = monotone_gaps(np.array([values, values]))
-    assert found.tolist() == pytest.approx([max(0.0, *falls)] * 2)
+    assert found.tolist() == [max(0.0, *falls)] * 2
 
 
 def explain(image, model, partition=None, search=None):

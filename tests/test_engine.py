@@ -275,6 +275,40 @@ def test_explanations_do_not_share_their_settings():
         one.settings["search"] = None
 
 
+def roots_of(partition, images):
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=partition)
+    found = explainer.explain_many([(image, 0) for image in images])
+    return [one.games[0].region for one in sorted(found, key=lambda one: one.position)]
+
+
+@pytest.mark.parametrize("kind", [Dyadic, Bisection])
+def test_images_of_one_grid_share_the_regions_of_a_grid(kind, rng):
+    images = [rng.random(shape) for shape in [(1, 8, 8), (1, 8, 6), (1, 8, 8), (2, 8, 8)]]
+    first, other, *again = roots_of(kind(2), images)
+    assert first is again[0] is again[1]
+    assert other.stop == (8, 6)
+    assert roots_of(kind(2), images)[0] is not first  # of another run
+
+
+def test_a_tree_of_too_many_regions_is_made_anew_for_each_image(rng):
+    images = [rng.random((1, 70, 70))] * 2
+    few, many = DepthFirst(0.0, max_evaluations=20), Dyadic(1)  # 128 * 128 leaves, at most
+    explainer = Explainer(two_classes, baseline=Constant(0.0), partition=many, search=few)
+    one, other = (each.games[0].region for each in explainer.explain_many((i, 0) for i in images))
+    assert one is not other
+    assert one == other
+
+
+def test_a_grid_of_one_s_own_may_look_at_the_image(rng):
+    class Halves(Dyadic):
+        def __call__(self, image):
+            return Dyadic(8 if image[0, 0, 0] > 1 else 4)(image)
+
+    images = [rng.random((1, 8, 8)) for _ in range(2)]
+    images[1][0, 0, 0] = 2.0
+    assert [len(root.split()) for root in roots_of(Halves(2), images)] == [4, 0]
+
+
 def test_a_partition_of_one_s_own_cannot_change_the_image(rng):
     def careless(image):
         image /= 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
+from hshap.partitions.grids import most_regions
 from hshap.partitions.joining import touching
 from hshap.partitions.regions import blocks, copy, extent, mask, rolled
 
@@ -49,12 +50,37 @@ def test_leaves_are_no_longer_than_min_size_and_others_are(case):
         assert bool(region.split()) == longer.any()
 
 
+@given(GRIDS, KINDS, st.integers(1, 5))
+def test_no_grid_has_more_regions_than_are_foreseen(grid, kind, min_size):
+    partition = kind(min_size)
+    regions = len(list(nodes(partition(np.zeros((1, *grid))))))
+    assert regions <= most_regions(partition, grid)
+
+
+@pytest.mark.parametrize("halvings", [0, 1, 4])
+def test_as_many_regions_are_foreseen_as_halves_of_a_power_of_two(halvings):
+    partition, grid = Bisection(3), (3, 3 * 2**halvings)
+    regions = len(list(nodes(partition(np.zeros((1, *grid))))))
+    assert regions == most_regions(partition, grid) == 2 ** (halvings + 1) - 1
+
+
 @given(roots())
 def test_regions_survive_pickle(case):
     root, _, _ = case
     again = pickle.loads(pickle.dumps(root))  # noqa: S301
     assert again == root
     assert [r.area for r in nodes(again)] == [r.area for r in nodes(root)]
+
+
+def test_copies_of_a_box_hash_alike_and_hold_nothing_that_it_remembers():
+    box = Dyadic(2)(np.zeros((1, 8, 8)))
+    fresh = set(vars(box))
+    assert len({box, Box((0, 0), (8, 8)), Box((0, 0), (8, 4))}) == 2
+    assert box.split()
+    assert box.index
+    again = pickle.loads(pickle.dumps(box))  # noqa: S301
+    assert set(vars(box)) > set(vars(again)) == fresh
+    assert {box: 1}[again] == 1
 
 
 @given(GRIDS, st.data())
@@ -154,7 +180,7 @@ def test_free_forms_copy_and_compare_by_their_pixels_however_many(chosen, random
     assert not other or region != Pixels(np.array(sorted(other)), (5, 12))
     source = np.random.default_rng(0).random((3, 5, 12))
     target = np.moveaxis(np.zeros((5, 12, 3)), -1, 0) if last else np.zeros((3, 5, 12))
-    copy(region, source, target)
+    copy((region,), source, target)
     shown = np.isin(np.arange(60), pixels).reshape(5, 12)
     assert np.array_equal(target, source * shown)
 
@@ -163,5 +189,5 @@ def test_free_forms_copy_between_types_as_blocks_do():
     grid = np.zeros((1, 4, 4))
     for region in (Pixels(np.arange(16), (4, 4)), Box((0, 0), (4, 4))):
         target = grid.astype(np.float32)
-        copy(region, np.full((1, 4, 4), 2, dtype=object), target)
+        copy((region,), np.full((1, 4, 4), 2, dtype=object), target)
         assert (target == 2).all()

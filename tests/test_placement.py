@@ -185,6 +185,15 @@ def test_corners_are_exact_where_they_lie_between_two_pixels():
     assert all(isinstance(number, int) for number in place.point((56, 28)))
 
 
+def test_without_a_placement_a_box_is_where_it_is_as_far_as_it_lies_in_the_grid():
+    place, spans = Placement((5, 3)), [(a, b) for a in range(-2, 7) for b in range(-2, 7)]
+    for a, b in spans:
+        low, high = sorted((min(max(a, 0), 5), min(max(b, 0), 5)))
+        expected = None if low == high else ((low, 1), (high, 3))
+        for kind in (int, np.int64):
+            assert place.pixels((kind(a), kind(1)), (kind(b), kind(3))) == expected
+
+
 def test_without_a_placement_nothing_changes():
     found = hshap.demo.example()
     assert found.placement == Placement((8, 8))

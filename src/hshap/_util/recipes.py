@@ -58,6 +58,10 @@ def settle(self: object, **values: object) -> None:
 
 def describe(value: object) -> Json:
     """Return a recipe as JSON: its type and options, arrays as shape and fingerprint."""
+    # Most options are plain, so they come first.
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None or isinstance(plain, (bool, int, float, str)):
+        return plain
     if is_dataclass(value) and not isinstance(value, type):
         options = {name: describe(option) for name, option in _told(value).items()}
         return {"type": type(value).__name__, **options}
@@ -73,9 +77,6 @@ def describe(value: object) -> Json:
         return [describe(item) for item in value]
     if isinstance(value, dict):
         return {str(name): describe(item) for name, item in value.items()}
-    plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or isinstance(plain, (bool, int, float, str)):
-        return plain
     return {"type": getattr(value, "__qualname__", type(value).__qualname__)}
 
 

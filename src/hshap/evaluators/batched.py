@@ -122,7 +122,7 @@ class BatchedSession:
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
         auto = by_memory if self._throughput is not None else None
         limits = (auto, self._limits.get(shape), self._runner.largest_batch)
-        most = min((limit for limit in limits if limit is not None), default=wanted)
+        most = min([limit for limit in limits if limit is not None], default=wanted)
         if self._throughput is None:
             return min(wanted, most)
         return self._throughput.size(shape, min(wanted, most), most)
@@ -142,8 +142,7 @@ class BatchedSession:
         return self._throughput.timed(shape, len(rows), lambda: self._run(rows))
 
     def _run(self, rows: Sequence[Row]) -> Heat:
-        with naming_inputs(rows):
-            inputs = self._inputs_for(rows)
+        inputs = self._inputs_for(rows)
         # A baseline may fail here; the model is not to blame for that.
         for row, target in zip(rows, inputs.array, strict=False):
             paint(row, target)
@@ -166,7 +165,8 @@ class BatchedSession:
         self._inputs = last = None  # free the old inputs before asking for new ones
         # As many as a usual batch has, since batches grow as a search widens.
         usual = min(self.capacity(canvas.shape, canvas.image.dtype.itemsize), LARGEST_BATCH)
-        return self._new_inputs(rows[0], max(len(rows), usual))
+        with naming_inputs(rows):
+            return self._new_inputs(rows[0], max(len(rows), usual))
 
     def _new_inputs(self, row: Row, count: int) -> Inputs:
         dtype = row.canvas.image.dtype

@@ -158,6 +158,5 @@ class Row(NamedTuple):
         """Return the input as a new array or tensor: the image where it is shown."""
         stand_in = self.canvas.stand_ins(self.kept, self.draw)
         out = stand_in.copy() if isinstance(stand_in, np.ndarray) else stand_in.clone()
-        for region in self.kept:
-            copy(region, self.canvas.image, out)
+        copy(self.kept, self.canvas.image, out)
         return out

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hshap._util.arrays import read_image, to_numpy
 from hshap._util.axes import check_layout
+from hshap._util.cache import BoundedCache, ByIdentity
 from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.evaluators.canvas import Backdrop, Canvas
+from hshap.partitions.grids import Bisection, Dyadic, most_regions
 from hshap.partitions.protocol import ComparesWithBaseline, as_region
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Image, Tensor
     from hshap.baselines.protocol import Baseline
     from hshap.partitions.protocol import Partition, Region
+
+MOST_SHARED = 8192
+"""Regions of grids that are kept for the next images, up to 600 bytes each."""
 
 
 class Easel:
@@ -35,6 +41,7 @@ class Easel:
         check_layout(layout)
         self._baseline, self._put, self._layout = baseline, put, layout
         self._backdrop = Backdrop(baseline, put)
+        self._roots = BoundedCache[tuple["Region", int]](MOST_SHARED, itemgetter(1))
 
     def pixels(self, image: object) -> Image:
         """Return a read-only view of the image, for partitions, baselines and samplers."""
@@ -43,11 +50,26 @@ class Easel:
         return pixels
 
     def root(self, partition: Partition, pixels: Image) -> Region:
-        """Return the root region of an image."""
+        """Return the root region of an image; images of one grid share it if pixels do not count.
+
+        A region remembers its parts, so that a tree that is not too large is made once for a run.
+        """
+        if type(partition) in (Dyadic, Bisection):  # a class derived from them may look at pixels
+            return self._grid_root(cast("Dyadic | Bisection", partition), pixels)
         # A look at the name first: to check a protocol takes longer than to split an image.
         if hasattr(partition, "compare") and isinstance(partition, ComparesWithBaseline):
             return as_region(partition.compare(pixels, self.hidden(pixels)))
         return as_region(partition(pixels))
+
+    def _grid_root(self, partition: Dyadic | Bisection, pixels: Image) -> Region:
+        key = (ByIdentity(partition), pixels.shape[1:])
+        kept = self._roots.get(key)
+        if kept is not None:
+            return kept[0]
+        root, regions = partition(pixels), most_regions(partition, pixels.shape[1:])
+        if regions <= MOST_SHARED:
+            self._roots.put(key, (root, regions))
+        return root
 
     @property
     def may_be_template(self) -> bool:

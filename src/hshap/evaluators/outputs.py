@@ -54,6 +54,8 @@ def scores_in(raw: Untyped) -> Untyped:
 
 def as_scores(raw: object, count: int) -> Heat:
     """Return scores `(count, classes)`, or say why the model's output cannot be used."""
+    if type(raw) is np.ndarray and _is_usual(raw, count):
+        return raw.astype(np.float64)
     found = scores_in(raw)
     scores = None if found is None or isinstance(found, (dict, str)) else _array(found)
     if scores is None or scores.dtype.kind == "O" or _is_several(found, count):
@@ -76,6 +78,11 @@ def as_scores(raw: object, count: int) -> Heat:
             message += f", for example lambda batch: model(batch).{largest}({axes})"
         raise ModelError(message)
     return scores.reshape(count, -1).astype(np.float64)
+
+
+def _is_usual(raw: Array, count: int) -> bool:
+    """Tell whether an array is `(count, classes)` and of real numbers, as most outputs are."""
+    return raw.dtype.kind == "f" and raw.shape[:-1] == (count,) and raw.size > 0
 
 
 def _array(raw: object) -> Array | None:

@@ -25,8 +25,7 @@ def paint(row: Row, target: Tensor) -> None:
     """Paint a row over whatever the target holds."""
     canvas, kept, draw = row
     target[...] = canvas.stand_ins(kept, draw)
-    for region in kept:
-        copy(region, canvas.image, target)
+    copy(kept, canvas.image, target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +69,8 @@ class Sketch:
         """Paint a row over the last one, and return the input."""
         target, under = self._inputs.array[0], row.canvas.stand_ins(row.kept, row.draw)
         if self._under is under:
-            for region in self._over:
-                copy(region, under, target)
-            for region in row.kept:
-                copy(region, row.canvas.image, target)
+            copy(self._over, under, target)
+            copy(row.kept, row.canvas.image, target)
         else:
             paint(row, target)
         self._under, self._over = under, row.kept

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
-    from hshap.explainer import Evidence, Explainer
+    from hshap.explainer import Evidence, Explainer, OnProgress
     from hshap.games.baseline_choice import Choice
     from hshap.games.engine import Progress
     from hshap.games.search import Search
@@ -136,12 +136,13 @@ class Setups:
         """Remember the setup of an image as long as the table of its scores is in use."""
         self._made[table] = setup
 
-    def counted(self, progress: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    def counted(self, progress: OnProgress | None) -> OnProgress | None:
         """Return a receiver of progress that counts the evaluations of choices, too."""
+        if progress is None:
+            return None
 
         def tell(made: Progress) -> None:
-            if progress is not None:
-                progress(replace(made, evaluations=made.evaluations + self._spent))
+            progress(replace(made, evaluations=made.evaluations + self._spent))
 
         return tell
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from hshap._util.renamed import warn_renamed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.explanation.gaps import all_gaps
 from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from hshap._util.types import Array, Grid, Heat
@@ -158,7 +159,7 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     An inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
     """
     split = set(leaves).difference(unfinished)
-    together, lowered, weights = _all_gaps(games)
+    together, lowered, weights = all_gaps(games)
     largest = float(weights.max())
     unit = largest or 1.0
     total = _added(games[0])
@@ -198,16 +199,16 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
     0.1
     """
     filled = 0.0
-    for leaf in leaves:
-        pixels = (slice(None), *leaf.index)
-        shown = image[pixels].astype(np.float64)
-        apart = np.zeros(shown.shape[1:])
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
+        for leaf in leaves:
+            pixels = (slice(None), *leaf.index)
+            shown = image[pixels].astype(np.float64)
+            apart = np.zeros(shown.shape[1:])
             for stand_in in stand_ins:
                 apart += np.abs(shown - stand_in[pixels]).sum(axis=0)
-        if not np.isfinite(apart).all():
-            return None
-        filled += leaf.area * filling(apart)
+            if not np.isfinite(apart).all():
+                return None
+            filled += leaf.area * filling(apart)
     return min(filled / sum(leaf.area for leaf in leaves), 1.0) if leaves else 1.0
 
 
@@ -267,45 +268,6 @@ def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
     for part, most in bounds:
         out[part.index] = most
     return out
-
-
-def _all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:
-    """Return the OR gap, the monotone gap and the largest change of score of each game."""
-    out = np.zeros((3, len(games)))
-    numbers: dict[int, list[int]] = {}
-    for number, game in enumerate(games):
-        numbers.setdefault(len(game.children), []).append(number)
-    for chosen in numbers.values():
-        values = np.array([games[i].values for i in chosen])
-        # The largest change, not the total: parts that raise and lower the score cancel in it.
-        change = np.abs(values - values[:, :1]).max(1)
-        out[:, chosen] = (or_gaps(values), monotone_gaps(values), change)
-    return out[0], out[1], out[2]
-
-
-def or_gaps(values: Heat) -> Heat:
-    """Return the largest difference between parts together and the best of them alone.
-
-    `values[i]` are the scores of all coalitions of game `i`, as for `monotone_gaps`.
-    """
-    best = np.full(values.shape, -np.inf)
-    for player, halves in _halves(best):
-        np.maximum(halves[1], values[:, 1 << player, None, None], out=halves[1])
-    return np.abs(values[:, 1:] - best[:, 1:]).max(1)
-
-
-def monotone_gaps(values: Heat) -> Heat:
-    """Return the most that the score falls when one more part is shown; 0 if it never does."""
-    falls = [(without - has).max((1, 2)) for _, (without, has) in _halves(values)]
-    return np.maximum(np.max(falls, axis=0), 0.0)
-
-
-def _halves(values: Heat) -> Iterator[tuple[int, tuple[Heat, Heat]]]:
-    """Yield views of the coalitions without each player, and of those with it, in one order."""
-    count = values.shape[1].bit_length() - 1
-    for player in range(count):
-        split = values.reshape(len(values), -1, 2, 2**player)
-        yield player, (split[:, :, 0], split[:, :, 1])
 
 
 def _rule(gap: float) -> str:

@@ -114,6 +114,9 @@ class Placement:
         >>> Placement(grid=(3,), shape=(4,)).pixels((1,), (2,))
         ((1,), (3,))
         """
+        spans = zip(start, stop, self.grid, strict=True)
+        if self.is_identity and all(_is_span(*one) for one in spans):
+            return tuple(start), tuple(stop)
         low, high = self.box(start, stop)
         if any(a == b for a, b in zip(low, high, strict=True)):
             return None
@@ -250,6 +253,11 @@ def _positions(name: str, value: Sequence[float]) -> Position:
 def _plain(value: float) -> float:
     """Return whole numbers without a point: positions between two pixels are exact."""
     return int(value) if isfinite(value) and value == int(value) else float(value)
+
+
+def _is_span(start: int, stop: int, side: int) -> bool:
+    """Tell whether plain whole numbers bound some pixels of a side."""
+    return type(start) is int and type(stop) is int and 0 <= start < stop <= side
 
 
 def _clip(value: float, side: int) -> float:

@@ -63,7 +63,7 @@ def run(
     Without `on_error`, the first exception ends the run. With it, the image that caused one is
     given up, `on_error` gets its position and the exception, and the others go on.
     """
-    queue, tell = _Queue(session, on_error), progress or _ignore
+    queue = _Queue(session, on_error)
     upcoming, more = iter(groups), True
     evaluations = finished = 0
     while True:
@@ -71,7 +71,8 @@ def run(
             job = queue.advance()
             if job is not None:
                 finished += 1
-                tell(Progress(evaluations, finished, len(queue.in_flight)))
+                if progress is not None:
+                    progress(Progress(evaluations, finished, len(queue.in_flight)))
                 yield job
         elif (
             more
@@ -87,14 +88,11 @@ def run(
             is_full = True
             while is_full:
                 evaluations += queue.score_batch()
-                tell(Progress(evaluations, finished, len(queue.in_flight)))
+                if progress is not None:
+                    progress(Progress(evaluations, finished, len(queue.in_flight)))
                 is_full = queue.waiting_batches() >= 1
         else:
             return
-
-
-def _ignore(progress: Progress) -> None:
-    del progress
 
 
 Kind: TypeAlias = "tuple[Shape, object]"
@@ -214,8 +212,10 @@ class _Queue:
 
     def _next(self) -> deque[Block]:
         """Return the rows of the kind that was not served for longest: none waits for ever."""
-        waiting = [kind for kind, blocks in self._blocks.items() if blocks]
-        return self._blocks[min(waiting, key=self._served.__getitem__)] if waiting else deque()
+        waiting = [(kind, blocks) for kind, blocks in self._blocks.items() if blocks]
+        if len(waiting) > 1:
+            return min(waiting, key=lambda one: self._served[one[0]])[1]
+        return waiting[0][1] if waiting else deque()
 
     def _capacity(self, blocks: deque[Block]) -> int:
         canvas = blocks[0].job.canvas

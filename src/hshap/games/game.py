@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from hshap.errors import ArgumentError
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,10 +105,15 @@ def _singles(players: int) -> NDArray[np.intp]:
 
 
 @cache
-def _subsets(players: int) -> tuple[tuple[bool, ...], ...]:
-    """Return the players of each coalition but the empty and the full one."""
+def _subsets(players: int) -> tuple[Callable[[tuple[T, ...]], tuple[T, ...]], ...]:
+    """Return what takes each coalition but the empty and the full one from all players."""
+    members = (
+        [player for player in range(players) if c >> player & 1] for c in range(1, 2**players - 1)
+    )
+    # Of one player alone by a slice: `itemgetter(1)` would return the player and no tuple.
     return tuple(
-        tuple(bool(c >> player & 1) for player in range(players)) for c in range(1, 2**players - 1)
+        itemgetter(*some) if len(some) > 1 else itemgetter(slice(some[0], some[0] + 1))
+        for some in members
     )
 
 
@@ -123,7 +128,8 @@ def subsets_of(parts: Sequence[T], whole: T) -> tuple[tuple[T, ...], ...]:
     >>> subsets_of("ab", "w")
     ((), ('a',), ('b',), ('w',))
     """
-    between = [tuple(compress(parts, chosen)) for chosen in _subsets(len(parts))]
+    players = tuple(parts)
+    between = [take(players) for take in _subsets(len(players))]
     # The empty coalition is the bare baseline, and all parts together are the region itself,
     # whose score its parent's game needed already.
     return ((), *between, (whole,))

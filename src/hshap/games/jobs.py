@@ -6,7 +6,7 @@ Jobs on one image share its score table: the value of a coalition is computed on
 from __future__ import annotations
 
 import time
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -73,30 +73,42 @@ class ScoreTable:
         """Let a job wait for all coalitions that it asks for, and return the rows of new ones."""
         new: list[Coalition] = []
         canvas, missing, known = self.canvas, self._missing, len(self._missing)
-        is_single = canvas.draws == 1
+        is_single, numbered = canvas.draws == 1, self._numbers.setdefault
         for request in job.asked:
+            numbers = request.numbers
             for kept, key in zip(request.coalitions, request.keys(self._regions), strict=True):
-                number = self._numbers.setdefault(key, len(missing))
-                request.numbers.append(number)
+                number = numbered(key, len(missing))
+                numbers.append(number)
                 if number == len(missing):
                     missing.append(1 if is_single else canvas.count(kept))
                     new.append(kept)
                 elif missing[number]:
                     self._others.setdefault(number, []).append(job)
                     job.missing += 1
-        rows = [
-            Row(canvas, kept, draw)
-            for kept, count in zip(new, missing[known:], strict=True)
-            for draw in range(count)
-        ]
-        job.missing += len(rows)
-        self.evaluations += len(rows)
         if len(missing) > len(self.values):
             room = np.empty((2 * len(missing), *self.values.shape[1:]))
             room[: len(self.values)] = self.values
             self.values = room
-        inputs = enumerate(missing[known:], known)
-        return Block(job, rows, [number for number, count in inputs for _ in range(count)])
+        block = self._single(job, new, known) if is_single else self._drawn(job, new, known)
+        job.missing += len(block.rows)
+        self.evaluations += len(block.rows)
+        return block
+
+    def _single(self, job: Job, new: Sequence[Coalition], known: int) -> Block:
+        """Return a row for each new coalition, which are numbered from `known` on."""
+        rows = list(map(Row, repeat(self.canvas), new, repeat(0)))
+        return Block(job, rows, range(known, known + len(new)))
+
+    def _drawn(self, job: Job, new: Sequence[Coalition], known: int) -> Block:
+        """Return rows for the draws of new coalitions, which are numbered from `known` on."""
+        counts = self._missing[known:]
+        rows = [
+            Row(self.canvas, kept, draw)
+            for kept, count in zip(new, counts, strict=True)
+            for draw in range(count)
+        ]
+        numbers = [number for number, count in enumerate(counts, known) for _ in range(count)]
+        return Block(job, rows, numbers)
 
     def record(self, block: Block, values: Heat) -> list[Job]:
         """Take the values `(rows, targets)` of a block; return the jobs that now miss none."""
@@ -110,6 +122,10 @@ class ScoreTable:
                 self.values[number, row.draw :] = value
         ready: list[Job] = []
         missing, others = self._missing, self._others
+        if self.canvas.draws == 1 and not others:
+            missing[numbers[0] : numbers[-1] + 1] = [0] * len(numbers)
+            job.missing -= len(numbers)
+            return ready if job.missing else [job]
         for number in numbers:
             missing[number] -= 1
             job.missing -= 1

@@ -40,7 +40,7 @@ def shapley(values: ArrayLike) -> NDArray[np.float64]:
     games, weights = worth.shape[:-1], _weights(players)
     # Subtract before weighting: a null player then scores exactly 0.0, so tolerance 0 is safe.
     if players <= FEW and worth.flags.c_contiguous:  # the order of a sum depends on the memory
-        having, lacking = _sides(players)
+        having, lacking = sides(players)
         gains = np.take(worth, having, axis=-1) - np.take(worth, lacking, axis=-1)
         return (gains * weights).sum(-1)
     result = np.empty((*games, players))
@@ -53,7 +53,7 @@ def shapley(values: ArrayLike) -> NDArray[np.float64]:
 
 
 @cache
-def _sides(players: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def sides(players: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the coalitions with each player `(players, half of all)`, and those without it."""
     every = np.arange(2**players).reshape(1, -1)
     bits = (every >> np.arange(players)[:, None] & 1).astype(bool)

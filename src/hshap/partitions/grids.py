@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import lru_cache
 from itertools import product
-from math import floor
+from math import floor, prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -167,6 +167,21 @@ def _root(image: Image, partition: Dyadic | Bisection) -> Box:
     limits_of(partition.min_size, partition.spacing, len(grid))  # refuses those of other images
     rule: SplitRule = partition.split
     return Box((0,) * len(grid), grid, rule, adaptive=partition.min_size == AUTO)
+
+
+def most_regions(partition: Dyadic | Bisection, grid: Sequence[int]) -> int:
+    """Return a number that the regions of a grid's tree do not exceed.
+
+    A side is halved until it is no longer than its limit, so that it has at most so many halves as
+    the next power of two counts limits in it. Each split adds a region or more.
+
+    >>> most_regions(Dyadic(min_size=8), (100, 120))
+    511
+    """
+    limits = limits_of(partition.min_size, partition.spacing, len(grid))
+    sides = zip(grid, limits, strict=True)
+    halvings = [((side - 1) // limit).bit_length() for side, limit in sides]
+    return 2 * prod(2**count for count in halvings) - 1
 
 
 def _checked_min_size(min_size: MinSize) -> int | tuple[int, ...] | Literal["auto"]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
 
-FORGOTTEN = frozenset({"_parts", "_pixels"})
+FORGOTTEN = frozenset({"_hash", "_parts", "_pixels"})
 """Attributes that a region remembers and its copies do not."""
 
 Corners: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -81,6 +81,14 @@ class Box(_Splitting):
     stop: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
     adaptive: Adaptive = field(default=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # A box is looked up ten times and more for an image: in searches, audits and rows.
+        return hash((self.start, self.stop))
 
     @property
     def index(self) -> Index:
@@ -317,17 +325,17 @@ def fill(region: Region, array: Array, values: Array | float) -> None:
         array[region.index] = values
 
 
-def copy(region: Region, source: Tensor, target: Tensor) -> None:
-    """Copy a region's pixels from one array `(channels, *grid)`, or tensor, to another."""
-    if type(region) is Box:
-        pixels = region._pixels  # noqa: SLF001, of this module
-        target[pixels] = source[pixels]
-        return
-    if isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
-        np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
-        return
-    pixels = (slice(None), *region.index)
-    target[pixels] = source[pixels]
+def copy(regions: Coalition, source: Tensor, target: Tensor) -> None:
+    """Copy the pixels of regions from one array `(channels, *grid)`, or tensor, to another."""
+    for region in regions:
+        if type(region) is Box:
+            pixels = region._pixels  # noqa: SLF001, of this module
+            target[pixels] = source[pixels]
+        elif isinstance(region, Pixels) and region.is_dense and isinstance(target, np.ndarray):
+            np.copyto(target, source, casting="unsafe", where=mask((region,), region.grid))
+        else:
+            places = (slice(None), *region.index)
+            target[places] = source[places]
 
 
 def runs(flat: Ints) -> NDArray[np.int64]:
