@@ -14,6 +14,7 @@ from torch import nn
 from hshap import Batched, Bisection, Box, Constant, CostPolicy, Explainer, Incremental
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.evaluators.incremental.comparison import OnCrop
 
 
 class Middle(nn.Module):
@@ -128,6 +129,29 @@ def test_a_crop_whose_inputs_score_nearly_alike_does_not_clear_the_network():
         told.append([str(one.message) for one in said])
     assert np.abs(scores[1] - scores[0]).max() <= 1e-5 * np.abs(scores[0]).max()
     assert any("depend on the other inputs of a batch" in message for message in told[1])
+
+
+def on_crop(expected, share, error=0.0):
+    """Scores of two inputs on a crop, each with a share of the other one's score."""
+    mixed = (1 - share) * expected + share * expected[::-1] + error
+    return OnCrop(np.tile(mixed, (2, 1)), expected, bytes_per_pixel=1.0, seconds_per_pixel=1.0)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-2, 0.1, 1.0])
+def test_a_crop_with_a_share_of_one_input_in_the_other_does_not_clear_the_network(apart):
+    expected, epsilon = np.array([[1.0, 0.5], [1.0 - apart, 0.5]]), 1e-7
+    assert on_crop(expected, share=0.0).tells_mates_apart(epsilon)
+    for share in (0.002, 0.01, 0.3):
+        crop = on_crop(expected, share)
+        assert not (crop.passes(epsilon) and crop.tells_mates_apart(epsilon))
+
+
+@pytest.mark.parametrize(
+    ("apart", "error"), [(0.0, 0.0), (5e-4, 0.0), (1e-2, 2e-5), (np.nan, 0.0), (0.1, np.nan)]
+)
+def test_a_crop_tells_nothing_of_mates_whose_scores_differ_no_more_than_errors_may(apart, error):
+    expected = np.array([[1.0, 0.5], [1.0 - apart, 0.5]])
+    assert not on_crop(expected, share=0.0, error=error).tells_mates_apart(1e-7)
 
 
 @pytest.mark.parametrize("middle", [None, 0.4], ids=["noise", "one colour in the middle"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -97,6 +100,28 @@ def test_the_callers_image_is_never_written_to(side):
     way = Incremental(Padded().eval(), cost_policy=CostPolicy.always())
     Explainer(way, Constant(-0.5), Dyadic(side // 2)).explain(image, target=0)
     assert np.array_equal(image, kept)
+
+
+@pytest.mark.parametrize("side", [40, 400])
+def test_activations_are_freed_with_the_run_without_a_garbage_collection(side):
+    sessions = []
+
+    class Noted:
+        def open_session(self):
+            session = Incremental(module, cost_policy=CostPolicy.always()).open_session()
+            sessions.append(weakref.ref(session))
+            return session
+
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module.eval()
+    image = np.random.default_rng(0).normal(size=(1, side, side)).astype(np.float32)
+    gc.disable()
+    try:
+        found = Explainer(Noted(), Constant(0.5), Dyadic(side // 4)).explain(image, target=0)
+        assert found.provenance.incremental
+        assert [session() for session in sessions] == [None]
+    finally:
+        gc.enable()
 
 
 def test_a_patch_says_whether_it_owns_its_memory():

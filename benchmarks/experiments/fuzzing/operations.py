@@ -113,6 +113,28 @@ def convolution(w: Workspace) -> Line:
     return w.line("PART({0})", name, part=f"PART = {layer}")
 
 
+def expansion(w: Workspace) -> Line:
+    """Return a convolution of 1 x 1, mostly a widening one, and another one behind it."""
+    name = w.name()
+    inputs = w.channels(name)
+    width = inputs * w.number_below(5, 1)
+    groups = w.one_of([1, width])
+    same = w.rng.random() < 0.25
+    options = {
+        "kernel_size": w.sides(1, 5),
+        "stride": 1 if same else w.sides(1, 3),
+        "padding": "same" if same else w.sides(0, 4),
+        "dilation": w.sides(1, 3),
+        "groups": groups,
+        "padding_mode": w.one_of(["zeros"] * 5 + ["circular"]),
+    }
+    last = f"nn.Conv{w.axes}d({width}, {width if groups > 1 else 3}, {_keywords(options)})"
+    norm, act = f"nn.BatchNorm{w.axes}d({width})", w.one_of(["nn.ReLU6()", "nn.SiLU(inplace=True)"])
+    first = w.one_of(["", f"{norm}, ", f"{norm}, {act}, ", f"{act}, "])
+    layers = f"nn.Conv{w.axes}d({inputs}, {width}, 1), {first}{last}"
+    return w.line("PART({0})", name, part=f"PART = nn.Sequential({layers})")
+
+
 def functional_convolution(w: Workspace) -> Line:
     name = w.name()
     kernel = tuple(w.number_below(4, 1) for _ in range(w.axes))
@@ -316,7 +338,8 @@ def _keywords(options: dict[str, Any]) -> str:
 
 
 OPERATIONS: list[Callable[[Workspace], Line]] = [
-    *([convolution] * 4 + [functional_convolution, norm, max_pool, mean_pool, functional_pool]),
+    *([convolution] * 4 + [expansion] * 2 + [functional_convolution, norm]),
+    *([max_pool, mean_pool, functional_pool]),
     *([activation] * 2 + [function] * 3 + [padding] * 3 + [shared] * 3 + [arithmetic] * 4),
     *([number, constant, cat] * 2 + [upsampling, interpolation, without_rule, foreign_layer]),
     *([place_by_place, channels_last] * 2),

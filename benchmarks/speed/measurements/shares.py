@@ -28,19 +28,28 @@ OPERATIONS = {
     *("conv2d", "linear", "batch_norm", "relu", "relu_", "relu6", "hardtanh", "hardtanh_"),
     *("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "boolean_dispatch", "fn"),
     *("interpolate", "add", "cat", "mean", "amax", "flatten", "dropout"),
+    *("silu", "sigmoid", "hardswish", "hardsigmoid", "group_norm"),
 }
 """Names of the functions that the networks of the table call."""
+
+SHARED = {"mul": torch.Tensor, "sum": tuple}
+"""Functions that the package calls for itself too, and the network's second argument.
+
+A gate multiplies two tensors, the package a tensor by a number. Means over all places run as sums
+of parts over several axes.
+"""
 
 COPIES = {"__setitem__", "copy_", "clone", "fill_", "contiguous", "empty", "to"}
 
 
 class Stopwatch(TorchFunctionMode):
-    """Adds up the CPU time of every torch function by its name."""
+    """Adds up the CPU time of every torch function by its name, and by its kind."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
+        self.kinds = {"network": 0.0, "copies": 0.0, "other": 0.0}
 
     def __torch_function__(
         self,
@@ -53,9 +62,19 @@ class Stopwatch(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         finally:
+            seconds = time.process_time() - started
             name = getattr(func, "__name__", str(func))
-            self.seconds[name] += time.process_time() - started
+            self.seconds[name] += seconds
             self.calls[name] += 1
+            self.kinds[kind(name, args)] += seconds
+
+
+def kind(name: str, args: Sequence[Any]) -> str:
+    """Return "network" for a call of the network's own operations, "copies" or "other"."""
+    is_own = len(args) > 1 and isinstance(args[1], SHARED.get(name, ()))
+    if is_own or name in OPERATIONS:
+        return "network"
+    return "copies" if name in COPIES else "other"
 
 
 def shares(name: str, grid: Sequence[int], *, channels_last: bool = False) -> dict[str, Any]:
@@ -79,7 +98,7 @@ def shares(name: str, grid: Sequence[int], *, channels_last: bool = False) -> di
         total, watch = _seconds(explain), Stopwatch()
         with watch:
             explain()
-        pairs.append({"total": total, **_by_kind(watch)})
+        pairs.append({"total": total, **watch.kinds})
     pairs.sort(key=lambda one: one["network"] / one["total"])
     middle = pairs[len(pairs) // 2]
     return {
@@ -151,11 +170,3 @@ def _seconds(call: Callable[[], object]) -> float:
     started = time.process_time()
     call()
     return time.process_time() - started
-
-
-def _by_kind(watch: Stopwatch) -> dict[str, float]:
-    kinds = {"network": 0.0, "copies": 0.0, "other": 0.0}
-    for name, seconds in watch.seconds.items():
-        kind = "network" if name in OPERATIONS else "copies" if name in COPIES else "other"
-        kinds[kind] += seconds
-    return kinds

@@ -73,7 +73,7 @@ class ActivationCache:
 
     def has_flat_anchor(self, network: Network, image: Tensor) -> bool:
         """Tell whether the activations of an input are those of a smaller image of one colour."""
-        return network.has_flat_anchor(self.tensor(image))
+        return network.has_flat_anchor(_batch_of_one(image))
 
     def add(
         self, network: Network, image: Tensor, seconds_per_pixel: float | None = None
@@ -84,10 +84,10 @@ class ActivationCache:
         are known: the seconds of the smaller one do not tell those of a full pass.
         """
         started = time.perf_counter()
-        tensor = self.tensor(image)
         try:
-            flat = None if seconds_per_pixel is None else self._flat(network, tensor)
+            flat = None if seconds_per_pixel is None else self._flat(network, _batch_of_one(image))
             if flat is None:
+                tensor = self.tensor(image)
                 activations, output = network.activations(tensor, self._max_memory)
             else:
                 tensor, activations, output, _ = flat
@@ -111,7 +111,7 @@ class ActivationCache:
 
     def _flat(self, network: Network, tensor: torch.Tensor) -> FlatAnchor | None:
         try:
-            return network.flat_activations(tensor, self._max_memory)
+            return network.flat_activations(tensor, self._max_memory, self._layout(tensor))
         except (TooLargeError, OverwrittenError):
             raise
         except Exception:  # noqa: BLE001, the network may take images of one size only
@@ -122,9 +122,14 @@ class ActivationCache:
 
         It is a copy: no later step can reach the caller's image or baseline.
         """
-        is_array = isinstance(image, np.ndarray)
-        tensor = torch.from_numpy(np.array(image)) if is_array else image
-        last = self._channels_last and tensor.ndim == 3
-        layout = torch.channels_last if last else torch.contiguous_format
-        copied = tensor[None].clone() if tensor is image else tensor[None]
-        return copied.contiguous(memory_format=layout)
+        tensor = _batch_of_one(image)
+        return tensor.clone(memory_format=self._layout(tensor))
+
+    def _layout(self, tensor: torch.Tensor) -> torch.memory_format:
+        last = self._channels_last and tensor.ndim == 4
+        return torch.channels_last if last else torch.contiguous_format
+
+
+def _batch_of_one(image: Tensor) -> torch.Tensor:
+    """Return an input as a batch of one: the caller's own memory, which is only read."""
+    return torch.from_numpy(np.array(image))[None] if isinstance(image, np.ndarray) else image[None]

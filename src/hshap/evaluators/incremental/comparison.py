@@ -27,13 +27,16 @@ TOLERANCE = 1e-4
 """Largest difference from a full forward pass, relative to its largest score."""
 
 
-CLEARLY = 100
-"""Tolerances by which two inputs must differ, so that a share of 2 % of one in the other shows."""
+CLEARLY = 1000
+"""By how many errors two inputs must differ, so that a share of 0.1 % of one in the other shows."""
+
+ROUNDING = 8
+"""The error that scores have at least, in units of the relative precision."""
 
 
-def agree(patched: Heat, full: Heat, epsilon: float, tolerances: int = 1) -> bool:
+def agree(patched: Heat, full: Heat, epsilon: float) -> bool:
     """Tell whether scores from patches are those of a full pass, up to rounding."""
-    allowed = tolerances * max(TOLERANCE, 8 * epsilon) * float(np.abs(full).max(initial=1e-6))
+    allowed = max(TOLERANCE, ROUNDING * epsilon) * float(np.abs(full).max(initial=1e-6))
     return float(np.abs(patched - full).max(initial=0.0)) <= allowed
 
 
@@ -57,11 +60,22 @@ class OnCrop(NamedTuple):
 
     def passes(self, epsilon: float) -> bool:
         """Tell whether all scores are those of a full pass, up to rounding."""
-        return agree(self.found, np.tile(self.expected, (2, 1)), epsilon)
+        return agree(self.found, self._in_full, epsilon)
 
     def tells_mates_apart(self, epsilon: float) -> bool:
-        """Tell whether the two inputs score so differently that mixing them would be seen."""
-        return not agree(self.expected[:1], self.expected, epsilon, CLEARLY)
+        """Tell whether the two inputs score so differently that mixing them would be seen.
+
+        A share of one input in the score of the other is an error of that share of the difference
+        between both. So the share is at most the error divided by the difference.
+        """
+        error = float(np.abs(self.found - self._in_full).max(initial=0.0))
+        least = ROUNDING * epsilon * float(np.abs(self.expected).max(initial=1e-6))
+        apart = float(np.abs(self.expected[0] - self.expected[1]).max(initial=0.0))
+        return apart > CLEARLY * max(error, least)
+
+    @property
+    def _in_full(self) -> Heat:
+        return np.tile(self.expected, (2, 1))
 
 
 def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import fx, nn
 from torch.fx.node import map_arg
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from hshap.evaluators.incremental.function_rules import CONVOLVE, convolution_layer
 from hshap.evaluators.incremental.layer_rules import CONVOLUTIONS, is_plain
@@ -91,7 +91,16 @@ def _take_padding(graph_module: fx.GraphModule, node: fx.Node, layer: Value, bef
 
 def _take_norm(graph_module: fx.GraphModule, node: fx.Node, layer: Value, before: Value) -> None:
     """Fold a batch norm into the convolution before it."""
-    _replace_argument(graph_module, node, fuse_conv_bn_eval(before, layer))
+    if before.training or layer.training:
+        message = "a batch norm in training mode takes the statistics of the batch"
+        raise ValueError(message)
+    # The copy shares the old weights, which are replaced at once.
+    folded = copy.deepcopy(before, {id(own): own for own in before.parameters()})
+    folded.weight, folded.bias = fuse_conv_bn_weights(
+        *(before.weight, before.bias, layer.running_mean, layer.running_var),
+        *(layer.eps, layer.weight, layer.bias),
+    )
+    _replace_argument(graph_module, node, folded)
 
 
 def _replace_argument(graph_module: fx.GraphModule, node: fx.Node, layer: nn.Module) -> None:

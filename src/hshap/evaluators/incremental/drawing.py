@@ -45,6 +45,10 @@ class Piece(NamedTuple):
         """Return the numbers `(1, channels, *size)` of a part, in the same memory."""
         return self.data[self._index(corners)]
 
+    def cut_array(self, corners: Corners) -> Array | None:
+        """Return the same as an array, if NumPy can read it."""
+        return None if self.array is None else self.array[self._index(corners)]
+
     def fill(self, corners: Corners, number: float) -> None:
         """Write one number everywhere in a part."""
         target = self.data if self.array is None else self.array
@@ -64,8 +68,13 @@ class Piece(NamedTuple):
         return None if met is None else Piece(met, self.data, self.row, self.origin, self.array)
 
     def _index(self, corners: Corners) -> tuple[slice, ...]:
-        spans = [slice(a - o, b - o) for a, b, o in zip(*corners, self.origin, strict=True)]
-        return (slice(self.row, self.row + 1), ALL_CHANNELS, *spans)
+        low, high = corners
+        row, origin = slice(self.row, self.row + 1), self.origin
+        if len(low) == 2:  # pictures: twice as fast as a loop
+            (top, left), (bottom, right), (y, x) = low, high, origin
+            return row, ALL_CHANNELS, slice(top - y, bottom - y), slice(left - x, right - x)
+        spans = [slice(a - o, b - o) for a, b, o in zip(low, high, origin, strict=True)]
+        return (row, ALL_CHANNELS, *spans)
 
 
 def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
@@ -220,12 +229,28 @@ def _anchored(window: Corners, anchor: Known) -> Shown:
     return [(part, tile) for part, tile in met if part is not None], list(_around(inside, window))
 
 
+def clear_beyond(windows: torch.Tensor, starts: Sequence[Sides], grid: Sides) -> None:
+    """Write zeros into the places of windows that lie beyond the borders of a grid."""
+    size = windows.shape[2:]
+    inside = (0,) * len(grid), grid
+    for window in pieces_of(windows, starts):
+        if all(a >= 0 and a + m <= n for a, m, n in zip(window.origin, size, grid, strict=True)):
+            continue
+        met = meet(window.corners, inside)
+        for part in (window.corners,) if met is None else _around(met, window.corners):
+            window.fill(part, 0.0)
+
+
 def meet(one: Corners, other: Corners) -> Corners | None:
     """Return the rectangle that two have in common, or None."""
     (low, high), (first, last) = one, other
-    if not (all(map(lt, low, last)) and all(map(lt, first, high))):  # as most do
-        return None
-    return tuple(map(max, low, first)), tuple(map(min, high, last))
+    if len(low) == 2:  # pictures: three times as fast as the general way
+        (top, left), (bottom, right) = low, high
+        top, left = max(top, first[0]), max(left, first[1])
+        bottom, right = min(bottom, last[0]), min(right, last[1])
+        return ((top, left), (bottom, right)) if top < bottom and left < right else None
+    low, high = tuple(map(max, low, first)), tuple(map(min, high, last))
+    return (low, high) if all(map(lt, low, high)) else None
 
 
 def _around(part: Corners, whole: Corners) -> Iterator[Corners]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hshap.evaluators.incremental.drawing import Known
+    from hshap.evaluators.incremental.reductions import Parts
 
     Options: TypeAlias = Mapping[str, Value]
 
@@ -221,7 +222,7 @@ def convolution_layer(target: Value, args: Sequence[Value], options: Options) ->
 
 
 def _over_all_places(
-    act: Callable[[Sequence[torch.Tensor]], torch.Tensor], *, least: int = 2
+    act: Callable[[Parts], torch.Tensor], *, least: int = 2
 ) -> Callable[..., Rule | None]:
     """Return a maker of rules for a reduction that is known over all places.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import torch
 from torch import fx
 from torch.fx.node import map_arg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
     from hshap.evaluators.incremental.drawing import Known
     from hshap.evaluators.incremental.patches import Patch, Zone
@@ -61,6 +61,10 @@ class Step:
     last_reads: tuple[str, ...] = ()  # values that no later step reads
 
 
+CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
+"""Kinds of steps whose result has memory of its own, alone or as the last of several."""
+
+
 def names_in(args: Value) -> set[str]:
     """Return the names of the steps whose results the arguments refer to."""
     names: set[str] = set()
@@ -106,9 +110,14 @@ def overwritten_names(steps: Sequence[Step]) -> dict[str, int]:
 def overwriting(steps: Sequence[Step], kept: set[str]) -> set[str]:
     """Return the names of activation functions that may overwrite their argument.
 
-    It is the result of a convolution, which has memory of its own, and nobody reads it again.
+    It is the result of a convolution or a sum, which has memory of its own, and nobody reads it
+    again.
     """
-    fresh = {step.name for step in steps if step.kind in {"Conv1d", "Conv2d", "Conv3d"}} - kept
+    fresh = {
+        step.name
+        for step in steps
+        if step.kind.startswith(CONVOLUTIONS) or step.act in {operator.add, torch.add}
+    } - kept
     return {
         step.name
         for step in steps

@@ -161,19 +161,23 @@ def _softmax(layer: Layer) -> Rule | None:
 
 def convolution(layer: Layer) -> Rule:
     """Return the rule of a convolution."""
-    act = CONVOLUTIONS[type(layer)]
-    before, after = _paddings(layer)
-    field = ReceptiveField(layer.kernel_size, layer.stride, before, layer.dilation, after)
+    act, field = CONVOLUTIONS[type(layer)], convolution_field(layer)
     if layer.padding_mode != "zeros":
         wraps = layer.padding_mode == "circular"
         return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
 
-    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
         return act(
             window, layer.weight, layer.bias, layer.stride, padding, layer.dilation, layer.groups
         )
 
     return _sliding(field, slid, outside=0.0)
+
+
+def convolution_field(layer: Layer) -> ReceptiveField:
+    """Return the inputs of one output of a convolution."""
+    before, after = _paddings(layer)
+    return ReceptiveField(layer.kernel_size, layer.stride, before, layer.dilation, after)
 
 
 def _sliding(field: ReceptiveField, act: Sliding, *, outside: float) -> Rule:
@@ -238,7 +242,7 @@ def _max_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, dilation)
     act = MAX_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
         return act(window, kernel, stride, padding, dilation)
 
     return _sliding(field, slid, outside=-torch.inf)
@@ -255,7 +259,7 @@ def _average_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, (1,) * axes)
     act = AVERAGE_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor, padding: Sides) -> torch.Tensor:
+    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
         return act(window, kernel, stride, padding)
 
     return _sliding(field, slid, outside=0.0)

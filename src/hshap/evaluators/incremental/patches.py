@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-    Sliding: TypeAlias = Callable[[torch.Tensor, Sides], torch.Tensor]
+    Sliding: TypeAlias = Callable[[torch.Tensor, Sides, Sequence[Sides]], torch.Tensor]
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop on one axis."""
@@ -140,7 +140,9 @@ class ReceptiveField:
         return {*self.kernel, *self.stride} == {1} and not any(self.padding)
 
     def slide(self, patch: Patch, anchor: Known, act: Sliding, *, outside: float) -> Patch:
-        """Return the output patch of a sliding operation; `act` gets a window and its padding.
+        """Return the output patch of a sliding operation.
+
+        `act` gets windows, the padding of each axis, and the start of each window.
 
         The window holds the padding as `outside`, but for axes that patches cover: there the
         operation pads by itself, which takes no copy.
@@ -157,7 +159,7 @@ class ReceptiveField:
         ]
         axes = zip(patch.grid, covered, size, self.stride, self.dilation, self.kernel, strict=True)
         seen = tuple(n if own else (m - 1) * s + d * (k - 1) + 1 for n, own, m, s, d, k in axes)
-        made = act(patch.window(views, seen, outside), padding)
+        made = act(patch.window(views, seen, outside), padding, views)
         return Patch(made, starts, anchor, is_owned=True)
 
     def _covered(self, patch: Patch, size: Sides, grid: Sides) -> list[bool]:

@@ -110,6 +110,8 @@ class IncrementalSession:
             scores = self._full_scores(rows)
         self._scored.update(row.canvas.position for row in rows)
         self._incremental.update(row.canvas.position for row in self._from_patches)
+        # Rows refer to this session: kept, they would hold all activations after the run.
+        self._from_patches = []
         return scores
 
     def _scores(self, rows: Sequence[Row]) -> Heat:

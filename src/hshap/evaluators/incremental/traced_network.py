@@ -163,18 +163,22 @@ class Network:
         return self._plans[grid]
 
     def flat_activations(
-        self, image: torch.Tensor, max_bytes: int | None = None
+        self,
+        image: torch.Tensor,
+        max_bytes: int | None = None,
+        layout: torch.memory_format = torch.preserve_format,
     ) -> FlatAnchor | None:
         """Return the activations of an image of one colour, from those of a smaller one.
 
-        None if it has several colours, or if no smaller image will do. Fails like `activations`.
+        That is a copy in the given memory layout. None if the image has several colours, or if no
+        smaller one will do. Fails like `activations`.
         """
         grid = tuple(image.shape[2:])
         zones = self._plan(grid) if is_flat(image) else None
         if zones is None:
             return None
         sides = [slice(0, zone.high) for zone in zones[self._input]]
-        small = image[(slice(None), slice(None), *sides)].clone(memory_format=torch.preserve_format)
+        small = image[(slice(None), slice(None), *sides)].clone(memory_format=layout)
         found, _ = self.activations(small, max_bytes)
         kept = {
             name: stretched(value, zones[name])

@@ -15,6 +15,11 @@ from torch.nn import functional as f
 
 from hshap.evaluators.incremental.channels_first import channels_first
 from hshap.evaluators.incremental.convolutions import attribute, with_folded_convolutions
+from hshap.evaluators.incremental.expansions import (
+    Expansion,
+    expansion_rule,
+    with_joined_expansions,
+)
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
 from hshap.evaluators.incremental.in_place import in_place, of_last_reader
@@ -81,7 +86,7 @@ def _traced(module: nn.Module, tracer: Tracer) -> Trace:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
         graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
-        return _Builder(channels_first(graph_module)).trace()
+        return _Builder(with_joined_expansions(channels_first(graph_module))).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
@@ -174,7 +179,9 @@ class _Builder:
     def _module_call(self, node: fx.Node) -> tuple[nn.Module, Rule | None]:
         layer = self._module.get_submodule(str(node.target))
         only = node.args[0] if len(node.args) == 1 and not node.kwargs else None
-        return layer, layer_rule(layer) if self._is_spatial(only) else None
+        if not self._is_spatial(only):
+            return layer, None
+        return layer, expansion_rule(layer) if isinstance(layer, Expansion) else layer_rule(layer)
 
     def _call(self, node: fx.Node) -> tuple[Callable[..., Value], Rule | None]:
         target: Value = node.target
@@ -210,7 +217,7 @@ def _method(name: str) -> Callable[..., Value]:
 
 
 def _kind(layer: Value) -> str:
-    return layer.kind if isinstance(layer, PlaceByPlace) else type(layer).__name__
+    return layer.kind if isinstance(layer, (Expansion, PlaceByPlace)) else type(layer).__name__
 
 
 def _name(node: fx.Node) -> str:
