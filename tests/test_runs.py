@@ -39,7 +39,16 @@ from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
 from hshap.runs.storing.life import Watch, sign_of
-from hshap.runs.storing.rows import Origin, as_row, as_rows, from_row, from_rows, stored_row
+from hshap.runs.storing.rows import (
+    Origin,
+    as_row,
+    as_rows,
+    blocks,
+    from_row,
+    from_rows,
+    size_of,
+    stored_row,
+)
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
 from hshap.runs.worker import Job
 
@@ -369,6 +378,26 @@ def test_a_damaged_row_in_a_block_is_named_after_those_before_it(mixed_rows):
     assert next(found).boxes() == from_row(rows[0]).boxes()
     assert next(found).boxes() == from_row(rows[1]).boxes()
     with pytest.raises(FormatError, match="the row of 'image 2' is damaged"):
+        next(found)
+
+
+def test_rows_of_many_regions_or_numbers_are_checked_alone(mixed_rows):
+    row = mixed_rows[0]
+    regions = {**row, "region_kind": [2] * 2**13, "cells": b""}
+    numbers = {**row, "game_values": [0.0] * 2**17, "cells": None}
+    assert [len(block) for block in blocks([regions] * 3, size_of)] == [1, 1, 1]
+    assert [len(block) for block in blocks([numbers] * 3, size_of)] == [1, 1, 1]
+    assert [len(block) for block in blocks([row] * 20, size_of)] == [16, 4]
+
+
+def test_rows_before_a_shard_that_cannot_be_read_are_not_lost():
+    def given():
+        yield from range(18)
+        raise OSError
+
+    found = blocks(given(), lambda _: 1)
+    assert [len(next(found)), len(next(found))] == [16, 2]
+    with pytest.raises(OSError):
         next(found)
 
 

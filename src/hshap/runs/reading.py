@@ -12,7 +12,7 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
-from hshap.runs.storing.rows import blocks
+from hshap.runs.storing.rows import blocks, size_of
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
 from hshap.runs.storing.tiled import results_of
 
@@ -133,7 +133,7 @@ class Run:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Result]:
-        for block in blocks(self.rows(), _bytes_of_cells):
+        for block in blocks(self.rows(), size_of):
             yield from results_of(block, self.folder.files)
 
     def __getitem__(self, image: str) -> Untyped:
@@ -185,7 +185,7 @@ class Run:
             for shard, numbers in by_shard.items():
                 made = self._table(shard, columns)
                 in_order = sorted(numbers)
-                if len(in_order) < len(made):
+                if in_order != list(range(len(made))):
                     made = made.take(in_order)
                 found[shard] = dict(zip(in_order, made.to_pylist(), strict=True))
             for key in few:
@@ -252,7 +252,3 @@ class Run:
     def row(self, key: Key) -> dict[str, Untyped]:
         """Return one row."""
         return self._table(key.shard, None).slice(key.row, 1).to_pylist()[0]
-
-
-def _bytes_of_cells(row: Mapping[str, Untyped]) -> int:
-    return len(row["cells"] or b"")  # a damaged row may have none

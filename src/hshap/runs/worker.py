@@ -23,7 +23,7 @@ from hshap.runs.storing.rows import KeptEvidence, Origin, as_rows, attempt, dige
 from hshap.runs.storing.tiled import store_tiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hshap._util.types import Array, Grid
     from hshap.evaluators.tiles import Tiles
@@ -223,12 +223,13 @@ class Worker:
 
     def rows(
         self, given: Sequence[tuple[Explanation | LargeResult, _Asked]]
-    ) -> list[Row | Exception]:
-        """Return the row of each explanation, or its error."""
+    ) -> Iterable[Row | Exception]:
+        """Return the row of each explanation, or its error; those of large images one by one."""
         if self.job.tiles is not None:
-            return [
+            # A full disk ends the run at the first file that does not fit: no other one is tried.
+            return (
                 attempt(self._large_row, cast("LargeResult", found), one) for found, one in given
-            ]
+            )
         placed = [attempt(self._placed, cast("Explanation", found), one) for found, one in given]
         made = iter(
             as_rows([one for one in placed if not isinstance(one, Exception)], self.job.keep)

@@ -100,6 +100,7 @@ class CellTable(Table):
             return
         roots = games.region[games.first]
         self._first, self._last = _ranges(games, roots)
+        self._before_tree = self._first[roots].tolist()
         is_finest = self._last - self._first == 1
         starts, lengths, labels = self._all_runs()
         expect(is_finest[labels].all(), "a cell is of a region with parts")
@@ -147,9 +148,7 @@ class CellTable(Table):
 
     def _local(self, number: int) -> tuple[int, int]:
         """Return the first cell of a region and the one past its last, in its own tree."""
-        begin = self.first[self.owner[number]]
-        own = slice(begin, begin + self.counts[self.owner[number]])
-        offset = self._first[own].min()
+        offset = self._before_tree[self.owner[number]]
         return int(self._first[number] - offset), int(self._last[number] - offset)
 
     def _ranks(self, place: int) -> NDArray[np.unsignedinteger]:
@@ -157,7 +156,7 @@ class CellTable(Table):
         labels = self._labels[place]
         own = slice(self.first[place], self.first[place] + self.counts[place])
         first, last = self._first[own], self._last[own]
-        ranks = np.where(last - first == 1, first - first.min(), 0)
+        ranks = np.where(last - first == 1, first - self._before_tree[place], 0)
         return ranks.astype(labels.dtype)[labels]
 
     def check_parts(self, games: Games) -> None:

@@ -56,6 +56,10 @@ LISTS = (
 )
 """Arrays of whole numbers that a row holds as they are."""
 
+NUMBERS = (*LISTS, "game_values", "game_coefficients", "game_errors", "region_corners")
+REGION = 128
+"""Bytes for each region in a size: even one that a row tells in a byte has corners in a table."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -98,15 +102,30 @@ def blocks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     [[1], [1048576], [3, 4]]
     """
     block, total = list[T](), 0
-    for one in given:
-        own = size(one)
-        if block and (len(block) >= TOGETHER or total + own > MOST_PIXELS):
-            yield block
-            block, total = [], 0
-        block.append(one)
-        total += own
+    try:
+        for one in given:
+            own = size(one)
+            if block and (len(block) >= TOGETHER or total + own > MOST_PIXELS):
+                yield block
+                block, total = [], 0
+            block.append(one)
+            total += own
+    except Exception:
+        if block:
+            yield block  # those before a fault are not lost
+        raise
     if block:
         yield block
+
+
+def size_of(row: Mapping[str, Untyped]) -> int:
+    """Return how much room a row takes when it is checked, for `blocks`: cells, regions, numbers.
+
+    Rows may come from anybody: a few bytes of a file can hold millions of regions.
+    """
+    # A damaged row may lack a column.
+    numbers = 8 * sum(len(row[name] or ()) for name in NUMBERS)
+    return max(len(row["cells"] or b""), REGION * len(row["region_kind"] or ()), numbers)
 
 
 def _pixels(given: tuple[Explanation, Origin]) -> int:
