@@ -173,12 +173,14 @@ for experiment, summary in EXPERIMENTS.items():
 @app.command()
 def speed(
     fresh: Fresh = False,  # noqa: FBT002
-    only: Annotated[str, typer.Option(help="repeat measurements that begin so: share")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(help="repeat measurements that begin so: share")
+    ] = None,
 ) -> None:
     """Measure time, memory and evaluations against the authors' package and peers."""
     from benchmarks.speed import speed_table
 
-    speed_table.run(fresh=fresh, only=only)
+    speed_table.run(fresh=fresh, only=only or ())
 
 
 @app.command()

@@ -15,8 +15,7 @@ def markdown(content: dict[str, Any]) -> str:
     done: Measured = content["measured"]
     made = (
         f"Made by `benchmarks/run speed` on {content['date']}, commit {content['commit']}, two "
-        "threads. Measurements that take seconds are medians of three runs in turns, or of one "
-        "if `--only` repeated them. "
+        "threads. Measurements that take seconds are medians of up to three runs in turns. "
         "`speed_table.py` says how each is measured. A measurement that is not repeated "
         "keeps its old value, so rows can be of different commits."
     )

@@ -17,7 +17,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.folders import cache
 from benchmarks.core.provenance import provenance, versions
@@ -25,6 +25,9 @@ from benchmarks.core.reference import install_reference
 from benchmarks.models.names import NARROW, SHORT, ZOO
 from benchmarks.speed import plots, speed_goals, speed_page
 from benchmarks.speed.process import run_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "speed.json"
@@ -141,10 +144,11 @@ def tasks() -> list[tuple[str, Task, int]]:
     return found
 
 
-def run(*, fresh: bool = False, only: str = "") -> None:
+def run(*, fresh: bool = False, only: Sequence[str] = ()) -> None:
     """Take the measurements that are missing, judge the goals, and write the page and the plots.
 
-    `only` takes those again whose names begin so, and keeps the committed values of all others.
+    `only` takes those again whose names begin with one of these, and keeps the committed values of
+    all others.
     """
     install_reference()
     if only:
@@ -167,14 +171,17 @@ def _is_untuned(name: str, task: Task) -> bool:
     return task.get("size") == "large" or AS_FOUND in name or BY_COMMAND in name
 
 
-def _take_again(only: str) -> None:
-    """Repeat some measurements once each. The page then has the commit of the newest of them."""
+def _take_again(only: Sequence[str]) -> None:
+    """Repeat some measurements, in turns. The page then has the commit of the newest of them."""
     content = json.loads(RESULTS.read_text()) | provenance() | {"versions": versions()}
-    for name, task, _ in tasks():
-        if name.startswith(only):
-            done = run_alone(task, return_freed_memory=_is_untuned(name, task))
-            content["measured"][name] = [done]
-            print(f"{name}: {_short(content['measured'][name][0])}", file=sys.stderr, flush=True)
+    wanted = [one for one in tasks() if one[0].startswith(tuple(only))]
+    taken: dict[str, list[dict[str, Any]]] = {name: [] for name, _, _ in wanted}
+    for turn in range(TIMES):
+        for name, task, times in wanted:
+            if turn < times:
+                taken[name].append(run_alone(task, return_freed_memory=_is_untuned(name, task)))
+                print(f"{name}: {_short(taken[name][-1])}", file=sys.stderr, flush=True)
+    content["measured"] |= taken
     _write(content)
 
 
