@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from colours import count_colours
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import any_marked, marked, same_explanation
@@ -375,7 +376,7 @@ def test_a_plot_is_never_blank(grid, empty, channels, rng, tmp_path):
         figure.savefig(tmp_path / f"{number}.png")
         figure.canvas.draw()
         pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
-        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+        assert count_colours(pixels) > 20
         assert (tmp_path / f"{number}.png").stat().st_size > 3000
 
 
