@@ -245,6 +245,27 @@ def test_the_default_call_with_a_small_budget_tells_its_probes():
     assert found.evaluations <= 12
 
 
+@pytest.mark.parametrize(("budget", "probes"), [(15, 0), (16, 8), (20, 12), (23, 15), (24, 0)])
+def test_beside_gradients_few_probes_are_left_out(budget, probes):
+    """Four copies of the image and the first game take eight evaluations of the budget."""
+    torch = pytest.importorskip("torch")
+    template, image, boxes = squares(np.linspace(0.3, 1.0, ACROSS**2))
+
+    class Brightest(torch.nn.Module):
+        def forward(self, batch):
+            return torch.stack([batch[:, :, *box].sum(dim=(1, 2, 3)) for box in boxes], dim=1)
+
+    model = torch.nn.Sequential(Brightest(), torch.nn.AdaptiveMaxPool1d(1)).eval()
+    made = explainer(template.astype("f4"), model, hshap.DepthFirst(max_evaluations=budget))
+    found = made.explain(image.astype("f4"), target=0)
+    told = f", and the scores of {probes} cells shown alone" if probes else ""
+    assert found.settings["evidence"] == f"gradients times differences{told}"
+    assert found.evaluations <= budget
+    for leaf in found.leaves:
+        share = found.parts[leaf].share
+        assert found.attribution()[leaf.index].sum() == pytest.approx(share, abs=1e-9)
+
+
 def test_a_budget_that_takes_games_down_to_cells_finds_them_among_many():
     template = np.zeros((1, 200, 200))
     image = template.copy()

@@ -220,6 +220,48 @@ def test_without_gradients_the_differences_guide_the_map_inside_cells(seed, budg
         assert found.attribution()[leaf.index].sum() == pytest.approx(share, abs=1e-9)
 
 
+def test_with_gradients_the_guide_is_evidence_times_differences():
+    """Red is all that the model sees. One cell differs in red and, far more, in green beside it."""
+    torch = pytest.importorskip("torch")
+
+    class Red(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.coarse = torch.nn.AvgPool2d(4)
+
+        def forward(self, batch):
+            return 16.0 * self.coarse(batch)[:, 0].amax(dim=(1, 2))[:, None]
+
+    template = np.zeros((3, 64, 64), dtype=np.float32)
+    image = template.copy()
+    image[0, 24:28, 24:28] = 0.5
+    image[1, 24:28, 36:40] = 5.0
+    search = hshap.DepthFirst(max_evaluations=40)
+    parts = (hshap.Fixed(template), hshap.Spots(40), search)
+    found = hshap.Explainer(Red().eval(), *parts, evidence="auto").explain(image, target=0)
+    assert _told(found) == "gradients times differences"
+    without = hshap.Explainer(
+        lambda b: Red()(torch.as_tensor(b)).numpy(), *parts, evidence="auto"
+    ).explain(image, target=0)
+    assert _told(without) == "differences"
+    red, green = (slice(24, 28), slice(24, 28)), (slice(24, 28), slice(36, 40))
+    maps = found.attribution(), without.attribution()
+    ours, differences = (heat[red].sum() / heat[green].sum() for heat in maps)
+    assert ours > 2
+    assert differences < 1
+    for leaf in found.leaves:
+        share = found.parts[leaf].share
+        assert maps[0][leaf.index].sum() == pytest.approx(share, abs=1e-9)
+    rng = np.random.default_rng(5)
+    template = scene(rng, (96, 128)).astype(np.float32)
+    image, _ = with_findings(rng, template)
+    default = hshap.Explainer(Red().eval(), hshap.Fixed(template)).explain(image, target=0)
+    told = (
+        "maps inside regions follow the model's gradients times the differences from the baseline"
+    )
+    assert told in default.settings.chosen
+
+
 def test_the_guide_by_differences_is_told_and_can_be_refused():
     rng = np.random.default_rng(5)
     template = scene(rng, (96, 128))

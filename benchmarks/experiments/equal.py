@@ -36,7 +36,7 @@ ASKED: dict[str, tuple[int, ...]] = {
     "platelets": BUDGETS,
     "malaria-made": (10, 20, 50, 100),
 }
-MOST = {"boards": 60, "malaria-made": 20}  # test images; all, where a set is not named
+MOST = {"malaria-made": 20}  # test images; all, where a set is not named
 VALIDATION = {"boards": 4, "platelets": 4, "malaria-made": 4}  # images that choose thresholds
 
 

@@ -41,8 +41,9 @@ def _explained(subject: Subject, image: Image, budget: int) -> hshap.Explanation
 
 
 def _at(subject: Subject, image: Image, budget: int) -> Map:
-    found, smooth = _explained(subject, image, budget), subject.size / SMOOTH
-    return found.alone(smooth=smooth) if subject.template else found.attribution(smooth=smooth)
+    if subject.template:
+        return _ranked(subject, image, budget)  # as without gradients (decision 22)
+    return _explained(subject, image, budget).attribution(smooth=subject.size / SMOOTH)
 
 
 def _ranked(subject: Subject, image: Image, budget: int) -> Map:

@@ -26,6 +26,9 @@ PLAYING = (DepthFirst, BreadthFirst, Share)
 USUAL_PARTS = 2
 """Parts of the root in every partition that is chosen."""
 
+FEWEST_BESIDE_GRADIENTS = 8
+"""Fewer probes than these tell less than gradients do: all other cells would count little."""
+
 
 def room_in(search: Search, spent: int) -> float:
     """Return the evaluations that the budget of a search leaves."""
@@ -44,14 +47,19 @@ def within(search: Search, spent: int, started: float) -> Search:
     return search
 
 
-def with_probes(search: Search, partition: Spots, easel: Easel, pixels: Image) -> Search:
-    """Return the search with probes of cells, which its budget pays for. No limit of time does."""
+def with_probes(
+    search: Search, partition: Spots, easel: Easel, pixels: Image, fewest: int
+) -> Search:
+    """Return the search with probes of cells, if its budget pays for at least `fewest` of them.
+
+    No limit of time does.
+    """
     most, draws = budget_of(search), easel.draws(pixels)
     is_timed = isinstance(search, TIMED) and search.max_seconds is not None
     if most is None or is_timed or not isinstance(search, PLAYING):
         return search
     cells = probes_within(most, partition.cells(pixels, easel.hidden(pixels)), draws, USUAL_PARTS)
-    if not cells:
+    if len(cells) < fewest:
         return search
     return Probing(replace(search, max_evaluations=most - draws * len(cells)), cells)
 

@@ -19,6 +19,7 @@ from hshap.evaluators.evidence import (
     RARITY,
     Guide,
     levels,
+    weights,
 )
 from hshap.explanation.nearby import has_nearby
 
@@ -48,22 +49,31 @@ def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
     return Guide(levels(given), "a function") if given.any() else Guide(None, "none: it is 0")
 
 
-def guide_by_difference(partition: Spots, easel: Easel, pixels: Image, without: Guide) -> Guide:
-    """Return the guide of a model without gradients: the differences that the cells are around.
+def guide_with_differences(partition: Spots, easel: Easel, pixels: Image, guide: Guide) -> Guide:
+    """Return a guide times the differences that the cells are around; these alone without one.
 
-    A backward pass that failed stays told.
+    Gradients tell which of the differences the model looks at, and differences where it cannot look
+    at all. A backward pass that failed stays told.
     """
-    if without.origin.startswith(FAILED) or pixels[0].size > MOST_PIXELS:
-        return without
+    if guide.origin.startswith(FAILED) or pixels[0].size > MOST_PIXELS:
+        return guide
     heat = partition.guide(pixels, easel.hidden(pixels))
+    origin = DIFFERENCES
+    if guide.levels is not None:
+        heat, origin = heat * weights(guide.levels), f"{guide.origin} times {DIFFERENCES}"
     if not (np.isfinite(heat).all() and heat.any()):
-        return without
-    return Guide(levels(heat), DIFFERENCES, without.evaluations)
+        return guide
+    return Guide(levels(heat), origin, guide.evaluations)
 
 
 def by_differences(guide: Guide) -> bool:
     """Tell whether a guide rests on the differences from a template."""
-    return guide.origin.startswith(DIFFERENCES)
+    return DIFFERENCES in guide.origin
+
+
+def by_gradients(guide: Guide) -> bool:
+    """Tell whether a guide rests on the model's gradients."""
+    return guide.origin.startswith(GRADIENTS)
 
 
 def guide_by_probes(
@@ -99,8 +109,8 @@ def told_inside(guide: Guide, *, nearby: bool) -> str:
         return f"maps inside regions follow {rare}the regions nearby"
     if guide.levels is None:
         return "maps inside regions are even"
-    if by_differences(guide):
-        own = guide.origin.replace(DIFFERENCES, f"the {DIFFERENCES} from the baseline", 1)
-    else:
-        own = "the model's gradients" if guide.origin == GRADIENTS else "the given evidence"
+    if not guide.origin.startswith((GRADIENTS, DIFFERENCES)):
+        return "maps inside regions follow the given evidence"
+    own = guide.origin.replace(GRADIENTS, f"the model's {GRADIENTS}", 1)
+    own = own.replace(DIFFERENCES, f"the {DIFFERENCES} from the baseline", 1)
     return f"maps inside regions follow {own}"

@@ -16,11 +16,19 @@ from hshap.baselines.recipes import OwnColour
 from hshap.errors import installing
 from hshap.evaluators.easel import Easel
 from hshap.evaluators.evidence import MOST_COPIES, Guide, evidence_of
-from hshap.explainer.budgets import USUAL_PARTS, budget_of, room_in, with_probes, within
+from hshap.explainer.budgets import (
+    FEWEST_BESIDE_GRADIENTS,
+    USUAL_PARTS,
+    budget_of,
+    room_in,
+    with_probes,
+    within,
+)
 from hshap.explainer.guides import (
     by_differences,
+    by_gradients,
     given_guide,
-    guide_by_difference,
+    guide_with_differences,
 )
 from hshap.explainer.rarity import guides_by_rarity
 from hshap.explanation.settings import Settings
@@ -189,8 +197,7 @@ class Setups:
         if partition is not given.partition:
             settings = settings.updated(partition=partition)
         if self._wanted == AUTO and isinstance(partition, Spots):
-            by_difference = partial(guide_by_difference, partition, easel, pixels)
-            guides = tuple(one if one.levels is not None else by_difference(one) for one in guides)
+            guides = tuple(guide_with_differences(partition, easel, pixels, one) for one in guides)
         if self._wanted == AUTO:
             guides = guides_by_rarity(pixels, guides)
         if given.search is None:
@@ -202,7 +209,8 @@ class Setups:
         search = within(search, spent + max(guide.evaluations for guide in guides), started)
         given_budget = given.search is not None and budget_of(search) is not None
         if given_budget and isinstance(partition, Spots) and all(map(by_differences, guides)):
-            search = with_probes(search, partition, easel, pixels)
+            fewest = FEWEST_BESIDE_GRADIENTS if any(map(by_gradients, guides)) else 1
+            search = with_probes(search, partition, easel, pixels, fewest)
         return Setup(
             easel=easel,
             partition=partition,
