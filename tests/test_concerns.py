@@ -48,8 +48,20 @@ def failed_evidence():
     return replace(found, settings=found.settings.updated(evidence=origin))
 
 
+def wobbling():
+    """A model with noise on its scores, which also differ from call to call."""
+    rng = np.random.default_rng(0)
+    with pytest.warns(RuntimeWarning, match="two scores for one input"):
+        return explained(lambda batch: any_marked(batch) + rng.normal(0, 0.2, len(batch)))
+
+
 ONES = np.ones((1, SIDE, SIDE))
 CASES = {
+    "random": (
+        wobbling,
+        "the model gave two scores for one input, so every number of this run is uncertain",
+        "switch off dropout",
+    ),
     "baseline": (
         lambda: explained(bare),
         r"the image scores 1\.1 and the baseline alone 1, so little of the score is explained",
@@ -96,6 +108,21 @@ def test_each_concern_is_told_with_the_next_step(kind):
     assert concern.text.replace("'", "&#x27;") in html
     table, _ = tabulate("one", {"class": found}, None)
     assert str(concern) in table["classes"][0]["concerns"]
+
+
+def test_a_model_that_is_not_repeatable_is_never_trusted():
+    assert wobbling().how_sure.word == "do not trust"
+
+
+def test_a_model_that_ignores_its_input_is_told():
+    found = explained(lambda batch: np.full(len(batch), 0.7))
+    assert "the model gave one score, 0.7, for every input" in found.concerns[0].text
+    assert found.how_sure.word == "do not trust"
+
+
+def test_an_unfinished_finding_that_covers_the_image_is_told_as_such():
+    found = explained(any_marked, image=ONES, search=hshap.DepthFirst(max_evaluations=20))
+    assert {"whole", "unfinished"} <= {one.kind for one in found.concerns}
 
 
 def test_a_good_explanation_has_no_concern():

@@ -40,10 +40,12 @@ UNSEEN = 0.01
 def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
     """Return the guide of the caller's own evidence."""
     given = np.asarray(heat, dtype=np.float64)
-    if given.shape != grid or not np.isfinite(given).all() or given.min() < 0:
+    bad = given[~(np.isfinite(given) & (given >= 0))]
+    if given.shape != grid or bad.size:
+        found = f"{bad[0]} at {bad.size} of {given.size} pixels" if bad.size else ""
         message = (
-            f"evidence returned {checks.shown(given)}; it must return a finite number of 0 or more "
-            f"for each pixel, {grid}"
+            f"evidence returned {found or checks.shown(given)}; it must return a finite number of "
+            f"0 or more for each pixel, {grid}"
         )
         raise ArgumentError(message)
     return Guide(levels(given), "a function") if given.any() else Guide(None, "none: it is 0")

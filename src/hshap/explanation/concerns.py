@@ -6,7 +6,10 @@ This is the one place with these rules. The repr, the command line and the page 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from hshap.explanation.audit import FAR
 
@@ -16,7 +19,14 @@ if TYPE_CHECKING:
     from hshap.explanation.explanation import Explanation
 
 Kind: TypeAlias = Literal[
-    "baseline", "nothing", "doubt", "certificate", "whole", "unfinished", "evidence"
+    "random",
+    "baseline",
+    "nothing",
+    "doubt",
+    "certificate",
+    "whole",
+    "unfinished",
+    "evidence",
 ]
 
 LITTLE = 0.25
@@ -27,6 +37,7 @@ LITTLE = 0.25
 class Concern:
     """A reason not to trust an explanation as it is, and the next step.
 
+    - "random": the model gave two scores for one input.
     - "baseline": the baseline alone has most of the score, or more than the image.
     - "nothing": no region is relevant.
     - "doubt": the audit's doubt or its OR gap is 0.3 or more.
@@ -53,8 +64,8 @@ class HowSure(NamedTuple):
 
     - "holds": no concern.
     - "look twice": there is a concern, but the findings stand.
-    - "do not trust": the baseline has the score already, or parts act together, so the findings may
-      be in the wrong place.
+    - "do not trust": the model gives other scores each time, the baseline has the score already, or
+      parts act together, so the findings may be in the wrong place.
 
     >>> from hshap.demo import example
     >>> example().how_sure.word
@@ -68,7 +79,7 @@ class HowSure(NamedTuple):
 def how_sure(concerns: Sequence[Concern], gap: float) -> HowSure:
     """Return the word for some concerns, the gravest first; `gap` is that of the audit."""
     for concern in concerns:
-        if concern.kind == "baseline":
+        if concern.kind in ("random", "baseline"):
             return HowSure("do not trust", concern.text)
         if concern.kind == "doubt" and gap >= FAR:
             return HowSure(
@@ -83,12 +94,30 @@ def how_sure(concerns: Sequence[Concern], gap: float) -> HowSure:
 
 def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
     """Return the concerns about an explanation, the gravest first; none if all is well."""
-    checks = (_baseline, _nothing, _doubt, _certificate, _whole, _unfinished, _evidence)
+    checks = (_random, _baseline, _nothing, _doubt, _certificate, _whole, _unfinished, _evidence)
     return tuple(concern for check in checks for concern in check(explanation))
+
+
+def _random(explanation: Explanation) -> Iterator[Concern]:
+    if explanation.provenance.batches == "not repeatable":
+        yield Concern(
+            "random",
+            "the model gave two scores for one input, so every number of this run is uncertain",
+            "switch off dropout and other random parts of the model, or explain the mean of "
+            "several of its answers",
+        )
 
 
 def _baseline(explanation: Explanation) -> Iterator[Concern]:
     score, bare = explanation.score, explanation.baseline_score
+    if all(not np.ptp(game.values) for game in explanation.games):
+        yield Concern(
+            "baseline",
+            f"the model gave one score, {score:.3g}, for every input, hidden or not",
+            "check that the model reads its input, that the image has the scale it expects, and "
+            "that the target is the right output",
+        )
+        return
     scores = f"the image scores {score:.3g} and the baseline alone {bare:.3g}"
     fix = (
         "pass a baseline without the object, such as the mean of similar images or a template "
@@ -170,7 +199,7 @@ def _certificate(explanation: Explanation) -> Iterator[Concern]:
 
 
 def _whole(explanation: Explanation) -> Iterator[Concern]:
-    covered = explanation.audit.covered
+    covered = sum(leaf.area for leaf in explanation.leaves) / prod(explanation.grid)
     if covered >= FAR:
         yield Concern(
             "whole",
