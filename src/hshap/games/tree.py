@@ -68,6 +68,15 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     return seen
 
 
+def coefficients(games: Sequence[Game]) -> dict[Region, float]:
+    """Return the coefficient of every region, as `parts` has it, without the rest."""
+    root = games[0]
+    found = {root.region: root.total}
+    for game in games:
+        found.update(zip(game.children, game.coefficients.tolist(), strict=True))
+    return found
+
+
 def _ratios(games: Sequence[Game]) -> list[list[float] | None]:
     """Return the parts of each game by their positive coefficients, as shares of their sum.
 

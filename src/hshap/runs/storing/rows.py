@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -234,7 +235,8 @@ def from_rows(
     rows: Sequence[Mapping[str, Untyped]], most: int = storage.MAX_BYTES
 ) -> Iterator[Explanation]:
     """Yield the explanations of rows, checked at once; a `FormatError` at one that is not valid."""
-    read = _with_coefficients([_stored_row(row, most) for row in rows])
+    settings: dict[bytes, Json] = {}
+    read = _with_coefficients([_stored_row(row, most, settings) for row in rows])
     sound = [one for one in read if isinstance(one, Stored)]
     tables = iter(check_each(sound, most=most, kind=CellTable))
     for row, one in zip(rows, read, strict=True):
@@ -255,7 +257,7 @@ def from_rows(
 
 def stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
     """Return header and arrays of a row, or its fault."""
-    return _with_coefficients([_stored_row(row, most)])[0]
+    return _with_coefficients([_stored_row(row, most, {})])[0]
 
 
 def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | DamagedError]:
@@ -272,14 +274,22 @@ def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | Damag
     return read
 
 
-def _stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
-    """Return header and arrays of a row, or its fault; coefficients that values tell are left."""
+def _stored_row(
+    row: Mapping[str, Untyped], most: int, settings: dict[bytes, Json]
+) -> Stored | DamagedError:
+    """Return header and arrays of a row, or its fault; coefficients that values tell are left.
+
+    `settings` has those of the rows before it, which it shares if they are the same.
+    """
     try:
         with only_damage():
             header: dict[str, Untyped] = json.loads(row["header"])
             grid: Grid = tuple(header["grid"])
             expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
             limit(8 * prod(grid), most)
+            # By their bytes: as values, 1 and true would be the same. Version 2 has no references.
+            told = marshal.dumps(header["settings"], 2)
+            header["settings"] = settings.setdefault(told, header["settings"])
             return Stored(header, _arrays(row, grid), exact=not len(row["game_coefficients"]))
     except DamagedError as error:
         return error
