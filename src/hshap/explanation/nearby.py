@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from hshap._util.smoothing import enlarged, gaussian, reach
-from hshap.evaluators.evidence import MOST_PIXELS, levels, weights
-from hshap.partitions.regions import fill, pixels_of
+from hshap.evaluators.evidence import MOST_PIXELS, SQUARES, levels, weigh, weights
+from hshap.partitions.lazy import listed_together
+from hshap.partitions.regions import Pixels, fill, pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +43,20 @@ def weighted(
 ) -> Heat:
     """Return a map of the guide's grid on which each leaf spreads its value by the guide."""
     out = np.zeros(guide.shape)
-    for leaf in leaves:
-        fill(leaf, out, value(leaf) * weights(pixels_of(leaf, guide)))
+    free = [leaf for leaf in leaves if isinstance(leaf, Pixels)]
+    if not free or len(free) < len(leaves):
+        for leaf in leaves:
+            fill(leaf, out, value(leaf) * weights(pixels_of(leaf, guide)))
+        return out
+    # All leaves at once, as far as they can be: most have few pixels.
+    places = listed_together(free)
+    squares, begin = SQUARES.take(guide.reshape(-1)[places]), 0
+    for leaf in free:
+        end = begin + leaf.area
+        own = weigh(squares[begin:end])
+        own *= value(leaf)
+        begin = end
+    out.reshape(-1)[places] = squares
     return out
 
 

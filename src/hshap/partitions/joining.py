@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.partitions.lazy import listed_together
 from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def _owners(
     # Whole lines of the grid, from the first to the last with a piece: positions are moved alike.
     owner = np.full((end - top, *grid[1:]), -1, dtype=np.int32)
     offset, number = top * prod(grid[1:]), 0
+    free = [region for region in regions if isinstance(region, Pixels)]
+    if len(free) == len(regions):
+        areas = [region.area for region in free]
+        owner.reshape(-1)[listed_together(free) - offset] = np.repeat(np.arange(len(free)), areas)
+        regions = ()
     for region in regions:
         if not isinstance(region, (Box, Rolled)):
             own = isinstance(region, Pixels)
