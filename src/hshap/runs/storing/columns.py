@@ -1,7 +1,7 @@
 """Columns: the rows of a shard that make explanations, with lists of numbers as arrays.
 
-A list of Python numbers for each row, as `rows` of a run has them, takes longer to make, and to make
-an array of, than the checks of the row.
+Lists of Python numbers, as `rows` of a run has them, take longer to make, and to make arrays of,
+than the checks of a row.
 """
 
 from __future__ import annotations
