@@ -26,10 +26,10 @@ LARGEST = 1e300
 """Sums over all games stay finite below this."""
 
 
-def check_header(header: Mapping[str, Any], *, known: bool = False) -> None:
+def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
     """Check the types and ranges of everything that is not an array.
 
-    `known` says that its settings, the same object, were checked with another header.
+    `shared` says that its settings, the same object, were checked with another header.
     """
     grid = header["grid"]
     expect(isinstance(grid, list) and 0 < len(grid) <= MOST_AXES, "grid is no list of sides")
@@ -51,7 +51,7 @@ def check_header(header: Mapping[str, Any], *, known: bool = False) -> None:
     expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
     known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
     expect(known, 'adaptive is neither true nor false nor "uncut"')
-    if not known:
+    if not shared:
         check_settings(header["settings"])
     check_provenance(header.get("provenance", vars(NOT_TOLD)))
     if header.get("placement") is not None:

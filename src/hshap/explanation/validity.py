@@ -62,7 +62,7 @@ def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
         seen: set[int] = set()  # settings that rows of a run share are checked once
         for one in block:
             told = id(one.header.get("settings"))
-            check_header(one.header, known=told in seen)
+            check_header(one.header, shared=told in seen)
             seen.add(told)
         every = [one.arrays for one in block]
         table = kind(every, [tuple(one.header["grid"]) for one in block])
