@@ -72,6 +72,8 @@ def _convolve(
     mirrored = np.minimum(places, 2 * length - 1 - places)
     padded = np.moveaxis(array, axis, 0)[mirrored]
     out = np.zeros_like(padded[:length])
+    product = np.empty_like(out)
     for place, weight in enumerate(kernel.tolist()):
-        out += weight * padded[place : place + length]
+        np.multiply(padded[place : place + length], weight, out=product)
+        out += product
     return np.moveaxis(out, 0, axis)

@@ -318,10 +318,14 @@ def weights(levels: NDArray[np.uint8]) -> Heat:
     >>> weights(np.array([0, 255], dtype=np.uint8)).round(3).tolist()
     [0.024, 0.976]
     """
-    found = SQUARES.take(levels)
-    found += max(LEAST * float(found.mean()), 1e-12)
-    found /= found.sum()
-    return found
+    return weigh(SQUARES.take(levels))
+
+
+def weigh(squares: Heat) -> Heat:
+    """Return the squares of levels as weights, in place."""
+    squares += max(LEAST * (float(squares.sum()) / squares.size), 1e-12)
+    squares /= squares.sum()
+    return squares
 
 
 def evidence_of(session: Session, canvas: Canvas, slope: Slope, copies: int) -> Guide:

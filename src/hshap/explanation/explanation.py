@@ -35,7 +35,7 @@ from hshap.explanation.placement import UNPLACED, Placement
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
 from hshap.explanation.settings import AUTO, Settings
-from hshap.games.tree import Part, parts
+from hshap.games.tree import Part, parts, shares
 from hshap.partitions.regions import fill
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Explanation(Guarantees, EarlierNames):
         a fiftieth of the image's. On photographs this makes the map of a model without gradients
         much better; on drawings, whose leaves are objects, it blurs them.
         """
-        return self._spread(lambda leaf: self.parts[leaf].share, smooth, even=even)
+        return self._spread(self._shares.__getitem__, smooth, even=even)
 
     def alone(self, *, smooth: Smooth = 0.0, even: bool = False) -> Heat:
         """Return a map in which each leaf spreads the score it adds to the baseline by itself.
@@ -356,9 +356,9 @@ class Explanation(Guarantees, EarlierNames):
     @cached_property
     def usual_width(self) -> float:
         """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, or less."""
-        shares = [self.parts[leaf].share for leaf in self.leaves]
+        found = [self._shares[leaf] for leaf in self.leaves]
         guided = self.settings.nearby and self.evidence is not None
-        return smoothing_width(self.leaves, shares, self.grid, guided=guided)
+        return smoothing_width(self.leaves, found, self.grid, guided=guided)
 
     @cached_property
     def _levels(self) -> NDArray[np.uint8] | None:
@@ -367,8 +367,13 @@ class Explanation(Guarantees, EarlierNames):
             return self.evidence
         if self.evidence is None:
             return levels_nearby(self.attribution(even=True), self.usual_width)
-        shares = weighted(self.leaves, lambda leaf: self.parts[leaf].share, self.evidence)
-        return levels_nearby(shares, self.usual_width)
+        heat = weighted(self.leaves, self._shares.__getitem__, self.evidence)
+        return levels_nearby(heat, self.usual_width)
+
+    @cached_property
+    def _shares(self) -> dict[Region, float]:
+        """The share of every region: maps need no more of `parts`."""
+        return shares(self.games)
 
     def _paint(self, value: Callable[[Region], float]) -> Heat:
         out = np.zeros(self.grid)

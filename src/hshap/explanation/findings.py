@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hshap._util import checks
+from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
 from hshap.partitions.regions import blocks
 
@@ -108,8 +109,9 @@ def _boxes(
     explanation: Explanation, leaves: tuple[Region, ...], *, merge: bool, placement: Placement
 ) -> list[tuple[Finding, list[int]]]:
     """Return boxes around leaves, each with the numbers of the leaves in it."""
+    known = coefficients(explanation.games) if leaves else {}
     pieces = [
-        (corners, explanation.parts[leaf].coefficient, number)
+        (corners, known[leaf], number)
         for number, leaf in enumerate(leaves)
         for corners in blocks(leaf, explanation.grid)
     ]

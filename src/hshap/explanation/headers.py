@@ -26,8 +26,11 @@ LARGEST = 1e300
 """Sums over all games stay finite below this."""
 
 
-def check_header(header: Mapping[str, Any]) -> None:
-    """Check the types and ranges of everything that is not an array."""
+def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
+    """Check the types and ranges of everything that is not an array.
+
+    `shared` says that its settings, the same object, were checked with another header.
+    """
     grid = header["grid"]
     expect(isinstance(grid, list) and 0 < len(grid) <= MOST_AXES, "grid is no list of sides")
     for side in grid:
@@ -48,13 +51,20 @@ def check_header(header: Mapping[str, Any]) -> None:
     expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
     known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
     expect(known, 'adaptive is neither true nor false nor "uncut"')
-    expect(isinstance(header["settings"], dict), "settings is no mapping")
-    expect(_depth(header["settings"]) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
+    if not shared:
+        check_settings(header["settings"])
     check_provenance(header.get("provenance", vars(NOT_TOLD)))
     if header.get("placement") is not None:
         check_placement(header["placement"], tuple(grid))
     check_certificate(header.get("certificate"), header.get("inferred", []))
-    _ = Settings(header["settings"]).search  # fails for options that a search does not have
+
+
+def check_settings(found: object) -> None:
+    """Check that settings are a mapping of few levels, with a search that can be made again."""
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    expect(told is found, "settings is no mapping")
+    expect(_depth(told) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
+    _ = Settings(told).search  # fails for options that a search does not have
 
 
 def check_provenance(found: object) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from hshap._util.smoothing import enlarged, gaussian, reach
-from hshap.evaluators.evidence import MOST_PIXELS, levels, weights
-from hshap.partitions.regions import fill, pixels_of
+from hshap.evaluators.evidence import MOST_PIXELS, SQUARES, levels, weigh, weights
+from hshap.partitions.lazy import listed_together
+from hshap.partitions.regions import Pixels, fill, pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +43,20 @@ def weighted(
 ) -> Heat:
     """Return a map of the guide's grid on which each leaf spreads its value by the guide."""
     out = np.zeros(guide.shape)
-    for leaf in leaves:
-        fill(leaf, out, value(leaf) * weights(pixels_of(leaf, guide)))
+    free = [leaf for leaf in leaves if isinstance(leaf, Pixels)]
+    if not free or len(free) < len(leaves):
+        for leaf in leaves:
+            fill(leaf, out, value(leaf) * weights(pixels_of(leaf, guide)))
+        return out
+    # All leaves at once, as far as they can be: most have few pixels.
+    places = listed_together(free)
+    squares, begin = SQUARES.take(guide.reshape(-1)[places]), 0
+    for leaf in free:
+        end = begin + leaf.area
+        own = weigh(squares[begin:end])
+        own *= value(leaf)
+        begin = end
+    out.reshape(-1)[places] = squares
     return out
 
 
@@ -99,15 +112,17 @@ def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
 
     Large images have none, as they have no evidence of gradients.
     """
-    positive = np.maximum(heat, 0.0)
-    if not has_nearby(heat.shape) or not positive.any():
+    if not has_nearby(heat.shape):
         return None
     step = max(1, int(width / FINENESS))  # a wide filter on every pixel would take seconds
-    box = _reached(positive, step, reach(width / step) + 1)
-    near = positive[box]
-    coarse = gaussian(shrunk(near, step), width / step, range(heat.ndim))
-    padded = tuple(side * step for side in coarse.shape)
-    smooth = enlarged(coarse, padded)[tuple(map(slice, near.shape))]
+    box = _reached(heat, step, reach(width / step) + 1)
+    if box is None:
+        return None
+    near = np.maximum(heat[box], 0.0)
+    smooth = gaussian(shrunk(near, step), width / step, range(heat.ndim))
+    if step > 1:
+        padded = tuple(side * step for side in smooth.shape)
+        smooth = enlarged(smooth, padded)[tuple(map(slice, near.shape))]
     if not smooth.any():
         return None
     out = np.zeros(heat.shape, dtype=np.uint8)
@@ -115,15 +130,20 @@ def levels_nearby(heat: Heat, width: float) -> NDArray[np.uint8] | None:
     return out
 
 
-def _reached(heat: Heat, step: int, margin: int) -> tuple[slice, ...]:
-    """Return the box around all pixels that are not 0, in whole blocks of `step` pixels.
+def _reached(heat: Heat, step: int, margin: int) -> tuple[slice, ...] | None:
+    """Return the box around all positive pixels, in whole blocks of `step` pixels; None for none.
 
     It has a margin of so many blocks. Beyond it, a filter of that reach leaves 0.
     """
     found: list[slice] = []
+    inner = heat  # from axis to axis, the part around the pixels: the first one leaves little
     for axis, side in enumerate(heat.shape):
         others = tuple(other for other in range(heat.ndim) if other != axis)
-        places = np.flatnonzero(heat.any(others))
+        places = np.flatnonzero(~(inner.max(others) <= 0))  # also where a value is not a number
+        if not len(places):
+            return None
+        around = (*[slice(None)] * axis, slice(places[0], places[-1] + 1))
+        inner = inner[around]
         first, last = int(places[0]) // step - margin, int(places[-1]) // step + 1 + margin
         found.append(slice(max(0, first * step), min(side, last * step)))
     return tuple(found)
@@ -131,6 +151,8 @@ def _reached(heat: Heat, step: int, margin: int) -> tuple[slice, ...]:
 
 def shrunk(heat: Heat, step: int) -> Heat:
     """Return the means of blocks of `step` pixels on each axis; borders are repeated."""
+    if step == 1:
+        return heat
     missing = [(0, -side % step) for side in heat.shape]
     out = np.pad(heat, missing, mode="edge") if any(more for _, more in missing) else heat
     for axis in range(heat.ndim):

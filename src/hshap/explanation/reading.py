@@ -66,9 +66,11 @@ def reread(
     worth = worths(explanation) if by_worth else None
     replayed = DepthFirst(search.tolerance) if isinstance(search, GroupTesting) else search
     found, games = _replay(replayed, tree, explanation.games[0].region, ended, worth)
-    known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
     # A percentile over fewer games may keep a part that was dropped: its inside is not known.
-    unfinished = [leaf for leaf in found if leaf not in known and not tree.is_small(leaf)]
+    unfinished = [leaf for leaf in found if not tree.is_small(leaf)]
+    if unfinished:
+        known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
+        unfinished = [leaf for leaf in unfinished if leaf not in known]
     # The choice of the baseline and the evidence belong to every reading, and so do questions.
     besides = explanation.evaluations - _evaluations(explanation.games, explanation.draws)
     spent = _evaluations(games, explanation.draws) + max(besides, 0)
@@ -164,12 +166,13 @@ class _Tree:
         return Game(region, (region,), ends, total, error if game.errors.any() else 0 * total)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class _Node:
-    """A region whose parts are those of the recorded tree."""
+    """A region whose parts are those of the recorded tree; it remembers them."""
 
     region: Region
     tree: _Tree
+    _parts: tuple[_Node, ...] | None = None
 
     @property
     def index(self) -> Index:
@@ -184,10 +187,15 @@ class _Node:
         return self.tree.adaptive
 
     def split(self) -> tuple[_Node, ...]:
+        if self._parts is None:
+            self._parts = self._split()
+        return self._parts
+
+    def _split(self) -> tuple[_Node, ...]:
         game = self.tree.games.get(self.region)
         if game is None or self.tree.is_small(self.region) or game.children == (self.region,):
             return ()
-        return tuple(_Node(part, self.tree) for part in game.children)
+        return tuple([_Node(part, self.tree) for part in game.children])
 
 
 def _replay(
@@ -211,7 +219,7 @@ def _replay(
         shown = [
             Game(
                 node,
-                tuple(_Node(part, tree) for part in game.children),
+                node.split() or (node,),
                 game.values,
                 _weights(game, worth),
                 game.errors,
@@ -266,4 +274,6 @@ def _search(
             raise ArgumentError(message)
         made = replace(made, **{name: value})
     # Games that were played already cost nothing.
+    if made.max_evaluations is None and made.max_seconds is None:
+        return made
     return replace(made, max_evaluations=None, max_seconds=None)

@@ -15,6 +15,7 @@ import numpy as np
 
 from hshap.explanation.archive import expect
 from hshap.explanation.validity import joined
+from hshap.partitions.lazy import listed
 from hshap.partitions.regions import Box, Pixels, Rolled, runs
 
 if TYPE_CHECKING:
@@ -178,15 +179,6 @@ class Table:
         axes = np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
         flat = np.ravel_multi_index(axes, grid).ravel()
         return runs(np.sort(flat)).reshape(-1, 2)
-
-
-def listed(starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return the positions in runs of pixels, one after the other; nobody can write to them."""
-    ends = np.cumsum(lengths)
-    # Pixels of a run are consecutive: add to each position the offset of its run.
-    flat = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
-    flat.flags.writeable = False  # a region need not copy it
-    return flat
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -62,7 +63,7 @@ class Settings(Mapping[str, "Json"]):
     def __len__(self) -> int:
         return len(self.document)
 
-    @property
+    @cached_property
     def search(self) -> DepthFirst | BreadthFirst | GroupTesting | None:
         """The search that made the run; None for a search of another make."""
         options = dict(_mapping(self.document.get("search")))

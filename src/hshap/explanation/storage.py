@@ -11,6 +11,7 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Array, Grid, Json
     from hshap.explanation.explanation import Explanation
     from hshap.partitions.protocol import Region
 
@@ -259,15 +260,25 @@ def _fields(
         "class_index": header.get("class_index", _class_index(header["target"])),
         "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,
-        "placement": Placement(grid, **(header.get("placement") or {})),
+        "placement": _placement(grid, header.get("placement")),
         "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
         "tests": read_tests(header.get("tests"), regions),
         "calibration": stored_calibration(header.get("calibration")),
         "certificate": None if made is None else Certificate(**made),
-        "leaves": tuple(map(by_number, arrays["leaves"])),
-        "unfinished": tuple(map(by_number, arrays["unfinished"])),
+        "leaves": tuple(map(by_number, arrays["leaves"].tolist())),
+        "unfinished": tuple(map(by_number, arrays["unfinished"].tolist())),
     }
+
+
+def _placement(grid: Grid, told: Mapping[str, Any] | None) -> Placement:
+    return Placement(grid, **told) if told else _identity(grid)
+
+
+@lru_cache(maxsize=16)
+def _identity(grid: Grid) -> Placement:
+    """Return the placement of an image that was not changed: one for all rows of a size."""
+    return Placement(grid)
 
 
 def _line(place: Placement) -> dict[str, Json]:

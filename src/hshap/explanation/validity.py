@@ -59,8 +59,11 @@ def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
     tells which ones are refused.
     """
     with only_damage():
+        seen: set[int] = set()  # settings that rows of a run share are checked once
         for one in block:
-            check_header(one.header)
+            told = id(one.header.get("settings"))
+            check_header(one.header, shared=told in seen)
+            seen.add(told)
         every = [one.arrays for one in block]
         table = kind(every, [tuple(one.header["grid"]) for one in block])
         games = Games(every, table.counts)

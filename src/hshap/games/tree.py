@@ -68,6 +68,33 @@ def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
     return seen
 
 
+def shares(games: Sequence[Game]) -> dict[Region, float]:
+    """Return the share of every region, as `parts` has it, without the rest."""
+    root = games[0].region
+    seen = {root: games[0].total}
+    for game, ratios in zip(games, _ratios(games), strict=True):
+        whole = seen[game.region]
+        if game.region == root:
+            found = game.coefficients.tolist()
+        elif ratios is None:
+            found = [whole if len(game.children) == 1 else 0.0] * len(game.children)
+        else:
+            found = [whole * ratio for ratio in ratios]
+        if len(game.children) > 1:
+            found = [share or 0.0 for share in found]  # 0, not -0
+        seen.update(zip(game.children, found, strict=True))
+    return seen
+
+
+def coefficients(games: Sequence[Game]) -> dict[Region, float]:
+    """Return the coefficient of every region, as `parts` has it, without the rest."""
+    root = games[0]
+    found = {root.region: root.total}
+    for game in games:
+        found.update(zip(game.children, game.coefficients.tolist(), strict=True))
+    return found
+
+
 def _ratios(games: Sequence[Game]) -> list[list[float] | None]:
     """Return the parts of each game by their positive coefficients, as shares of their sum.
 

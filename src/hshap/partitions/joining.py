@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.partitions.regions import Box, Pixels, Rolled, blocks
+from hshap.partitions.lazy import listed_together
+from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 FEW = 32
 """Blocks that are compared two by two; of more, the pixels around them are looked at once."""
+
+MANY = 256
+"""Pieces up to which all pairs of them have a place in a table."""
 
 
 def touching(
@@ -53,22 +58,29 @@ def _owners(
     pieces: list[Corners], regions: tuple[Region, ...], grid: tuple[int, ...]
 ) -> NDArray[np.int32]:
     """Return the number of the piece at each pixel around all pieces; -1 between them."""
-    owner = np.full(grid, -1, dtype=np.int32)
-    number = 0
+    starts, stops = zip(*pieces, strict=True)
+    top, *first = map(min, zip(*starts, strict=True))
+    end, *last = map(max, zip(*stops, strict=True))
+    # Whole lines of the grid, from the first to the last with a piece: positions are moved alike.
+    owner = np.full((end - top, *grid[1:]), -1, dtype=np.int32)
+    offset, number = top * prod(grid[1:]), 0
+    free = [region for region in regions if isinstance(region, Pixels)]
+    if len(free) == len(regions):
+        areas = [region.area for region in free]
+        owner.reshape(-1)[listed_together(free) - offset] = np.repeat(np.arange(len(free)), areas)
+        regions = ()
     for region in regions:
-        if isinstance(region, Pixels):
-            owner.reshape(-1)[region.flat] = number
+        if not isinstance(region, (Box, Rolled)):
+            own = isinstance(region, Pixels)
+            flat = region.flat if own else np.flatnonzero(mask((region,), grid))
+            owner.reshape(-1)[flat - offset] = number
             number += 1
             continue
-        parts = blocks(region, grid)
-        owner[region.index] = number
-        if len(parts) > 1:
-            for offset, (start, stop) in enumerate(parts):
-                owner[tuple(map(slice, start, stop))] = number + offset
-        number += len(parts)
-    starts, stops = zip(*pieces, strict=True)
-    first, last = map(min, zip(*starts, strict=True)), map(max, zip(*stops, strict=True))
-    return owner[tuple(map(slice, first, last))]
+        for start, stop in blocks(region, grid):
+            lines = slice(start[0] - top, stop[0] - top)
+            owner[(lines, *map(slice, start[1:], stop[1:]))] = number
+            number += 1
+    return owner[(slice(None), *map(slice, first, last))]
 
 
 def _meet(pieces: list[Corners], one: int, other: int) -> bool:
@@ -86,8 +98,9 @@ def _meeting(owner: NDArray[np.int32], count: int) -> Iterator[tuple[int, int]]:
     for axis in range(owner.ndim):
         every = [slice(None)] * axis
         before, after = owner[(*every, slice(-1))], owner[(*every, slice(1, None))]
-        meet = (before != after) & (before >= 0) & (after >= 0)
-        # One number for each pair: far quicker to sort than rows of two.
-        pairs = np.unique(before[meet] * np.int64(count) + after[meet])
+        meet = (before != after) & (np.minimum(before, after) >= 0)
+        # One number for each pair: far quicker to sort than rows of two, and few need no sorting.
+        pairs = before[meet] * np.int64(count) + after[meet]
+        pairs = np.flatnonzero(np.bincount(pairs)) if count <= MANY else np.unique(pairs)
         for a, b in zip(*np.divmod(pairs, count), strict=True):
             yield int(a), int(b)

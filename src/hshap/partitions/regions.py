@@ -21,8 +21,6 @@ from hshap._util.recipes import settle
 from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Ints, Mask, Tensor
@@ -211,48 +209,6 @@ class Pixels(_Splitting):
 
     def __repr__(self) -> str:
         return f"Pixels({self.area} of {self.grid}, {self._digest[:16]})"
-
-
-class LazyPixels(Pixels):
-    """Pixels that are listed when they are first asked for.
-
-    `area` is their number and `total` the sum of their positions: both are known before, so that a
-    table of regions lists none.
-
-    >>> LazyPixels((4, 4), area=3, total=15, listed=lambda: np.array([0, 5, 10])) == Pixels(
-    ...     np.array([10, 5, 0]), grid=(4, 4)
-    ... )
-    True
-    """
-
-    _area: int
-    _listed: Callable[[], Ints]
-
-    def __init__(
-        self,
-        grid: tuple[int, ...],
-        *,
-        area: int,
-        total: int,
-        listed: Callable[[], Ints],
-        adaptive: Adaptive = False,
-    ) -> None:
-        vars(self).update(grid=grid, rule=None, adaptive=adaptive, _area=area, _listed=listed)
-        vars(self).update(_quick_hash=hash((grid, area, total)))  # as that of the same pixels
-
-    @cached_property
-    def flat(self) -> Ints:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Positions in the flattened grid."""
-        return frozen(self._listed())
-
-    @property
-    def area(self) -> int:
-        """Number of pixels."""
-        return self._area
-
-    def __reduce__(self) -> tuple[type[Pixels], tuple[object, ...]]:
-        # A copy lists its pixels, and nothing else of the file that they come from.
-        return Pixels, (self.flat, self.grid, None, self.adaptive)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
+from hshap.runs.storing.columns import stored_rows
 from hshap.runs.storing.rows import blocks, size_of
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
 from hshap.runs.storing.tiled import results_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.explanation.explanation import Explanation
@@ -133,7 +134,8 @@ class Run:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Result]:
-        for block in blocks(self.rows(), size_of):
+        rows = self._in_order(lambda shard: self._table(shard, None), stored_rows)
+        for block in blocks(rows, size_of):
             yield from results_of(block, self.folder.files)
 
     def __getitem__(self, image: str) -> Untyped:
@@ -175,6 +177,14 @@ class Run:
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Untyped]]:
         """Yield all rows as dictionaries, sorted by image and target."""
+        return self._in_order(lambda shard: self._table(shard, columns), lambda t: t.to_pylist())
+
+    def _in_order(
+        self,
+        read: Callable[[Shard], Untyped],
+        rows_of: Callable[[Untyped], list[dict[str, Untyped]]],
+    ) -> Iterator[dict[str, Untyped]]:
+        """Yield the rows of tables, sorted by image and target."""
         for begin in range(0, len(self.keys), ROWS):
             few = self.keys[begin : begin + ROWS]
             by_shard: dict[Shard, list[int]] = {}
@@ -183,11 +193,11 @@ class Run:
             # Shard by shard, so that other rows are not in memory, however many shards there are.
             found: dict[Shard, dict[int, dict[str, Untyped]]] = {}
             for shard, numbers in by_shard.items():
-                made = self._table(shard, columns)
+                made = read(shard)
                 in_order = sorted(numbers)
                 if in_order != list(range(len(made))):
                     made = made.take(in_order)
-                found[shard] = dict(zip(in_order, made.to_pylist(), strict=True))
+                found[shard] = dict(zip(in_order, rows_of(made), strict=True))
             for key in few:
                 yield found[key.shard].pop(key.row)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.archive import expect
-from hshap.explanation.region_tables import BOX, PIXELS, Table, listed
-from hshap.partitions.regions import LazyPixels, Pixels, mask
+from hshap.explanation.region_tables import BOX, PIXELS, Table
+from hshap.partitions.lazy import LazyPixels
+from hshap.partitions.regions import Pixels, mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,8 +168,8 @@ class CellTable(Table):
         """Return a region that is no block; its pixels are listed when they are asked for."""
         place, begin, end, area, total = self._facts[number]
         starts, lengths, offset = self._sorted[place]
-        own = partial(_listed, starts, lengths, slice(begin - offset, end - offset))
-        return LazyPixels(grid, area=area, total=total, listed=own, adaptive=adaptive)
+        own = partial(_cut, starts, lengths, begin - offset, end - offset)
+        return LazyPixels(grid, area=area, total=total, spans=own, adaptive=adaptive)
 
     def check_regions(self, place: int, regions: Sequence[Region]) -> None:
         """Check that regions of one explanation have the pixels that the cells give them."""
@@ -195,9 +196,11 @@ class CellTable(Table):
         return np.ix_(*(np.arange(a, a + n) % side for a, n, side in spans))
 
 
-def _listed(starts: NDArray[np.int64], lengths: NDArray[np.int64], own: slice) -> NDArray[np.int64]:
-    """Return the positions in some of the runs of an image."""
-    return listed(starts[own], lengths[own])
+def _cut(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], begin: int, end: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return some of the runs of an image."""
+    return starts[begin:end], lengths[begin:end]
 
 
 def runs_of(labels: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

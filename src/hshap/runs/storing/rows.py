@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -16,7 +18,8 @@ from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
 from hshap.explanation.region_tables import PIXELS
-from hshap.explanation.validity import Stored, check_each
+from hshap.explanation.validity import Stored, check_each, joined
+from hshap.games.game import MOST_PLAYERS
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import Pixels, mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
@@ -57,6 +60,9 @@ LISTS = (
 """Arrays of whole numbers that a row holds as they are."""
 
 NUMBERS = (*LISTS, "game_values", "game_coefficients", "game_errors", "region_corners")
+NEEDED = (*NUMBERS, "image", "transform", "header", "cells", "evidence", "evidence_kept")
+"""Columns that make an explanation; others repeat what it tells, for queries."""
+
 REGION = 128
 """Bytes for each region in a size: even one that a row tells in a byte has corners in a table."""
 
@@ -123,9 +129,12 @@ def size_of(row: Mapping[str, Untyped]) -> int:
 
     Rows may come from anybody: a few bytes of a file can hold millions of regions.
     """
-    # A damaged row may lack a column.
-    numbers = 8 * sum(len(row[name] or ()) for name in NUMBERS)
-    return max(len(row["cells"] or b""), REGION * len(row["region_kind"] or ()), numbers)
+    numbers = 8 * sum(_length(row[name]) for name in NUMBERS)
+    return max(_length(row["cells"]), REGION * _length(row["region_kind"]), numbers)
+
+
+def _length(column: Sequence[object] | Array | None) -> int:
+    return 0 if column is None else len(column)  # a damaged row may lack a column
 
 
 def _pixels(given: tuple[Explanation, Origin]) -> int:
@@ -226,7 +235,8 @@ def from_rows(
     rows: Sequence[Mapping[str, Untyped]], most: int = storage.MAX_BYTES
 ) -> Iterator[Explanation]:
     """Yield the explanations of rows, checked at once; a `FormatError` at one that is not valid."""
-    read = [stored_row(row, most) for row in rows]
+    settings: dict[bytes, Json] = {}
+    read = _with_coefficients([_stored_row(row, most, settings) for row in rows])
     sound = [one for one in read if isinstance(one, Stored)]
     tables = iter(check_each(sound, most=most, kind=CellTable))
     for row, one in zip(rows, read, strict=True):
@@ -247,12 +257,39 @@ def from_rows(
 
 def stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
     """Return header and arrays of a row, or its fault."""
+    return _with_coefficients([_stored_row(row, most, {})])[0]
+
+
+def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | DamagedError]:
+    """Return rows with the coefficients that their values tell, computed for all rows at once."""
+    derived = [one.arrays for one in read if isinstance(one, Stored) and one.exact]
+    if derived:
+        players, counts = joined(derived, "game_players")
+        with np.errstate(all="ignore"):  # values that are not finite are refused by the checks
+            found = _coefficients(joined(derived, "game_values")[0], players)
+        ends = np.cumsum(np.add.reduceat(players, [0, *accumulate(counts[:-1])])).tolist()
+        for arrays, begin, end in zip(derived, [0, *ends], ends, strict=False):
+            # A copy: an explanation does not keep the numbers of others.
+            cast("dict[str, Array]", arrays)["game_coefficients"] = found[begin:end].copy()
+    return read
+
+
+def _stored_row(
+    row: Mapping[str, Untyped], most: int, settings: dict[bytes, Json]
+) -> Stored | DamagedError:
+    """Return header and arrays of a row, or its fault; coefficients that values tell are left.
+
+    `settings` has those of the rows before it, which it shares if they are the same.
+    """
     try:
         with only_damage():
             header: dict[str, Untyped] = json.loads(row["header"])
             grid: Grid = tuple(header["grid"])
             expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
             limit(8 * prod(grid), most)
+            # By their bytes: as values, 1 and true would be the same. Version 2 has no references.
+            told = marshal.dumps(header["settings"], 2)
+            header["settings"] = settings.setdefault(told, header["settings"])
             return Stored(header, _arrays(row, grid), exact=not len(row["game_coefficients"]))
     except DamagedError as error:
         return error
@@ -330,18 +367,21 @@ def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
     arrays: dict[str, Array] = {name: np.asarray(row[name], dtype=np.int64) for name in LISTS}
     values = arrays["game_values"] = np.asarray(row["game_values"], dtype=np.float64)
     players = arrays["game_players"]
-    expect(len(players) and (players >= 1).all() and (players <= 16).all(), "a game has no players")
-    expect((2**players).sum() == len(values), "game_values has another length")
-    for name, made in (
-        ("game_coefficients", lambda: _coefficients(values, players)),
-        ("game_errors", lambda: np.zeros(int(players.sum()))),
-    ):
-        stored = np.asarray(row[name], dtype=np.float64)
-        arrays[name] = stored if len(stored) else made()
+    expect(players.ndim == values.ndim == 1, "game_values is no list of numbers")
+    usual = len(players) and players.min() >= 1 and players.max() <= MOST_PLAYERS
+    expect(usual, "a game has no players")
+    expect((1 << players).sum() == len(values), "game_values has another length")
+    coefficients, errors = (
+        np.asarray(row[name], dtype=np.float64) for name in ("game_coefficients", "game_errors")
+    )
+    arrays["game_coefficients"] = coefficients
+    arrays["game_errors"] = errors if len(errors) else np.zeros(int(players.sum()))
     kinds = arrays["region_kind"]
-    expect(((kinds >= 0) & (kinds <= PIXELS)).all(), "a region is of no known kind")
+    usual = not len(kinds) or (kinds.min() >= 0 and kinds.max() <= PIXELS)
+    expect(usual, "a region is of no known kind")
     arrays["region_kind"] = kinds.astype(np.uint8)
-    corners = np.tile(np.array([grid, grid], dtype=np.int64), (len(kinds), 1, 1))
+    corners = np.empty((len(kinds), 2, len(grid)), dtype=np.int64)
+    corners[:] = grid
     blocks = np.asarray(row["region_corners"], dtype=np.int64)
     corners[kinds != PIXELS] = blocks.reshape(-1, 2, len(grid))
     arrays["region_corners"] = corners

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hshap.errors import require
@@ -94,6 +95,7 @@ def read_parquet(
     return file.read(columns=None if columns is None else list(columns), use_threads=False)
 
 
+@cache
 def schema_of(table: str) -> Untyped:
     """Return the schema of a table as pyarrow has it.
 

@@ -83,8 +83,10 @@ def tiled_of(row: Mapping[str, Untyped]) -> str | None:
     >>> tiled_of({"transform": ""}), tiled_of({"transform": '{"size": [2, 2]}'})
     (None, None)
     """
+    if not row["transform"]:
+        return None
     try:
-        sha256 = json.loads(row["transform"] or "{}").get(TILED)
+        sha256 = json.loads(row["transform"]).get(TILED)
     except (ValueError, AttributeError, RecursionError):
         return None
     # It becomes part of a path, and a run folder may come from anybody.
