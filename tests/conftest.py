@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.metadata
 import json
@@ -43,6 +44,9 @@ def pytest_configure(config):
         for (module, name), patient in PATIENT.items():
             USUAL[module, name] = getattr(importlib.import_module(module), name)
             setattr(sys.modules[module], name, patient)
+        # Reading the options of all commands takes longer than most commands that tests run.
+        testing = importlib.import_module("typer.testing")
+        testing._get_command = functools.cache(testing._get_command)
 
 
 @pytest.hookimpl(wrapper=True)
