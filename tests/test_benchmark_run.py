@@ -381,7 +381,7 @@ class TestCommitted:
     @pytest.mark.parametrize(
         ("name", "method"),
         [
-            ("malaria", "h-shap bisection"),
+            ("malaria", "h-shap trees"),
             ("platelets", "h-shap at 100"),
             ("boards", "h-shap bisection"),
         ],
