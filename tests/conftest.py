@@ -19,6 +19,7 @@ import pytest
 # Tests import `oracle` and `skips`, and tests of benchmarks import `benchmarks`.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
+import pictures
 import skips
 from browsers import browser, show, visit  # noqa: F401, fixtures of several files
 
@@ -70,6 +71,12 @@ def usual_limits(monkeypatch):
     """The limits of users, for a test of them."""
     for (module, name), value in USUAL.items():
         monkeypatch.setattr(f"{module}.{name}", value)
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch):
+    """Save pictures of one pixel, for tests of files."""
+    pictures.blank(monkeypatch)
 
 
 @pytest.fixture
