@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.metadata
 import json
@@ -18,6 +19,7 @@ import pytest
 # Tests import `oracle` and `skips`, and tests of benchmarks import `benchmarks`.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
+import pictures
 import skips
 from browsers import browser, show, visit  # noqa: F401, fixtures of several files
 
@@ -43,6 +45,9 @@ def pytest_configure(config):
         for (module, name), patient in PATIENT.items():
             USUAL[module, name] = getattr(importlib.import_module(module), name)
             setattr(sys.modules[module], name, patient)
+        # Reading the options of all commands takes longer than most commands that tests run.
+        testing = importlib.import_module("typer.testing")
+        testing._get_command = functools.cache(testing._get_command)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,6 +71,12 @@ def usual_limits(monkeypatch):
     """The limits of users, for a test of them."""
     for (module, name), value in USUAL.items():
         monkeypatch.setattr(f"{module}.{name}", value)
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch):
+    """Save pictures of one pixel, for tests of files."""
+    pictures.blank(monkeypatch)
 
 
 @pytest.fixture

@@ -722,13 +722,25 @@ def test_torch_scripts_programs_and_pickles_need_trust(work):
 # The other commands
 
 
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory):
+    """Two explanations of one image by the command, which many tests start from."""
+    folder = tmp_path_factory.mktemp("explained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        small(255)
+        Path("models_of_explained.py").write_text(MODELS)
+        for out, size in (("a", 4), ("b", 8)):
+            words = ("-m", "models_of_explained:brightest", "--baseline", "constant:0")
+            more = ("--min-size", size, "--partition", "bisection", "--out", out)
+            fine("explain", "small.png", *words, *more)
+    return folder
+
+
 @pytest.fixture
-def found(work):
-    _, name = work
-    small(255)
-    for out, size in (("a", 4), ("b", 8)):
-        words = ("-m", f"{name}:brightest", "--baseline", "constant:0", "--min-size", size)
-        fine("explain", "small.png", *words, "--partition", "bisection", "--out", out)
+def found(work, explained):
+    shutil.copytree(explained, Path(), dirs_exist_ok=True)
     return "a/small.npz", "b/small.npz"
 
 

@@ -38,7 +38,7 @@ MODEL = "import numpy as np\ndef brightest(batch):\n    return batch.max(axis=(1
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch):
+def work(tmp_path, monkeypatch, blank_pictures):
     """A user's folder: a model and an image."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

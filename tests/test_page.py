@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pictures
 import pytest
 from browsers import (
     canvas_pixels,
@@ -580,6 +581,7 @@ def hostile(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
+        pictures.blank(patch)  # the page has none of them
         words = [word for number in TARGETS for word in ("-t", number)]
         words += ["--config", "names.toml", "--baseline", "constant:0", "--min-size", 4]
         words += ["--partition", "bisection"]
