@@ -289,16 +289,17 @@ def pack_blocks(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array
     for region in regions:
         if isinstance(region, Box):
             kinds.append(BOX)
-            corners.append((region.start, region.stop))
+            corners.append(region.start + region.stop)
         elif isinstance(region, Rolled):
             kinds.append(ROLLED)
-            corners.append((region.start, region.shape))
+            corners.append(region.start + region.shape)
         else:
             kinds.append(PIXELS)
-            corners.append((grid, grid))
+            corners.append(grid + grid)
+    flat = np.array(corners, dtype=np.int64)  # far faster than pairs of tuples
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
-        "region_corners": np.array(corners, dtype=np.int64),
+        "region_corners": flat.reshape(len(regions), 2, -1),
     }
 
 
