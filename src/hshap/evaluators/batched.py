@@ -137,12 +137,14 @@ class BatchedSession:
         return self._throughput.size(shape, min(wanted, most), most)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        scores = self._limits.scores(
-            rows, lambda batch: self.mates.scores(batch, self._timed), self._drop_inputs
-        )
+        scores = self._limits.scores(rows, self._mated, self._drop_inputs)
         for canvas, some in groupby(rows, key=itemgetter(0)):
             self._scored[canvas.position] += len(list(some))
         return scores
+
+    def _mated(self, rows: Sequence[Row]) -> Heat:
+        run = self._run if self._throughput is None else self._timed
+        return self.mates.scores(rows, run)
 
     def _timed(self, rows: Sequence[Row]) -> Heat:
         if self._throughput is None:
