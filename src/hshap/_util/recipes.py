@@ -62,11 +62,9 @@ def settle(self: object, **values: object) -> None:
 def describe(value: object) -> Json:
     """Return a recipe as JSON: its type and options, arrays as shape and fingerprint."""
     # Most options are plain, so they come first.
-    if value is None or type(value) in PLAIN:
-        return cast("Json", value)
     plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or isinstance(plain, (bool, int, float, str)):
-        return plain
+    if plain is None or type(plain) in PLAIN or isinstance(plain, (bool, int, float, str)):
+        return cast("Json", plain)
     if is_dataclass(value) and not isinstance(value, type):
         options = {name: describe(option) for name, option in _told(value).items()}
         return {"type": type(value).__name__, **options}

@@ -131,7 +131,7 @@ def naming_inputs(rows: Sequence[Row]) -> Generator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001, whatever the model raises
         raise_named(error, rows)
 
 

@@ -266,7 +266,7 @@ def _clip(value: float, side: int) -> float:
 
 def whole(grid: Grid) -> Placement:
     """Return the placement of an image that the model saw as it is; explanations share it."""
-    if type(grid) is tuple and all([type(side) is int for side in grid]):
+    if type(grid) is tuple and all(type(side) is int for side in grid):
         return _whole(grid)
     return Placement(grid)  # which tells what is wrong with it
 

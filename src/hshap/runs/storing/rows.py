@@ -217,7 +217,7 @@ def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: F
     arrays |= storage.pack_blocks(regions, explanation.grid)
     arrays["labels"] = labels_of(arrays, regions, explanation.grid)
     header = _json(storage.header_of(explanation, regions))
-    derived = _derived(arrays, exact)
+    derived = _derived(arrays, exact=exact)
     stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])
     return _Packed(header, stored, regions, derived)
 
@@ -312,7 +312,7 @@ def _are_exact(explanations: Sequence[Explanation]) -> list[bool | None]:
     return exact
 
 
-def _derived(arrays: Mapping[str, Array], exact: bool | None) -> Row:
+def _derived(arrays: Mapping[str, Array], *, exact: bool | None) -> Row:
     """Return coefficients and errors, or nothing where the values tell them."""
     values, errors = arrays["game_values"], arrays["game_errors"]
     if exact is None:
