@@ -9,8 +9,8 @@ import difflib
 import hashlib
 import inspect
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hshap._util.types import Json
 
 T = TypeVar("T")
+
+PLAIN = frozenset({bool, int, float, str})
+"""Types of options that are their own description."""
 
 QUIET = {"quiet": True}
 """Metadata of a field that is shown and described only if it is not None."""
@@ -60,8 +63,8 @@ def describe(value: object) -> Json:
     """Return a recipe as JSON: its type and options, arrays as shape and fingerprint."""
     # Most options are plain, so they come first.
     plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or isinstance(plain, (bool, int, float, str)):
-        return plain
+    if plain is None or type(plain) in PLAIN or isinstance(plain, (bool, int, float, str)):
+        return cast("Json", plain)
     if is_dataclass(value) and not isinstance(value, type):
         options = {name: describe(option) for name, option in _told(value).items()}
         return {"type": type(value).__name__, **options}
@@ -106,9 +109,15 @@ def _values(self: DataclassInstance) -> dict[str, object]:
 
 def _told(self: DataclassInstance) -> dict[str, object]:
     """Return the values that are shown and described."""
-    values = _values(self)
-    quiet = {one.name for one in fields(self) if one.metadata.get("quiet")}
-    return {name: value for name, value in values.items() if value is not None or name not in quiet}
+    values = {name: getattr(self, name) for name, _ in _names(type(self))}
+    quiet = [name for name, is_quiet in _names(type(self)) if is_quiet and values[name] is None]
+    return {name: value for name, value in values.items() if name not in quiet} if quiet else values
+
+
+@lru_cache(maxsize=256)
+def _names(kind: type[DataclassInstance]) -> tuple[tuple[str, bool], ...]:
+    """Return the names of a recipe's options, and whether each is left out where it is None."""
+    return tuple((one.name, bool(one.metadata.get("quiet"))) for one in fields(kind))
 
 
 def _equal(self: DataclassInstance, other: DataclassInstance) -> bool:

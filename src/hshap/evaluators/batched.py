@@ -12,8 +12,8 @@ from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.evaluators.batch_mates import BatchMates
 from hshap.evaluators.memory import BatchLimits
-from hshap.evaluators.outputs import naming_inputs
-from hshap.evaluators.painting import Inputs, Sketch, paint
+from hshap.evaluators.outputs import naming_inputs, raise_named
+from hshap.evaluators.painting import Inputs, Sketch, paint_all
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.runners import Runner, runner
 from hshap.evaluators.throughput import Throughput
@@ -91,6 +91,7 @@ class BatchedSession:
         self._inputs: Inputs | None = None
         self._sketch: Sketch | None = None
         self._scored = Counter[int]()
+        self._usual: tuple[Shape, int, int] = ((), 0, 0)  # the last shape that was asked about
 
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
@@ -116,8 +117,16 @@ class BatchedSession:
         return self._sketch.painted(row)
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
-        if self.runs_alone:
+        if self.mates.outcome == "dependent":
             return 1
+        if self._throughput is not None or self._limits.known:
+            return self._capacity(shape, itemsize)
+        # As long as no batch was too large, all full ones of a shape have one size.
+        if self._usual[:2] != (shape, itemsize):
+            self._usual = (shape, itemsize, self._capacity(shape, itemsize))
+        return self._usual[2]
+
+    def _capacity(self, shape: Shape, itemsize: int) -> int:
         by_memory = max(1, LARGEST_BYTES // (prod(shape) * itemsize))
         wanted = self._batch_size or min(LARGEST_BATCH, by_memory)
         auto = by_memory if self._throughput is not None else None
@@ -128,12 +137,14 @@ class BatchedSession:
         return self._throughput.size(shape, min(wanted, most), most)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        scores = self._limits.scores(
-            rows, lambda batch: self.mates.scores(batch, self._timed), self._drop_inputs
-        )
+        scores = self._limits.scores(rows, self._mated, self._drop_inputs)
         for canvas, some in groupby(rows, key=itemgetter(0)):
             self._scored[canvas.position] += len(list(some))
         return scores
+
+    def _mated(self, rows: Sequence[Row]) -> Heat:
+        run = self._run if self._throughput is None else self._timed
+        return self.mates.scores(rows, run)
 
     def _timed(self, rows: Sequence[Row]) -> Heat:
         if self._throughput is None:
@@ -144,11 +155,12 @@ class BatchedSession:
     def _run(self, rows: Sequence[Row]) -> Heat:
         inputs = self._inputs_for(rows)
         # A baseline may fail here; the model is not to blame for that.
-        for row, target in zip(rows, inputs.array, strict=False):
-            paint(row, target)
+        paint_all(rows, inputs.array)
         before, self._inputs = inputs.holders, None
-        with naming_inputs(rows):
+        try:
             scores = self._runner.run(inputs.array, len(rows))
+        except Exception as error:  # noqa: BLE001, whatever the model raises
+            raise_named(error, rows)
         # A model that keeps its input could write to it during the next call.
         if before is not None and inputs.holders == before:
             self._inputs = inputs

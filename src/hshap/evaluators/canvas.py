@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     Put: TypeAlias = Callable[[Array], Tensor]
 
-IN_CACHE = 2**20
-"""Bytes up to which the stand-ins of a still baseline are written out: painting is then a copy."""
-
 MOST_SHARED = 8
 """Image shapes whose stand-ins are kept at a time."""
 
@@ -66,9 +63,6 @@ class StandIns:
                 f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
-        if self.is_still and drawn.nbytes <= IN_CACHE:
-            drawn = np.ascontiguousarray(drawn)
-            drawn.flags.writeable = False
         return tuple(self._put(drawn))
 
 

@@ -22,6 +22,11 @@ class BatchLimits:
     def __init__(self) -> None:
         self._limits: dict[Shape, int] = {}
 
+    @property
+    def known(self) -> bool:
+        """Whether memory ran out for any shape."""
+        return bool(self._limits)
+
     def get(self, shape: Shape) -> int | None:
         """Return the largest batch of a shape, or None where memory was always enough."""
         return self._limits.get(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -131,23 +131,27 @@ def naming_inputs(rows: Sequence[Row]) -> Generator[None]:
     """
     try:
         yield
-    except ModelFailedError:
-        raise
-    except ModelError as error:
-        canvas, kept, _ = rows[0]
+    except Exception as error:  # noqa: BLE001, whatever the model raises
+        raise_named(error, rows)
+
+
+def raise_named(error: Exception, rows: Sequence[Row]) -> NoReturn:
+    """Raise an error of a model again, with the first of its inputs; see `naming_inputs`."""
+    canvas, kept, _ = rows[0]
+    if isinstance(error, HshapError) and (
+        isinstance(error, ModelFailedError) or not isinstance(error, ModelError)
+    ):
+        raise error
+    if isinstance(error, ModelError):
         message = f"{error} (the first: image {canvas.position} with {kept} kept)"
         raise ModelError(message) from error
-    except HshapError:
-        raise
-    except Exception as error:
-        canvas = rows[0].canvas
-        said = " ".join(str(error).split())[:LONGEST]
-        hint = _shape_hint(canvas.shape) if SHAPE_WORDS.search(said) else ""
-        message = (
-            f"the model failed on a batch of {len(rows)} inputs of shape {canvas.shape}, the first "
-            f"from image {canvas.position} of the run: {type(error).__name__}: {said}{hint}"
-        )
-        raise ModelFailedError(message) from error
+    said = " ".join(str(error).split())[:LONGEST]
+    hint = _shape_hint(canvas.shape) if SHAPE_WORDS.search(said) else ""
+    message = (
+        f"the model failed on a batch of {len(rows)} inputs of shape {canvas.shape}, the first "
+        f"from image {canvas.position} of the run: {type(error).__name__}: {said}{hint}"
+    )
+    raise ModelFailedError(message) from error
 
 
 def _shape_hint(shape: Shape) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 from hshap.partitions.regions import copy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap._util.types import Shape, Tensor
     from hshap.evaluators.canvas import Row
     from hshap.partitions.protocol import Coalition
@@ -26,6 +28,13 @@ def paint(row: Row, target: Tensor) -> None:
     canvas, kept, draw = row
     target[...] = canvas.stand_ins(kept, draw)
     copy(kept, canvas.image, target)
+
+
+def paint_all(rows: Sequence[Row], targets: Tensor) -> None:
+    """Paint rows, each over the target of its number."""
+    for (canvas, kept, draw), target in zip(rows, targets, strict=False):
+        target[...] = canvas.stand_ins(kept, draw)
+        copy(kept, canvas.image, target)
 
 
 @dataclass(frozen=True, eq=False)

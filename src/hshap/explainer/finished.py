@@ -39,7 +39,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
-    name = Facts(setup.class_names).name(class_index(target))
+    name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})
     chosen = setup.chosen
@@ -77,9 +77,12 @@ def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float 
     if not canvas.is_still or isinstance(partition, Spots):
         return None
     unsplit = set(found.unfinished)
+    split = [leaf for leaf in found.leaves if leaf not in unsplit]
+    if not split:
+        return 1.0
     stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
     return filled_by(
-        [leaf for leaf in found.leaves if leaf not in unsplit],
+        split,
         to_numpy("image", canvas.image),
         [to_numpy("baseline", one) for one in stand_ins],
     )

@@ -153,13 +153,15 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     *,
     certificate: Certificate | None = None,
     filled: float | None = None,
+    shared: tuple[Heat, Heat, Heat] | None = None,
 ) -> Audit:
     """Return the audit of a run; `found` is the sum of the shares of the leaves.
 
-    An inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
+    `shared` are `all_gaps` of these games, where they were computed with those of others. An
+    inferred game follows the OR rule by itself. The gap of the run's answers counts instead.
     """
     split = set(leaves).difference(unfinished)
-    together, lowered, weights = all_gaps(games)
+    together, lowered, weights = shared or all_gaps(games)
     largest = float(weights.max())
     unit = largest or 1.0
     total = _added(games[0])

@@ -31,7 +31,7 @@ from hshap.explanation.findings import (
 )
 from hshap.explanation.guarantees.methods import Guarantees
 from hshap.explanation.nearby import levels_nearby, ranked, smoothing_width, weighted
-from hshap.explanation.placement import UNPLACED, Placement
+from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
 from hshap.explanation.settings import AUTO, Settings
@@ -113,7 +113,7 @@ class Explanation(Guarantees, EarlierNames):
 
     def __post_init__(self) -> None:
         if self.placement is UNPLACED:
-            settle(self, placement=Placement(self.grid))
+            settle(self, placement=whole(self.grid))
         if self.placement.grid != self.grid:
             message = f"{self.placement} is not one of the grid {self.grid}; pass one that is"
             raise ArgumentError(message)

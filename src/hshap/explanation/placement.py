@@ -8,7 +8,7 @@ Positions are those of edges: pixel 0 reaches from position 0 to position 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, floor, isfinite, prod
 from typing import TYPE_CHECKING
 
@@ -262,6 +262,18 @@ def _is_span(start: int, stop: int, side: int) -> bool:
 
 def _clip(value: float, side: int) -> float:
     return min(max(value, 0), side)
+
+
+def whole(grid: Grid) -> Placement:
+    """Return the placement of an image that the model saw as it is; explanations share it."""
+    if type(grid) is tuple and all(type(side) is int for side in grid):
+        return _whole(grid)
+    return Placement(grid)  # which tells what is wrong with it
+
+
+@lru_cache(maxsize=64)
+def _whole(grid: Grid) -> Placement:
+    return Placement(grid)
 
 
 UNPLACED = Placement((1,))

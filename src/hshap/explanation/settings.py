@@ -159,8 +159,10 @@ class Settings(Mapping[str, "Json"]):
 
     def updated(self, **changes: object) -> Settings:
         """Return a copy with other entries."""
+        if not changes:
+            return self
         described = {name: describe(value) for name, value in changes.items()}
-        return replace(self, document={**self.document, **described})
+        return Settings({**self.document, **described})
 
     def at_size(self, min_size: int | tuple[int, ...], axes: int) -> Settings:
         """Return the description of a reading at a larger `min_size`."""

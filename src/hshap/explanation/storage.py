@@ -11,7 +11,6 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import lru_cache
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from hshap.explanation.archive import (
 from hshap.explanation.guarantees.calibration import stored_calibration
 from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.headers import PLACEMENT
-from hshap.explanation.placement import Placement
+from hshap.explanation.placement import Placement, whole
 from hshap.explanation.region_tables import BOX, PIXELS, ROLLED, Table
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import Stored, check
@@ -272,13 +271,7 @@ def _fields(
 
 
 def _placement(grid: Grid, told: Mapping[str, Any] | None) -> Placement:
-    return Placement(grid, **told) if told else _identity(grid)
-
-
-@lru_cache(maxsize=16)
-def _identity(grid: Grid) -> Placement:
-    """Return the placement of an image that was not changed: one for all rows of a size."""
-    return Placement(grid)
+    return Placement(grid, **told) if told else whole(grid)
 
 
 def _line(place: Placement) -> dict[str, Json]:
@@ -300,16 +293,17 @@ def pack_blocks(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array
     for region in regions:
         if isinstance(region, Box):
             kinds.append(BOX)
-            corners.append((region.start, region.stop))
+            corners.append(region.start + region.stop)
         elif isinstance(region, Rolled):
             kinds.append(ROLLED)
-            corners.append((region.start, region.shape))
+            corners.append(region.start + region.shape)
         else:
             kinds.append(PIXELS)
-            corners.append((grid, grid))
+            corners.append(grid + grid)
+    flat = np.array(corners, dtype=np.int64)  # far faster than pairs of tuples
     return {
         "region_kind": np.array(kinds, dtype=np.uint8),
-        "region_corners": np.array(corners, dtype=np.int64),
+        "region_corners": flat.reshape(len(regions), 2, -1),
     }
 
 

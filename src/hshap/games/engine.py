@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -30,6 +30,12 @@ IMAGES_IN_FLIGHT = 16
 
 BATCHES_AHEAD = 2
 """Full batches that wait before no further image is begun."""
+
+TOGETHER = 16
+"""Batches whose outputs are handed to their jobs at once, at most."""
+
+MOST_BYTES = 2**20
+"""Outputs that wait for that: of models with many classes, those of few batches."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,10 @@ def run(
         elif queue.in_flight:
             # All full batches in a row: searches and new images then take turns in groups, which
             # the processor's caches like better than one after each batch.
-            is_full = True
-            while is_full:
-                evaluations += queue.score_batch()
+            for rows in queue.score_batches():
+                evaluations += rows
                 if progress is not None:
                     progress(Progress(evaluations, finished, len(queue.in_flight)))
-                is_full = queue.waiting_batches() >= 1
         else:
             return
 
@@ -102,6 +106,40 @@ OnError: TypeAlias = "Callable[[int, Exception], None]"
 """Takes the position of an image that failed, and the exception."""
 
 
+class _Line:
+    """The blocks of one kind that wait, and how many rows they have together."""
+
+    __slots__ = ("blocks", "rows", "served")
+
+    def __init__(self) -> None:
+        self.blocks: deque[Block] = deque()
+        self.rows = 0
+        self.served = 0  # number of the last batch that was taken from here
+
+    def add(self, block: Block) -> None:
+        """Let the rows of a block wait."""
+        self.blocks.append(block)
+        self.rows += len(block.rows)
+
+    def take(self, room: int) -> list[Block]:
+        """Return the blocks of the next batch; the last one is cut if it does not fit."""
+        batch, blocks = list["Block"](), self.blocks
+        while blocks and room:
+            block = blocks.popleft()
+            if len(block.rows) > room:
+                block, rest = block.cut(room)
+                blocks.appendleft(rest)
+            batch.append(block)
+            room -= len(block.rows)
+            self.rows -= len(block.rows)
+        return batch
+
+    def forget(self, canvas: Canvas) -> None:
+        """Drop the blocks of an image that failed."""
+        self.blocks = deque(one for one in self.blocks if one.job.canvas is not canvas)
+        self.rows = _count(self.blocks)
+
+
 class _Queue:
     """Rows that wait for a batch, by shape and type, and jobs whose scores are all there."""
 
@@ -109,14 +147,14 @@ class _Queue:
         self.ready: deque[Job] = deque()
         self.in_flight: dict[Canvas, int] = {}  # the number of jobs that each image still has
         self._session, self._on_error = session, on_error
-        self._blocks: defaultdict[Kind, deque[Block]] = defaultdict(deque)
+        self._lines: defaultdict[Kind, _Line] = defaultdict(_Line)
         self._batches = 0
-        self._served: defaultdict[Kind, int] = defaultdict(int)
+        self._has_recorded = False
 
     def waiting_batches(self) -> float:
         """Return how many batches the rows of the next batch's kind would fill."""
-        blocks = self._next()
-        return _count(blocks) / self._capacity(blocks) if blocks else 0.0
+        line = self._next()
+        return line.rows / self._capacity(line) if line is not None else 0.0
 
     def start(self, group: Sequence[Job]) -> None:
         """Queue the first coalitions of all jobs of an image."""
@@ -148,51 +186,96 @@ class _Queue:
         """Queue the coalitions of a job that no other job has asked for."""
         block = job.table.ask(job)
         if block.rows:
-            self._blocks[_kind(job.canvas)].append(block)
+            self._lines[_kind(job.canvas)].add(block)
         if not job.missing:
             self.ready.append(job)
 
-    def score_batch(self) -> int:
-        """Score one batch, and return its number of rows."""
-        blocks = self._next()
-        self._batches += 1
-        self._served[_kind(blocks[0].job.canvas)] = self._batches
-        batch, room = list["Block"](), self._capacity(blocks)
-        while blocks and room:
-            block = blocks.popleft()
-            if len(block.rows) > room:
-                block, rest = block.cut(room)
-                blocks.appendleft(rest)
-            batch.append(block)
-            room -= len(block.rows)
-        self._score_blocks(batch)
-        return _count(batch)
+    def score_batches(self) -> Iterator[int]:
+        """Score the next batch and all full ones after it; yield the number of rows of each.
 
-    def _score_blocks(self, batch: Sequence[Block]) -> None:
+        Outputs are handed to their jobs after several batches: between two calls of the model,
+        caches hold other code, so the less is done there, the better. Those of the first batch are
+        looked at before the second one runs.
+        """
+        scored: list[tuple[list[Block], Heat]] = []
+        size, is_full = 0, True
+        while is_full:
+            line = self._next()
+            if line is None:
+                break
+            self._batches += 1
+            line.served = self._batches
+            batch = line.take(self._capacity(line))
+            count = _count(batch)
+            try:
+                outputs = self._session.score([row for block in batch for row in block.rows])
+            except Exception as error:
+                if self._on_error is None:
+                    raise
+                self._record(scored)
+                scored, size = [], 0
+                self._score_apart(batch, error, self._on_error)
+            else:
+                # A copy, since a session may fill one array with the outputs of every batch.
+                scored.append((batch, np.array(outputs)))
+                size += scored[-1][1].nbytes
+            if not self._has_recorded or len(scored) >= TOGETHER or size >= MOST_BYTES:
+                self._record(scored)
+                scored, size = [], 0
+            yield count
+            is_full = self.waiting_batches() >= 1
+        self._record(scored)
+
+    def _record(self, scored: Sequence[tuple[list[Block], Heat]]) -> None:
+        """Hand the outputs of batches to the jobs that wait for them."""
+        for batch, outputs in scored:
+            if all(block.job.canvas in self.in_flight for block in batch):
+                self._record_batch(batch, outputs)
+                continue
+            # Of an image that was given up meanwhile.
+            ends = accumulate((len(block.rows) for block in batch), initial=0)
+            for block, (begin, end) in zip(batch, pairwise(ends), strict=True):
+                if block.job.canvas in self.in_flight:
+                    self._record_batch([block], outputs[begin:end])
+
+    def _record_batch(self, batch: list[Block], outputs: Heat) -> None:
         try:
-            measured = self._measured(batch)
+            measured = self._measured(batch, outputs)
         except Exception as error:
             if self._on_error is None:
                 raise
-            by_image: dict[Canvas, list[Block]] = {}
-            for block in batch:
-                by_image.setdefault(block.job.canvas, []).append(block)
-            if len(by_image) == 1:
-                self._give_up(batch[0].job.canvas, error, self._on_error)
-                return
-            # The others of the batch are not to blame: each image by itself shows which one is.
-            for blocks in by_image.values():
-                self._score_blocks(blocks)
+            self._score_apart(batch, error, self._on_error)
             return
+        self._has_recorded = True
         for blocks, values in measured:
             end = 0
             for block in blocks:
                 begin, end = end, end + len(block.rows)
                 self.ready.extend(block.job.table.record(block, values[begin:end]))
 
-    def _measured(self, batch: Sequence[Block]) -> list[tuple[list[Block], Heat]]:
+    def _score_apart(self, batch: Sequence[Block], error: Exception, on_error: OnError) -> None:
+        """Score a batch that failed again, each image by itself: that shows which one is to blame.
+
+        An image that failed by itself is given up.
+        """
+        by_image: dict[Canvas, list[Block]] = {}
+        for block in batch:
+            by_image.setdefault(block.job.canvas, []).append(block)
+        for canvas, blocks in by_image.items():
+            if canvas not in self.in_flight:
+                continue  # given up meanwhile
+            if len(by_image) == 1:
+                self._give_up(canvas, error, on_error)
+                return
+            try:
+                outputs = self._session.score([row for block in blocks for row in block.rows])
+            except Exception as own:  # noqa: BLE001, whatever the model raises
+                self._give_up(canvas, own, on_error)
+            else:
+                self._record_batch(blocks, outputs)
+
+    def _measured(self, batch: Sequence[Block], outputs: Heat) -> list[tuple[list[Block], Heat]]:
         """Return blocks that share their targets, and the values `(rows, targets)` of all rows."""
-        outputs = self._session.score([row for block in batch for row in block.rows])
         found: list[tuple[list[Block], Heat]] = []
         done = 0
         for _, group in groupby(batch, key=_same_targets):
@@ -206,20 +289,24 @@ class _Queue:
         """Forget everything that waits for an image that failed."""
         del self.in_flight[canvas]
         self.ready = deque(job for job in self.ready if job.canvas is not canvas)
-        for kind, blocks in self._blocks.items():
-            self._blocks[kind] = deque(one for one in blocks if one.job.canvas is not canvas)
+        for line in self._lines.values():
+            line.forget(canvas)
         on_error(canvas.position, error)
 
-    def _next(self) -> deque[Block]:
+    def _next(self) -> _Line | None:
         """Return the rows of the kind that was not served for longest: none waits for ever."""
-        waiting = [(kind, blocks) for kind, blocks in self._blocks.items() if blocks]
+        waiting = [line for line in self._lines.values() if line.rows]
         if len(waiting) > 1:
-            return min(waiting, key=lambda one: self._served[one[0]])[1]
-        return waiting[0][1] if waiting else deque()
+            return min(waiting, key=_served)
+        return waiting[0] if waiting else None
 
-    def _capacity(self, blocks: deque[Block]) -> int:
-        canvas = blocks[0].job.canvas
+    def _capacity(self, line: _Line) -> int:
+        canvas = line.blocks[0].job.table.canvas
         return self._session.capacity(canvas.shape, canvas.image.dtype.itemsize)
+
+
+def _served(line: _Line) -> int:
+    return line.served
 
 
 def _kind(canvas: Canvas) -> Kind:
@@ -241,7 +328,7 @@ def _measured(blocks: Sequence[Block], outputs: Heat) -> Heat:
     targets = blocks[0].job.table.targets
     measured = [measure(target, outputs) for target in targets]
     values = measured[0][:, None] if len(measured) == 1 else np.stack(measured, axis=1)
-    if not np.isfinite(values).all():
+    if not np.logical_and.reduce(np.isfinite(values), axis=None):
         number, column = np.argwhere(~np.isfinite(values))[0]
         row = [row for block in blocks for row in block.rows][number]
         kept = row.kept or "nothing, the bare baseline"

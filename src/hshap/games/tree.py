@@ -5,7 +5,7 @@ Everything comes from the games that were played; no model is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
+
+
+Ratios: TypeAlias = "list[float] | None"
+"""How a game divides the share of its region among the parts; None if none of them raises it."""
 
 
 class Part(NamedTuple):
@@ -34,21 +38,26 @@ class Part(NamedTuple):
     alone: float
 
 
-def parts(games: Sequence[Game], *, draws: int = 1) -> dict[Region, Part]:
-    """Return every region of the games, parents before children."""
+def parts(
+    games: Sequence[Game], *, draws: int = 1, shared: Sequence[Ratios] | None = None
+) -> dict[Region, Part]:
+    """Return every region of the games, parents before children.
+
+    `shared` are the `ratios` of these games, where they were computed with those of others.
+    """
     root = games[0]
     # The root is a player of no game, so its standard error is not known.
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
-    for game, ratios in zip(games, _ratios(games), strict=True):
+    for game, divided in zip(games, shared or ratios(games), strict=True):
         whole, values = seen[game.region], game.values.tolist()
         coefficients = game.coefficients.tolist()
         if whole.parent < 0:
             shares: Sequence[float | None] = coefficients
-        elif ratios is None:
+        elif divided is None:
             shares = [None] * len(coefficients)
         else:
-            shares = [whole.share * ratio for ratio in ratios]
+            shares = [whole.share * ratio for ratio in divided]
         known = zip(
             game.children,
             coefficients,
@@ -72,14 +81,14 @@ def shares(games: Sequence[Game]) -> dict[Region, float]:
     """Return the share of every region, as `parts` has it, without the rest."""
     root = games[0].region
     seen = {root: games[0].total}
-    for game, ratios in zip(games, _ratios(games), strict=True):
+    for game, divided in zip(games, ratios(games), strict=True):
         whole = seen[game.region]
         if game.region == root:
             found = game.coefficients.tolist()
-        elif ratios is None:
+        elif divided is None:
             found = [whole if len(game.children) == 1 else 0.0] * len(game.children)
         else:
-            found = [whole * ratio for ratio in ratios]
+            found = [whole * ratio for ratio in divided]
         if len(game.children) > 1:
             found = [share or 0.0 for share in found]  # 0, not -0
         seen.update(zip(game.children, found, strict=True))
@@ -95,19 +104,19 @@ def coefficients(games: Sequence[Game]) -> dict[Region, float]:
     return found
 
 
-def _ratios(games: Sequence[Game]) -> list[list[float] | None]:
+def ratios(games: Sequence[Game]) -> list[Ratios]:
     """Return the parts of each game by their positive coefficients, as shares of their sum.
 
     None for a game in which no coefficient is positive. Games of one size are taken at once.
     """
-    found: list[list[float] | None] = [None] * len(games)
+    found: list[Ratios] = [None] * len(games)
     numbers: dict[int, list[int]] = {}
     for number, game in enumerate(games):
         numbers.setdefault(len(game.children), []).append(number)
     for chosen in numbers.values():
-        positive = np.maximum([games[i].coefficients for i in chosen], 0.0)
+        positive = np.maximum(np.array([games[i].coefficients for i in chosen]), 0.0)
         totals = positive.sum(1)
-        ratios = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
-        for i, ratio, total in zip(chosen, ratios, totals.tolist(), strict=True):
+        divided = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
+        for i, ratio, total in zip(chosen, divided, totals.tolist(), strict=True):
             found[i] = ratio if total else None
     return found

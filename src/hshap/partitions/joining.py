@@ -86,11 +86,12 @@ def _owners(
 def _meet(pieces: list[Corners], one: int, other: int) -> bool:
     """Tell whether two blocks touch along a side: they meet on one axis and overlap on others."""
     (start, stop), (start_other, stop_other) = pieces[one], pieces[other]
-    overlaps = [
-        min(b, d) - max(a, c)
-        for a, b, c, d in zip(start, stop, start_other, stop_other, strict=True)
-    ]
-    return min(overlaps) == 0 and overlaps.count(0) == 1
+    touched = 0
+    for a, b, c, d in zip(start, stop, start_other, stop_other, strict=True):
+        if b < c or d < a:
+            return False
+        touched += b == c or d == a
+    return touched == 1
 
 
 def _meeting(owner: NDArray[np.int32], count: int) -> Iterator[tuple[int, int]]:

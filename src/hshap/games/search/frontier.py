@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Region
 
 
+SUMMED_IN_PAIRS = 8
+"""Numbers from which on NumPy does not add one after the other."""
+
+
 class Waiting(NamedTuple):
     """A region that waits for its game, with its coefficient and its share of the score.
 
@@ -43,12 +47,24 @@ def parts_of(whole: Waiting, game: Game, order: Iterator[int], above: float) -> 
 
     The share of the whole is divided by positive coefficients.
     """
-    total = float(np.maximum(game.coefficients, 0.0).sum()) or 1.0
+    coefficients = game.coefficients.tolist()
+    total = _positive(coefficients) or 1.0
     return [
         waiting(part, coefficient, whole.share * coefficient / total, next(order))
-        for part, coefficient in zip(game.children, game.coefficients.tolist(), strict=True)
+        for part, coefficient in zip(game.children, coefficients, strict=True)
         if coefficient > above
     ]
+
+
+def _positive(coefficients: list[float]) -> float:
+    """Return the sum of positive coefficients, as NumPy adds them."""
+    if len(coefficients) >= SUMMED_IN_PAIRS:
+        return float(np.maximum(coefficients, 0.0).sum())
+    total = 0.0
+    for coefficient in coefficients:  # not `sum`, which corrects its rounding from Python 3.12 on
+        if not coefficient <= 0.0:  # NaN counts, as in NumPy
+            total += coefficient
+    return total
 
 
 def own_coefficient(entry: Waiting, game: Game) -> float:

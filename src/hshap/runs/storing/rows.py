@@ -6,6 +6,7 @@ import hashlib
 import json
 import marshal
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, cast
@@ -18,6 +19,7 @@ from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
 from hshap.explanation.region_tables import PIXELS
+from hshap.explanation.together import MOST_VALUES, audit_together
 from hshap.explanation.validity import Stored, check_each, joined
 from hshap.games.game import MOST_PLAYERS
 from hshap.games.shapley import shapley
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Ints, Json, Untyped
     from hshap.explanation.region_tables import Table
+    from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
     Row = dict[str, Untyped]
@@ -144,7 +147,9 @@ def _pixels(given: tuple[Explanation, Origin]) -> int:
 def _block_of_rows(
     given: Sequence[tuple[Explanation, Origin]], keep: KeptEvidence
 ) -> list[Row | Exception]:
-    packed = [attempt(_packed, explanation) for explanation, _ in given]
+    explanations = [explanation for explanation, _ in given]
+    audit_together(explanations)
+    packed = list(map(partial(attempt, _packed), explanations, _are_exact(explanations)))
     sound = [one for one in packed if not isinstance(one, Exception)]
     tables = iter(check_each([one.stored for one in sound], most=2**62, kind=CellTable))
     return [
@@ -215,13 +220,13 @@ def _row(
     return {**row, "digest": digest_of(row)}
 
 
-def _packed(explanation: Explanation) -> _Packed:
-    """Return an explanation in numbers, to be checked."""
+def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: FBT001, of a map
+    """Return an explanation in numbers, to be checked; `exact` is that of `_are_exact`."""
     arrays, regions = storage.pack_games(explanation)
     arrays |= storage.pack_blocks(regions, explanation.grid)
     arrays["labels"] = labels_of(arrays, regions, explanation.grid)
     header = _json(storage.header_of(explanation, regions))
-    derived = _derived(arrays)
+    derived = _derived(arrays, exact=exact)
     stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])
     return _Packed(header, stored, regions, derived)
 
@@ -320,12 +325,36 @@ def digest_of(row: Mapping[str, Untyped]) -> str:
     return found.hexdigest()
 
 
-def _derived(arrays: Mapping[str, Array]) -> Row:
+def _are_exact(explanations: Sequence[Explanation]) -> list[bool | None]:
+    """Tell whether all coefficients are exactly the Shapley values, for explanations at once.
+
+    None where games are too large for that, or where those of one explanation raise an error.
+    """
+    games = [(place, game) for place, one in enumerate(explanations) for game in one.games]
+    unknown: list[bool | None] = [None] * len(explanations)
+    if sum([len(game.values) for _, game in games]) > MOST_VALUES:
+        return unknown
+    by_size: dict[int, list[tuple[int, Game]]] = {}
+    for place, game in games:
+        by_size.setdefault(len(game.children), []).append((place, game))
+    exact: list[bool | None] = [True] * len(explanations)
+    try:
+        for some in by_size.values():
+            told = shapley(np.array([game.values for _, game in some], dtype=np.float64))
+            given = np.array([game.coefficients for _, game in some], dtype=np.float64)
+            for number in np.flatnonzero((told != given).any(1)).tolist():
+                exact[some[number][0]] = False
+    except Exception:  # noqa: BLE001, each is then packed by itself, and only that one fails
+        return unknown
+    return exact
+
+
+def _derived(arrays: Mapping[str, Array], *, exact: bool | None) -> Row:
     """Return coefficients and errors, or nothing where the values tell them."""
     values, errors = arrays["game_values"], arrays["game_errors"]
-    exact = np.array_equal(
-        _coefficients(values, arrays["game_players"]), arrays["game_coefficients"]
-    )
+    if exact is None:
+        told = _coefficients(values, arrays["game_players"])
+        exact = np.array_equal(told, arrays["game_coefficients"])
     return {
         "game_coefficients": [] if exact else arrays["game_coefficients"].tolist(),
         "game_errors": errors.tolist() if errors.any() else [],
@@ -408,7 +437,25 @@ def _inside_leaves(explanation: Explanation, data: bytes) -> NDArray[np.uint8]:
 
 
 def _json(value: Json | Sequence[object]) -> str:
-    return ENCODER.encode(value)
+    if _WRITE is None or isinstance(value, str):
+        return ENCODER.encode(value)
+    return "".join(_WRITE(value, 0))
+
+
+def _writer() -> Callable[[object, int], Sequence[str]] | None:
+    """Return the function that `ENCODER.encode` makes anew for each value; None without one.
+
+    To make it takes longer than to write a number or a short list, and a row has 30 of these.
+    """
+    make: Untyped = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return None
+    key, item = ENCODER.key_separator, ENCODER.item_separator
+    text: Untyped = json.encoder.encode_basestring_ascii
+    return make(None, ENCODER.default, text, None, key, item, ENCODER.sort_keys, False, True)  # noqa: FBT003
+
+
+_WRITE = _writer()
 
 
 def at_number(explanation: Explanation, number: int) -> Explanation:
