@@ -14,7 +14,11 @@ from torch.fx.node import map_arg
 from torch.nn import functional as f
 
 from hshap.evaluators.incremental.channels_first import channels_first
-from hshap.evaluators.incremental.convolutions import attribute, with_folded_convolutions
+from hshap.evaluators.incremental.convolutions import (
+    attribute,
+    with_folded_convolutions,
+    with_weights_last,
+)
 from hshap.evaluators.incremental.expansions import (
     Expansion,
     expansion_rule,
@@ -63,29 +67,35 @@ class Trace:
     shape: Shape | None = None
 
 
-def traced(module: nn.Module, shape: Shape | None = None) -> Trace:
+def traced(
+    module: nn.Module, shape: Shape | None = None, *, channels_last: bool = False
+) -> Trace:
     """Return the trace of a module, or raise `UntraceableError`.
 
     If tracing fails for images of any shape, it is tried again for images of the given one.
+    `channels_last` tells the memory layout of the pictures that it will run on.
     """
     if not is_plain(module):
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
-        return _traced(module, Tracer())
+        return _traced(module, Tracer(), channels_last=channels_last)
     except UntraceableError:
         if shape is None:
             raise
     kind = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     image = torch.empty(shape, dtype=kind.dtype, device=kind.device)
-    return replace(_traced(OneInput(module).eval(), ShapedTracer(image)), shape=shape)
+    trace = _traced(OneInput(module).eval(), ShapedTracer(image), channels_last=channels_last)
+    return replace(trace, shape=shape)
 
 
-def _traced(module: nn.Module, tracer: Tracer) -> Trace:
+def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
         graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
+        if channels_last:
+            graph_module = with_weights_last(graph_module)
         return _Builder(with_joined_expansions(channels_first(graph_module))).trace()
     except UntraceableError:
         raise
