@@ -229,8 +229,10 @@ def _anchored(window: Corners, anchor: Known) -> Shown:
     return [(part, tile) for part, tile in met if part is not None], list(_around(inside, window))
 
 
-def clear_beyond(windows: torch.Tensor, starts: Sequence[Sides], grid: Sides) -> None:
-    """Write zeros into the places of windows that lie beyond the borders of a grid."""
+def clear_beyond(
+    windows: torch.Tensor, starts: Sequence[Sides], grid: Sides, outside: float = 0.0
+) -> None:
+    """Write `outside` into the places of windows that lie beyond the borders of a grid."""
     size = windows.shape[2:]
     inside = (0,) * len(grid), grid
     for window in pieces_of(windows, starts):
@@ -238,7 +240,7 @@ def clear_beyond(windows: torch.Tensor, starts: Sequence[Sides], grid: Sides) ->
             continue
         met = meet(window.corners, inside)
         for part in (window.corners,) if met is None else _around(met, window.corners):
-            window.fill(part, 0.0)
+            window.fill(part, outside)
 
 
 def meet(one: Corners, other: Corners) -> Corners | None:

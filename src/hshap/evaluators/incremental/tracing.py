@@ -13,16 +13,12 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as f
 
+from hshap.evaluators.incremental.chains import Chain, with_joined_chains
 from hshap.evaluators.incremental.channels_first import channels_first
 from hshap.evaluators.incremental.convolutions import (
     attribute,
     with_folded_convolutions,
     with_weights_last,
-)
-from hshap.evaluators.incremental.expansions import (
-    Expansion,
-    expansion_rule,
-    with_joined_expansions,
 )
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
@@ -96,7 +92,7 @@ def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
         graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
         if channels_last:
             graph_module = with_weights_last(graph_module)
-        return _Builder(with_joined_expansions(channels_first(graph_module))).trace()
+        return _Builder(with_joined_chains(channels_first(graph_module))).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
@@ -191,7 +187,7 @@ class _Builder:
         only = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if not self._is_spatial(only):
             return layer, None
-        return layer, expansion_rule(layer) if isinstance(layer, Expansion) else layer_rule(layer)
+        return layer, layer.rule() if isinstance(layer, Chain) else layer_rule(layer)
 
     def _call(self, node: fx.Node) -> tuple[Callable[..., Value], Rule | None]:
         target: Value = node.target
@@ -227,7 +223,7 @@ def _method(name: str) -> Callable[..., Value]:
 
 
 def _kind(layer: Value) -> str:
-    return layer.kind if isinstance(layer, (Expansion, PlaceByPlace)) else type(layer).__name__
+    return layer.kind if isinstance(layer, (Chain, PlaceByPlace)) else type(layer).__name__
 
 
 def _name(node: fx.Node) -> str:
