@@ -41,7 +41,7 @@ def kinds(module):
     return [step.kind for step in Network(module).steps]
 
 
-def disagreement(module, grid, size, starts, channels=4, last=False):
+def disagreement(module, grid, size, starts, *, channels=4, last=False):
     layout = torch.channels_last if last else torch.contiguous_format
     network = Network(module, channels_last=last)
     anchor = torch.rand(1, channels, *grid).contiguous(memory_format=layout)
@@ -270,7 +270,7 @@ def test_other_convolutions_stay_apart(module):
     module.eval()
     assert not any(" x " in kind or "," in kind for kind in kinds(module))
     channels = next(p for p in module.parameters()).shape[1]
-    assert disagreement(module, (20, 18), (7, 7), [(0, 0), (13, 11)], channels) <= 1e-5
+    assert disagreement(module, (20, 18), (7, 7), [(0, 0), (13, 11)], channels=channels) <= 1e-5
 
 
 def test_the_wide_tensor_is_not_kept():

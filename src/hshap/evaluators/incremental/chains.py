@@ -14,8 +14,14 @@ from torch import fx, nn
 from hshap.evaluators.incremental.chain_costs import Link, Reach, cheapest, reach_after
 from hshap.evaluators.incremental.function_rules import POOLING
 from hshap.evaluators.incremental.in_place import in_place
-from hshap.evaluators.incremental.layer_rules import CONVOLUTIONS, is_plain, slide_of, sliding
-from hshap.evaluators.incremental.sliding import Slide
+from hshap.evaluators.incremental.layer_rules import (
+    AVERAGE_POOLS,
+    CONVOLUTIONS,
+    MAX_POOLS,
+    is_plain,
+    slide_of,
+    sliding,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +32,11 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.graph import Rule, Value
     from hshap.evaluators.incremental.layer_rules import Layer
     from hshap.evaluators.incremental.patches import Operation
+    from hshap.evaluators.incremental.sliding import Slide
 
     Acts = Sequence[tuple[fx.Node, Operation]]
 
+POOLS = {*MAX_POOLS, *AVERAGE_POOLS}
 INPUT = Reach(1.0, 1.0)
 """A strip along the side of a box is one pixel wide at first."""
 
@@ -121,7 +129,7 @@ def _runs(found: dict[fx.Node, _Found]) -> list[list[_Found]]:
             used.add(following)
             acts = run[-1].acts
             following = _only_user(acts[-1][0] if acts else following)
-        if type(run[0].layer) in CONVOLUTIONS if run else False:
+        if run and type(run[0].layer) in CONVOLUTIONS:
             runs.append(run)
     return runs
 
@@ -133,7 +141,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 def _link(
     graph_module: fx.GraphModule, node: fx.Node, found: dict[fx.Node, _Found]
 ) -> tuple[Layer, Link] | None:
-    """Return a layer that may be part of a chain, and what it costs."""
+    """Return a layer that may be part of a chain, and its costs."""
     first = node.args[0] if node.args else None
     layer = _layer(graph_module, node)
     slide = None if layer is None else slide_of(layer)
@@ -155,12 +163,13 @@ def _layer(graph_module: fx.GraphModule, node: fx.Node) -> Layer:
     if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
         layer = graph_module.get_submodule(str(node.target))
         return layer if is_plain(layer) else None
+    kind = POOLING.get(node.target) if node.op == "call_function" else None
     options = [*node.args[1:], *node.kwargs.values()]
-    known = all(isinstance(value, (int, tuple, list, type(None))) for value in options)
-    nodes = len(node.all_input_nodes)
-    if node.op != "call_function" or node.target not in POOLING or not known or nodes != 1:
+    are_known = all(isinstance(value, (int, tuple, list, type(None))) for value in options)
+    # The order of further options differs between functions and layers.
+    if kind not in POOLS or not are_known or len(node.args) > 3 or len(node.all_input_nodes) > 1:
         return None
-    return POOLING[node.target](*node.args[1:], **node.kwargs).eval() if len(node.args) < 4 else None
+    return kind(*node.args[1:], **node.kwargs).eval()
 
 
 def _acts(graph_module: fx.GraphModule, node: fx.Node) -> Acts:

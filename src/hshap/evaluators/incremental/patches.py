@@ -8,7 +8,7 @@ of a batch have rectangles of one size, each at a position of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import add, eq, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -176,16 +176,8 @@ class ReceptiveField:
 
     def touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
         """Return the outputs on each axis that see the rectangle, at least one."""
-        spans: list[Span] = []
-        axes = zip(
-            start, size, grid, self.kernel, self.stride, self.padding, self.dilation, strict=True
-        )
-        for a, n, most, k, s, p, d in axes:
-            first = max(0, -(-(a + p - d * (k - 1)) // s))
-            last = min(most - 1, (a + n - 1 + p) // s)
-            first = min(first, most - 1)
-            spans.append((first, max(last, first) + 1))
-        return spans
+        windows = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return list(map(_touched, start, size, grid, windows))
 
     def _touched_by_padding(
         self, start: Sides, patch: Patch, grid: Sides, *, wraps: bool
@@ -207,6 +199,17 @@ class ReceptiveField:
                 (0 if first or everything else low, outputs if last or everything else high)
             )
         return spans
+
+
+@lru_cache(maxsize=2**12)
+def _touched(a: int, n: int, most: int, window: tuple[int, int, int, int]) -> Span:
+    """Return the outputs on one axis that see `n` places from `a` on, at least one of `most`."""
+    # Rows of a batch share places on one axis, and layers of a network their windows.
+    k, s, p, d = window
+    first = max(0, -(-(a + p - d * (k - 1)) // s))
+    last = min(most - 1, (a + n - 1 + p) // s)
+    first = min(first, most - 1)
+    return first, max(last, first) + 1
 
 
 def of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sides, ...], Sides]:

@@ -63,9 +63,7 @@ class Trace:
     shape: Shape | None = None
 
 
-def traced(
-    module: nn.Module, shape: Shape | None = None, *, channels_last: bool = False
-) -> Trace:
+def traced(module: nn.Module, shape: Shape | None = None, *, channels_last: bool = False) -> Trace:
     """Return the trace of a module, or raise `UntraceableError`.
 
     If tracing fails for images of any shape, it is tried again for images of the given one.
