@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
     Acts = Sequence[tuple[fx.Node, Operation]]
 
-POOLS = {*MAX_POOLS, *AVERAGE_POOLS}
+POOLS: dict[Value, Value] = {
+    call: layer for call, layer in POOLING.items() if layer in {*MAX_POOLS, *AVERAGE_POOLS}
+}
+"""Layers that do the same as functions."""
+
 INPUT = Reach(1.0, 1.0)
 """A strip along the side of a box is one pixel wide at first."""
 
@@ -163,13 +167,13 @@ def _layer(graph_module: fx.GraphModule, node: fx.Node) -> Layer:
     if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
         layer = graph_module.get_submodule(str(node.target))
         return layer if is_plain(layer) else None
-    kind = POOLING.get(node.target) if node.op == "call_function" else None
+    pool = POOLS.get(node.target) if node.op == "call_function" else None
     options = [*node.args[1:], *node.kwargs.values()]
     are_known = all(isinstance(value, (int, tuple, list, type(None))) for value in options)
     # The order of further options differs between functions and layers.
-    if kind not in POOLS or not are_known or len(node.args) > 3 or len(node.all_input_nodes) > 1:
+    if pool is None or not are_known or len(node.args) > 3 or len(node.all_input_nodes) > 1:
         return None
-    return kind(*node.args[1:], **node.kwargs).eval()
+    return pool(*node.args[1:], **node.kwargs).eval()
 
 
 def _acts(graph_module: fx.GraphModule, node: fx.Node) -> Acts:
