@@ -14,6 +14,9 @@ from torch import nn
 from torch.nn import functional as f
 
 from hshap.evaluators.incremental.chain_costs import Link, Reach, cheapest, cost, reach_after
+from hshap.evaluators.incremental.chains import Chain
+from hshap.evaluators.incremental.in_place import in_place
+from hshap.evaluators.incremental.layer_rules import slide_of
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.traced_network import Network, size_of
 
@@ -118,23 +121,15 @@ class PoolCalls(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.last = filter_(4, 6, kernel_size=3, padding=1), nn.Conv2d(6, 5, 3, 1, 1)
+        self.first, self.last = filter_(4, 32, kernel_size=3, padding=1), nn.Conv2d(32, 64, 3, 1, 1)
 
     def forward(self, x):
         inner = f.max_pool2d(f.relu(self.first(x)), 3, stride=2, padding=1)
         return self.last(f.relu(inner))
 
 
-@pytest.fixture
-def joined(monkeypatch):
-    """Join all layers that may be joined, whatever that costs."""
-    monkeypatch.setattr(
-        "hshap.evaluators.incremental.chains.cheapest", lambda links, _: [(0, len(links))]
-    )
-
-
 def chains():
-    """Networks with chains, by the kind of their first step."""
+    """Layers of chains, by the kind of the chain."""
     torch.manual_seed(0)
     three = {"kernel_size": 3, "padding": 1}
     return {
@@ -164,34 +159,58 @@ def chains():
             filter_(6, 4, kernel_size=1, padding=1),
             filter_(4, 4, kernel_size=4, padding="same"),
         ),
-        "Conv2d x 2, MaxPool2d by calls": PoolCalls(),
     }
+
+
+def chain_of(layers):
+    """Make a chain of layers, each with the activation functions after it."""
+    found, acts = [], []
+    for layer in layers:
+        if slide_of(layer) is None:
+            acts[-1].append(in_place(layer))
+        else:
+            found.append(layer)
+            acts.append([])
+    return Chain(found, acts).eval()
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("last", [False, True], ids=["plain", "channels last"])
-@pytest.mark.usefixtures("joined")
 @pytest.mark.parametrize("kind", chains())
-def test_chains_agree_with_the_module_wherever_patches_lie(kind, last):
-    module, grid = chains()[kind].eval(), (23, 26)
-    assert kinds(module) == [kind.removesuffix(" by calls")]
+def test_chains_agree_with_the_layers_wherever_patches_lie(kind, last):
+    layers, grid = chains()[kind].eval(), (23, 26)
+    chain = chain_of(layers)
+    assert chain.kind == kind
+    layout = torch.channels_last if last else torch.contiguous_format
+    anchor = torch.rand(1, 4, *grid).contiguous(memory_format=layout)
     places = [
-        ((5, 6), [(0, 0), (9, 10), (18, 20)]),  # borders and corners
-        ((1, 1), [(22, 0), (0, 25), (11, 13)]),
-        ((23, 4), [(0, 0), (0, 12), (0, 22)]),  # all of one axis, where layers pad by themselves
-        ((3, 26), [(0, 0), (20, 0)]),
-        ((23, 26), [(0, 0)]),
+        ((5, 6), ((0, 0), (9, 10), (18, 20))),  # borders and corners
+        ((1, 1), ((22, 0), (0, 25), (11, 13))),
+        ((23, 4), ((0, 0), (0, 12), (0, 22))),  # all of one axis, where layers pad by themselves
+        ((3, 26), ((0, 0), (20, 0))),
+        ((23, 26), ((0, 0),)),
     ]
-    for size, starts in places:
-        assert disagreement(module, grid, size, starts, last=last) <= 1e-5
+    with torch.inference_mode():
+        for size, starts in places:
+            data = torch.rand(len(starts), 4, *size).contiguous(memory_format=layout)
+            patch = Patch(data, starts, anchor)
+            found = chain.rule().act([patch], layers(anchor)).full()
+            torch.testing.assert_close(found, layers(patch.full()), rtol=1e-5, atol=1e-6)
+
+
+def test_calls_of_functions_make_chains_too():
+    module = PoolCalls().eval()
+    assert kinds(module) == ["Conv2d, MaxPool2d", "relu", "Conv2d"]
+    for size, starts in (((5, 6), [(0, 0), (9, 10), (18, 20)]), ((23, 4), [(0, 0), (0, 22)])):
+        assert disagreement(module, (23, 26), size, starts) <= 1e-5
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.usefixtures("joined")
 @pytest.mark.parametrize("kind", chains())
 def test_chains_of_boxes_agree_with_the_module(kind):
     module = nn.Sequential(chains()[kind], nn.ReLU(), nn.Conv2d(_outputs(kind), 3, 3)).eval()
     network = Network(module)
+    assert any(" x " in step.kind or "," in step.kind for step in network.steps)
     image, anchor = torch.rand(1, 4, 64, 72), torch.full((1, 4, 64, 72), 0.3)
     outside, _ = network.activations(anchor)
     flat = network.flat_activations(anchor)
