@@ -153,6 +153,9 @@ def chains():
             nn.AvgPool2d(3, 2, 1),
             filter_(6, 4, kernel_size=(1, 3), stride=(2, 1), padding=(0, 2)),
         ),
+        "MaxPool2d, Conv2d": nn.Sequential(
+            nn.MaxPool2d(3, 2, 1), nn.Hardswish(), filter_(4, 6, kernel_size=5, padding=2)
+        ),
         "Conv2d x 4": nn.Sequential(
             filter_(4, 6, kernel_size=1, stride=2),
             filter_(6, 6, groups=6, **three),
@@ -198,6 +201,27 @@ def test_chains_agree_with_the_layers_wherever_patches_lie(kind, last):
             torch.testing.assert_close(found, layers(patch.full()), rtol=1e-5, atol=1e-6)
 
 
+class Skipping(nn.Module):
+    """Reads the argument of a pool a second time, so that no chain goes on across both."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = filter_(4, 16, kernel_size=3, padding=1)
+        self.last = nn.Sequential(nn.Conv2d(16, 8, 3, 1, 1), nn.ReLU(), nn.Conv2d(8, 8, 3, 1, 1))
+
+    def forward(self, x):
+        first = f.relu(self.first(x))
+        return self.last(f.max_pool2d(first, 2)).sum((2, 3)) + first[:, :8].sum((2, 3))
+
+
+def test_layers_after_a_pool_of_a_tensor_that_is_read_twice_make_chains():
+    module = Skipping().eval()
+    assert kinds(module)[0] == "Conv2d"
+    assert any("Conv2d x 2" in kind for kind in kinds(module))
+    for size, starts in (((5, 6), [(0, 0), (9, 10), (18, 20)]), ((23, 4), [(0, 0), (0, 22)])):
+        assert disagreement(module, (23, 26), size, starts) <= 1e-5
+
+
 def test_calls_of_functions_make_chains_too():
     module = PoolCalls().eval()
     assert kinds(module) == ["Conv2d, MaxPool2d", "relu", "Conv2d"]
@@ -208,8 +232,9 @@ def test_calls_of_functions_make_chains_too():
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("kind", chains())
 def test_chains_of_boxes_agree_with_the_module(kind):
-    module = nn.Sequential(chains()[kind], nn.ReLU(), nn.Conv2d(_outputs(kind), 3, 3)).eval()
-    network = Network(module)
+    first = filter_(4, 4, kernel_size=1), nn.GELU()
+    module = nn.Sequential(*first, *chains()[kind], nn.ReLU(), nn.Conv2d(_outputs(kind), 3, 3))
+    network = Network(module.eval())
     assert any(" x " in step.kind or "," in step.kind for step in network.steps)
     image, anchor = torch.rand(1, 4, 64, 72), torch.full((1, 4, 64, 72), 0.3)
     outside, _ = network.activations(anchor)

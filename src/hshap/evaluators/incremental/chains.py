@@ -133,7 +133,7 @@ def _runs(found: dict[fx.Node, _Found]) -> list[list[_Found]]:
             used.add(following)
             acts = run[-1].acts
             following = _only_user(acts[-1][0] if acts else following)
-        if run and type(run[0].layer) in CONVOLUTIONS:
+        if run:
             runs.append(run)
     return runs
 
