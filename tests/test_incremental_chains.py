@@ -156,6 +156,9 @@ def chains():
         "MaxPool2d, Conv2d": nn.Sequential(
             nn.MaxPool2d(3, 2, 1), nn.Hardswish(), filter_(4, 6, kernel_size=5, padding=2)
         ),
+        "Conv2d x 2": nn.Sequential(  # padded after the last pixel alone
+            filter_(4, 6, kernel_size=1), filter_(6, 6, kernel_size=2, padding="same", groups=6)
+        ),
         "Conv2d x 4": nn.Sequential(
             filter_(4, 6, kernel_size=1, stride=2),
             filter_(6, 6, groups=6, **three),

@@ -61,8 +61,9 @@ def slid(slides: Sequence[Slide], patch: Patch, anchor: Known) -> Patch:
     windows.reverse()
     data = patch.window(*windows[0], slides[0].outside)
     for number, slide in enumerate(slides):
-        # The next operation pads by itself; this one has made other numbers of its own padding.
-        if number and any(slide.field.padding):
+        # The operation before has made other numbers of its own padding. Also if this one pads
+        # after the last pixel alone, as even kernels may.
+        if number:
             clear_beyond(data, windows[number][0], grids[number], slide.outside)
         own = tuple(p * alone for p, alone in zip(slide.field.padding, covered, strict=True))
         data = slide.act(data, own)
