@@ -13,7 +13,10 @@ from torch.nn import functional as f
 from hshap import Box, Constant, CostPolicy, Fixed, Incremental
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.evaluators.incremental.drawing import pieces_of
+from hshap.evaluators.incremental.frames import Frame
 from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
+from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.rectangles import shown_box
 from hshap.evaluators.incremental.traced_network import Network, ShownBox
 
@@ -235,3 +238,13 @@ def test_boxes_that_fill_a_box_are_one(boxes, expected):
     stand_ins = StandIns(Constant(0.0)(image), image.shape, np.asarray)
     canvas = Canvas(image, stand_ins, Box((0, 0), (8, 8)), put=np.asarray, position=0)
     assert shown_box(Row(canvas, tuple(Box(*corners) for corners in boxes), 0)) == expected
+
+
+def test_strips_are_compared_with_the_rectangle_that_would_replace_them():
+    # The rectangle of the first row is its strip; that of the second one is four times as large.
+    anchor, data = torch.zeros(1, 1, 12, 12), torch.zeros(2, 1, 2, 4)
+    strip = Patch(data, ((0, 0), (6, 2)), anchor)
+    larger = tuple(pieces_of(torch.zeros(1, 1, 8, 4), [start]) for start in ((0, 0), (0, 2)))
+    frame = Frame((strip,), (((0, True),),) * 2, larger)
+    assert frame.size == (8, 4)
+    assert frame.share == 2 * 4 / (8 * 4)

@@ -15,6 +15,7 @@ from hshap.evaluators.incremental.drawing import empty, tiles_of
 from hshap.evaluators.incremental.in_place import FUNCTIONS, LAYERS, in_place, of_last_reader
 from hshap.evaluators.incremental.layer_rules import layer_rule
 from hshap.evaluators.incremental.patches import Patch, ReceptiveField
+from hshap.evaluators.incremental.sliding import Slide, slid
 from hshap.evaluators.incremental.traced_network import Network
 
 GRID = (9, 12)
@@ -56,12 +57,11 @@ def test_patches_that_cover_the_tensor_are_not_copied():
     anchor, inputs = tensors()
     field, seen = ReceptiveField((3, 3), (1, 1), (1, 1), (1, 1)), []
 
-    def act(window, padding, starts):
-        assert starts == [(0, 0)] * 2
+    def act(window, padding):
         seen.append((window, padding))
         return window
 
-    field.slide(Patch(inputs, ((0, 0),) * 2, anchor), anchor, act, outside=0.0)
+    slid([Slide(field, act, 0.0)], Patch(inputs, ((0, 0),) * 2, anchor), anchor)
     assert seen[0][0] is inputs
     assert seen[0][1] == (1, 1)
 
@@ -90,11 +90,13 @@ def test_functions_without_a_form_in_place_have_none():
 
 
 def test_convolutions_of_one_place_keep_no_surroundings():
-    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU6(), nn.Conv2d(8, 2, 1), nn.Conv2d(2, 2, 3)
-    network = Network(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)).eval())
+    # GELU has no form in place, so that no chain is made.
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 2, 1), nn.GELU()
+    last = nn.Conv2d(2, 2, 3), nn.AdaptiveAvgPool2d(1)
+    network = Network(nn.Sequential(*layers, *last).eval())
     kept, _ = network.activations(torch.rand(1, 3, *GRID))
     real = [step.kind for step in network.steps if kept[step.name].device.type != "meta"]
-    assert real == ["Conv2d", "Conv2d", "AdaptiveAvgPool2d"]
+    assert real == ["GELU", "Conv2d", "AdaptiveAvgPool2d"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -154,7 +156,7 @@ def test_shared_convolutions_take_each_padding_once():
     module = nn.Sequential(nn.ZeroPad2d(2), shared, nn.ZeroPad2d(1), shared, nn.Flatten()).eval()
     image = torch.rand(1, 3, *GRID)
     network = Network(module)
-    assert [step.kind for step in network.steps] == ["Conv2d", "Conv2d", "Flatten"]
+    assert [step.kind for step in network.steps] == ["Conv2d x 2", "Flatten"]
     with torch.no_grad():
         torch.testing.assert_close(network.activations(image)[1], module(image))
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from hshap._util.cache import BoundedCache, ByIdentity
-from hshap.evaluators.incremental.traced_network import TooLargeError, size_of
+from hshap.evaluators.incremental.traced_network import Network, TooLargeError, size_of
 from hshap.evaluators.incremental.writes import OverwrittenError
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
-    from hshap._util.types import Heat, Tensor
-    from hshap.evaluators.incremental.traced_network import Activations, FlatAnchor, Network
+    from hshap._util.types import Heat, Shape, Tensor
+    from hshap.evaluators.incremental.traced_network import Activations, FlatAnchor
 
 
 class UnfitError(Exception):
@@ -49,6 +49,10 @@ class ActivationCache:
     def __init__(self, max_memory: int, *, channels_last: bool = False) -> None:
         self._max_memory, self._channels_last = max_memory, channels_last
         self._anchors = BoundedCache[Anchor](max_memory, weight=lambda anchor: anchor.bytes)
+
+    def traced(self, module: torch.nn.Module, shape: Shape) -> Network:
+        """Trace a module for images in the memory layout of the run."""
+        return Network(module, shape, channels_last=self._channels_last)
 
     def __contains__(self, image: Tensor) -> bool:
         return ByIdentity(image) in self._anchors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import product
 from operator import add, lt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -113,8 +112,12 @@ class Tiled:
         """Yield the tiles that reach into a rectangle inside of the grid."""
         number = [0]
         for starts, low, high in zip(self.starts, *corners, strict=True):
-            places = range(bisect_right(starts, low) - 1, bisect_left(starts, high))
-            number = [n * len(starts) + place for n, place in product(number, places)]
+            first, last, count = (
+                bisect_right(starts, low) - 1,
+                bisect_left(starts, high),
+                len(starts),
+            )
+            number = [n * count + place for n in number for place in range(first, last)]
         return (self.tiles[n] for n in number)
 
 
@@ -178,12 +181,14 @@ def draw(
 def _layers(
     window: Corners, anchor: Known, pieces: Sequence[Piece], hole: Corners | None = None
 ) -> Shown:
-    """Return the same as `shown` in fewer parts, which overlap: later ones lie on top."""
-    del hole
+    """Return the same as `shown` in fewer parts, which overlap: later ones lie on top.
+
+    The hole may be written to, but parts inside of it are left out.
+    """
     parts: list[tuple[Corners, Piece]] = []
     for piece in reversed(pieces):
         met = meet(window, piece.corners)
-        if met is not None:
+        if met is not None and (hole is None or meet(met, hole) != met):
             parts.append((met, piece))
             if met == window:
                 return parts[::-1], []
@@ -224,13 +229,18 @@ def _anchored(window: Corners, anchor: Known) -> Shown:
     inside = meet(window, ((0,) * len(grid), grid))
     if inside is None:
         return [], [window]
-    tiles = anchor.tiles_in(inside) if isinstance(anchor, Tiled) else tiles_of(anchor)
+    tiles = tuple(anchor.tiles_in(inside) if isinstance(anchor, Tiled) else tiles_of(anchor))
+    beyond = [] if inside == window else list(_around(inside, window))
+    if len(tiles) == 1:
+        return [(inside, tiles[0])], beyond
     met = ((meet(inside, tile.corners), tile) for tile in tiles)
-    return [(part, tile) for part, tile in met if part is not None], list(_around(inside, window))
+    return [(part, tile) for part, tile in met if part is not None], beyond
 
 
-def clear_beyond(windows: torch.Tensor, starts: Sequence[Sides], grid: Sides) -> None:
-    """Write zeros into the places of windows that lie beyond the borders of a grid."""
+def clear_beyond(
+    windows: torch.Tensor, starts: Sequence[Sides], grid: Sides, outside: float = 0.0
+) -> None:
+    """Write `outside` into the places of windows that lie beyond the borders of a grid."""
     size = windows.shape[2:]
     inside = (0,) * len(grid), grid
     for window in pieces_of(windows, starts):
@@ -238,7 +248,7 @@ def clear_beyond(windows: torch.Tensor, starts: Sequence[Sides], grid: Sides) ->
             continue
         met = meet(window.corners, inside)
         for part in (window.corners,) if met is None else _around(met, window.corners):
-            window.fill(part, 0.0)
+            window.fill(part, outside)
 
 
 def meet(one: Corners, other: Corners) -> Corners | None:

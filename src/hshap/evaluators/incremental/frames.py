@@ -66,12 +66,11 @@ class Frame:
 
     @property
     def share(self) -> float:
-        """The strips' share of the first row's rectangle around all pieces.
+        """The strips' share of the rectangles that would be computed without them.
 
-        Corners count twice. Other rows are as large, but for rows at the border.
+        These have one size for all rows: that of the largest. Corners count twice.
         """
-        around = prod(high - low for low, high in _spans(self.pieces(0)))
-        return sum(prod(strip.size) for strip in self.strips) / around
+        return sum(prod(strip.size) for strip in self.strips) / prod(self.size)
 
     def pieces(self, row: int) -> Pieces:
         """Return everything in which a row differs from its anchor."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
+from operator import ge, le
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -120,8 +121,7 @@ def _kind(box: BoxOfImage, around: Corners) -> Kind:
 
 def _holds(large: Corners, small: Corners) -> bool:
     """Tell whether a box holds another one, and is not the same."""
-    starts = all(a <= b for a, b in zip(large[0], small[0], strict=True))
-    stops = all(a >= b for a, b in zip(large[1], small[1], strict=True))
+    starts, stops = all(map(le, large[0], small[0])), all(map(ge, large[1], small[1]))
     return starts and stops and large != small
 
 

@@ -21,13 +21,13 @@ from hshap.evaluators.incremental.patches import (
     upsampled,
 )
 from hshap.evaluators.incremental.reductions import largest, mean, reduction
+from hshap.evaluators.incremental.sliding import Slide, slid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hshap.evaluators.incremental.drawing import Known, Sides
     from hshap.evaluators.incremental.graph import Zones
-    from hshap.evaluators.incremental.patches import Sliding
 
 Layer: TypeAlias = Any
 """A layer of `torch.nn`; its class says which attributes it has."""
@@ -109,8 +109,7 @@ def layer_rule(layer: nn.Module) -> Rule | None:
     makers: dict[type[nn.Module], Callable[[Layer], Rule | None]] = {
         **dict.fromkeys((*NORMS, *POINTWISE), _pointwise),
         **dict.fromkeys(CONVOLUTIONS, convolution),
-        **dict.fromkeys(MAX_POOLS, _max_pool),
-        **dict.fromkeys(AVERAGE_POOLS, _average_pool),
+        **dict.fromkeys((*MAX_POOLS, *AVERAGE_POOLS), _sliding_layer),
         **dict.fromkeys((*GLOBAL_MEANS, *GLOBAL_MAXIMA), _reduction),
         **dict.fromkeys(PADDINGS, _padding),
         **dict.fromkeys(SOFTMAXES, _softmax),
@@ -161,33 +160,61 @@ def _softmax(layer: Layer) -> Rule | None:
 
 def convolution(layer: Layer) -> Rule:
     """Return the rule of a convolution."""
-    act, field = CONVOLUTIONS[type(layer)], convolution_field(layer)
-    if layer.padding_mode != "zeros":
-        wraps = layer.padding_mode == "circular"
-        return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
+    slide = slide_of(layer)
+    if slide is not None:
+        return sliding([slide])
+    field, wraps = _field(layer), layer.padding_mode == "circular"
+    return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
 
-    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
+
+def slide_of(layer: Layer) -> Slide | None:
+    """Return a convolution or a pool as an operation on windows, or None if it is none."""
+    makers: dict[type[nn.Module], Callable[[Layer], Slide | None]] = {
+        **dict.fromkeys(CONVOLUTIONS, _convolution),
+        **dict.fromkeys(MAX_POOLS, _max_pool),
+        **dict.fromkeys(AVERAGE_POOLS, _average_pool),
+    }
+    maker = makers.get(type(layer)) if isinstance(layer, nn.Module) and is_plain(layer) else None
+    return None if maker is None else maker(layer)
+
+
+def sliding(slides: Sequence[Slide]) -> Rule:
+    """Return the rule of operations on windows that run one after another."""
+
+    def zones(zones: Sequence[Zones]) -> Zones | None:
+        found: Zones | None = zones[0]
+        for slide in slides:
+            found = None if found is None else slide.field.zones(found)
+        return found
+
+    return Rule(
+        lambda args, anchor: slid(slides, args[0], anchor),
+        reads_anchors=not all(slide.field.is_one_place for slide in slides),
+        is_local=True,
+        zones=zones,
+    )
+
+
+def _sliding_layer(layer: Layer) -> Rule | None:
+    slide = slide_of(layer)
+    return None if slide is None else sliding([slide])
+
+
+def _convolution(layer: Layer) -> Slide | None:
+    act = CONVOLUTIONS[type(layer)]
+
+    def slide(window: torch.Tensor, padding: Sides) -> torch.Tensor:
         return act(
             window, layer.weight, layer.bias, layer.stride, padding, layer.dilation, layer.groups
         )
 
-    return _sliding(field, slid, outside=0.0)
+    return Slide(_field(layer), slide, 0.0) if layer.padding_mode == "zeros" else None
 
 
-def convolution_field(layer: Layer) -> ReceptiveField:
+def _field(layer: Layer) -> ReceptiveField:
     """Return the inputs of one output of a convolution."""
     before, after = _paddings(layer)
     return ReceptiveField(layer.kernel_size, layer.stride, before, layer.dilation, after)
-
-
-def _sliding(field: ReceptiveField, act: Sliding, *, outside: float) -> Rule:
-    """Return the rule of an operation that slides over the image, and sees `outside` around it."""
-    return Rule(
-        lambda args, anchor: field.slide(args[0], anchor, act, outside=outside),
-        reads_anchors=not field.is_one_place,
-        is_local=True,
-        zones=lambda zones: field.zones(zones[0]),
-    )
 
 
 def _paddings(layer: Layer) -> tuple[Sides, Sides]:
@@ -231,7 +258,7 @@ def padding(
     return Rule(rule, is_local=True, zones=zones)
 
 
-def _max_pool(layer: Layer) -> Rule | None:
+def _max_pool(layer: Layer) -> Slide | None:
     if layer.return_indices:
         return None
     axes = int(type(layer).__name__[-2])
@@ -242,13 +269,13 @@ def _max_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, dilation)
     act = MAX_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
+    def slide(window: torch.Tensor, padding: Sides) -> torch.Tensor:
         return act(window, kernel, stride, padding, dilation)
 
-    return _sliding(field, slid, outside=-torch.inf)
+    return Slide(field, slide, -torch.inf)
 
 
-def _average_pool(layer: Layer) -> Rule | None:
+def _average_pool(layer: Layer) -> Slide | None:
     axes = int(type(layer).__name__[-2])
     kernel, stride, padding = (
         per_axis(value, axes) for value in (layer.kernel_size, layer.stride, layer.padding)
@@ -259,10 +286,10 @@ def _average_pool(layer: Layer) -> Rule | None:
     field = ReceptiveField(kernel, stride, padding, (1,) * axes)
     act = AVERAGE_POOLS[type(layer)]
 
-    def slid(window: torch.Tensor, padding: Sides, _: Sequence[Sides]) -> torch.Tensor:
+    def slide(window: torch.Tensor, padding: Sides) -> torch.Tensor:
         return act(window, kernel, stride, padding)
 
-    return _sliding(field, slid, outside=0.0)
+    return Slide(field, slide, 0.0)
 
 
 def _reduction(layer: Layer) -> Rule | None:

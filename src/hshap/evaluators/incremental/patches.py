@@ -8,8 +8,8 @@ of a batch have rectangles of one size, each at a position of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from operator import add, sub
+from functools import cached_property, lru_cache
+from operator import add, eq, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from torch.nn import functional as f
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import torch
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-    Sliding: TypeAlias = Callable[[torch.Tensor, Sides, Sequence[Sides]], torch.Tensor]
 
 Span: TypeAlias = tuple[int, int]
 """Start and stop on one axis."""
@@ -123,10 +122,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """The inputs of one output: kernel, stride, padding before and after, dilation on each axis.
-
-    Only `crop` reads the padding after the last pixel.
-    """
+    """The inputs of one output: kernel, stride, padding before and after, dilation on each axis."""
 
     kernel: Sides
     stride: Sides
@@ -139,40 +135,19 @@ class ReceptiveField:
         """Whether every output reads its own place alone, as in a convolution of 1 x 1."""
         return {*self.kernel, *self.stride} == {1} and not any(self.padding)
 
-    def slide(self, patch: Patch, anchor: Known, act: Sliding, *, outside: float) -> Patch:
-        """Return the output patch of a sliding operation.
+    @property
+    def pads_alike(self) -> Sequence[bool]:
+        """Whether the padding before and after is the same, for each axis: torch can do it."""
+        return list(map(eq, self.padding, self.padding_after or self.padding))
 
-        `act` gets windows, the padding of each axis, and the start of each window.
-
-        The window holds the padding as `outside`, but for axes that patches cover: there the
-        operation pads by itself, which takes no copy.
-        """
-        grid = tuple(anchor.shape[2:])
-        spans = [self._touched(start, patch.size, grid) for start in patch.starts]
-        starts, size = of_one_size(spans, grid)
-        covered = self._covered(patch, size, grid)
-        padding = tuple(p * own for p, own in zip(self.padding, covered, strict=True))
-        inner = tuple(map(sub, self.padding, padding))
-        views = [
-            tuple(a * s - p for a, s, p in zip(start, self.stride, inner, strict=True))
-            for start in starts
-        ]
-        axes = zip(patch.grid, covered, size, self.stride, self.dilation, self.kernel, strict=True)
-        seen = tuple(n if own else (m - 1) * s + d * (k - 1) + 1 for n, own, m, s, d, k in axes)
-        made = act(patch.window(views, seen, outside), padding, views)
-        return Patch(made, starts, anchor, is_owned=True)
-
-    def _covered(self, patch: Patch, size: Sides, grid: Sides) -> list[bool]:
-        """Tell for each axis whether patches and outputs cover it, padded as torch does it."""
+    def outputs(self, grid: Sides) -> Sides:
+        """Return the side lengths of the output, rounded down as torch does unless told."""
         axes = zip(
-            *(patch.size, patch.grid, size, grid, self.kernel, self.stride, self.dilation),
+            *(grid, self.kernel, self.stride, self.dilation),
             *(self.padding, self.padding_after or self.padding),
             strict=True,
         )
-        return [
-            n == whole and m == most == (n + 2 * p - d * (k - 1) - 1) // s + 1 and p == after
-            for n, whole, m, most, k, s, d, p, after in axes
-        ]
+        return tuple((n + p + q - d * (k - 1) - 1) // s + 1 for n, k, s, d, p, q in axes)
 
     def crop(self, patch: Patch, anchor: Known, act: Operation, *, wraps: bool) -> Patch:
         """Return the output patch of an operation that pads with pixels of the image.
@@ -199,18 +174,10 @@ class ReceptiveField:
             found.append(Zone(-(-(zone.low + p) // s), last + 1, zone.more // s))
         return found
 
-    def _touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
+    def touched(self, start: Sides, size: Sides, grid: Sides) -> list[Span]:
         """Return the outputs on each axis that see the rectangle, at least one."""
-        spans: list[Span] = []
-        axes = zip(
-            start, size, grid, self.kernel, self.stride, self.padding, self.dilation, strict=True
-        )
-        for a, n, most, k, s, p, d in axes:
-            first = max(0, -(-(a + p - d * (k - 1)) // s))
-            last = min(most - 1, (a + n - 1 + p) // s)
-            first = min(first, most - 1)
-            spans.append((first, max(last, first) + 1))
-        return spans
+        windows = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return list(map(_touched, start, size, grid, windows))
 
     def _touched_by_padding(
         self, start: Sides, patch: Patch, grid: Sides, *, wraps: bool
@@ -218,7 +185,7 @@ class ReceptiveField:
         """Return the outputs on each axis that see the rectangle, in the padding too."""
         spans: list[Span] = []
         axes = zip(
-            self._touched(start, patch.size, grid),
+            self.touched(start, patch.size, grid),
             *(start, patch.size, patch.grid, grid, self.kernel, self.dilation),
             *(self.padding, self.padding_after or self.padding),
             strict=True,
@@ -232,6 +199,17 @@ class ReceptiveField:
                 (0 if first or everything else low, outputs if last or everything else high)
             )
         return spans
+
+
+@lru_cache(maxsize=2**12)
+def _touched(a: int, n: int, most: int, window: tuple[int, int, int, int]) -> Span:
+    """Return the outputs on one axis that see `n` places from `a` on, at least one of `most`."""
+    # Rows of a batch share places on one axis, and layers of a network their windows.
+    k, s, p, d = window
+    first = max(0, -(-(a + p - d * (k - 1)) // s))
+    last = min(most - 1, (a + n - 1 + p) // s)
+    first = min(first, most - 1)
+    return first, max(last, first) + 1
 
 
 def of_one_size(spans: Sequence[Sequence[Span]], grid: Sides) -> tuple[tuple[Sides, ...], Sides]:

@@ -111,8 +111,10 @@ def _parts(value: Patch | Frame, row: int) -> list[Part]:
 
 def _part(source: Piece, corners: Corners) -> Part:
     array = source.cut_array(corners)
-    is_small = array is not None and _cut_repeats(array).size <= SMALL_PART
-    return array if array is not None and is_small else source.cut(corners)
+    if array is None:
+        return source.cut(corners)
+    size = prod(n for n, stride in zip(array.shape, array.strides, strict=True) if stride)
+    return array if size <= SMALL_PART else source.cut(corners)
 
 
 def _places(part: Part) -> tuple[int, ...]:

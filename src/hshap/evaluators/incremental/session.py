@@ -18,7 +18,6 @@ from hshap.evaluators.incremental.cost_policy import CostLedger
 from hshap.evaluators.incremental.groups import Group
 from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
-from hshap.evaluators.incremental.traced_network import Network
 from hshap.evaluators.outputs import as_scores
 from hshap.evaluators.provenance import Provenance
 from hshap.partitions.regions import Box
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.evidence import Found, Slope
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
+    from hshap.evaluators.incremental.traced_network import Network
     from hshap.evaluators.provenance import Comparison
 
 LARGEST_BATCH = 64
@@ -290,7 +290,7 @@ class IncrementalSession:
         pays = not _is_small(row) or self._ledger.allows_setup(row.canvas.shape, passes=2)
         if not is_known and pays:
             started = time.perf_counter()
-            self._network = Network(self._model, row.canvas.shape)
+            self._network = self._cache.traced(self._model, row.canvas.shape)
             self._ledger.add_overhead(time.perf_counter() - started)
             if self._network.reason:
                 self._give_up(self._network.reason)

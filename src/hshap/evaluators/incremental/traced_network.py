@@ -108,16 +108,19 @@ class Network:
     """A traced module.
 
     `reason` says why it cannot run on patches, and is empty if it can. A module that looks at the
-    shape of its input is traced for images of one `shape` alone, if that is given. Steps before the
-    first one without a rule run on patches, later ones on full tensors.
+    shape of its input is traced for images of one `shape` alone, if that is given. `channels_last`
+    tells the memory layout of the images. Steps before the first one without a rule run on patches,
+    later ones on full tensors.
     """
 
-    def __init__(self, module: torch.nn.Module, shape: Shape | None = None) -> None:
+    def __init__(
+        self, module: torch.nn.Module, shape: Shape | None = None, *, channels_last: bool = False
+    ) -> None:
         self.module, self.reason = module, ""
         self.steps: list[Step] = []
         self._plans: dict[Sides, Plan | None] = {}
         try:
-            trace = traced(module, shape)
+            trace = traced(module, shape, channels_last=channels_last)
         except UntraceableError as error:
             self.reason = str(error)
             return

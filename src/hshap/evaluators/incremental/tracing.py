@@ -13,12 +13,12 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as f
 
+from hshap.evaluators.incremental.chains import Chain, with_joined_chains
 from hshap.evaluators.incremental.channels_first import channels_first
-from hshap.evaluators.incremental.convolutions import attribute, with_folded_convolutions
-from hshap.evaluators.incremental.expansions import (
-    Expansion,
-    expansion_rule,
-    with_joined_expansions,
+from hshap.evaluators.incremental.convolutions import (
+    attribute,
+    with_folded_convolutions,
+    with_weights_last,
 )
 from hshap.evaluators.incremental.function_rules import SHAPES, function_rule
 from hshap.evaluators.incremental.graph import Rule, Step, Value
@@ -63,30 +63,34 @@ class Trace:
     shape: Shape | None = None
 
 
-def traced(module: nn.Module, shape: Shape | None = None) -> Trace:
+def traced(module: nn.Module, shape: Shape | None = None, *, channels_last: bool = False) -> Trace:
     """Return the trace of a module, or raise `UntraceableError`.
 
     If tracing fails for images of any shape, it is tried again for images of the given one.
+    `channels_last` tells the memory layout of the pictures that it will run on.
     """
     if not is_plain(module):
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
-        return _traced(module, Tracer())
+        return _traced(module, Tracer(), channels_last=channels_last)
     except UntraceableError:
         if shape is None:
             raise
     kind = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     image = torch.empty(shape, dtype=kind.dtype, device=kind.device)
-    return replace(_traced(OneInput(module).eval(), ShapedTracer(image)), shape=shape)
+    trace = _traced(OneInput(module).eval(), ShapedTracer(image), channels_last=channels_last)
+    return replace(trace, shape=shape)
 
 
-def _traced(module: nn.Module, tracer: Tracer) -> Trace:
+def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
         graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
-        return _Builder(with_joined_expansions(channels_first(graph_module))).trace()
+        if channels_last:
+            graph_module = with_weights_last(graph_module)
+        return _Builder(with_joined_chains(channels_first(graph_module))).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
@@ -181,7 +185,7 @@ class _Builder:
         only = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if not self._is_spatial(only):
             return layer, None
-        return layer, expansion_rule(layer) if isinstance(layer, Expansion) else layer_rule(layer)
+        return layer, layer.rule() if isinstance(layer, Chain) else layer_rule(layer)
 
     def _call(self, node: fx.Node) -> tuple[Callable[..., Value], Rule | None]:
         target: Value = node.target
@@ -217,7 +221,7 @@ def _method(name: str) -> Callable[..., Value]:
 
 
 def _kind(layer: Value) -> str:
-    return layer.kind if isinstance(layer, (Expansion, PlaceByPlace)) else type(layer).__name__
+    return layer.kind if isinstance(layer, (Chain, PlaceByPlace)) else type(layer).__name__
 
 
 def _name(node: fx.Node) -> str:
