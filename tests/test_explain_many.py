@@ -240,3 +240,46 @@ def test_the_error_can_be_sent_to_another_process():
     assert str(again) == str(error)
     assert list(again.errors) == [1, 3]
     assert isinstance(again, HshapError)
+
+
+class Reusing:
+    """A model that writes all its outputs to one array, as some runtimes do."""
+
+    def __init__(self, classes=1):
+        self.outputs = np.full((256, classes), np.nan)
+
+    def __call__(self, batch):
+        out = self.outputs[: len(batch)]
+        out[...] = any_marked(batch).reshape(-1, 1)
+        return out
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+@pytest.mark.parametrize("classes", [1, 5000], ids=["few outputs", "more than wait together"])
+def test_outputs_that_the_next_batch_overwrites_are_read_before(classes, batch_size):
+    images = [good(number) for number in range(12)]
+    model = Batched(Reusing(classes), batch_size=batch_size, check_batches=False)
+    found = list(explainer(model).explain_many([(image, 0) for image in images]))
+    for image, one in zip(images, found, strict=True):
+        assert same_explanation(one, explainer().explain(image, target=0))
+
+
+@pytest.mark.parametrize("position", range(0, 12, 3))
+def test_an_image_that_fails_among_many_batches_costs_no_other_one(position):
+    """Its first scores are fine. Others of it are in batches that were scored by then."""
+    images = [good(number) for number in range(12)]
+    images[position] = bad_pixel()
+
+    def nan_inside(batch):
+        is_part = (batch == BAD).any(axis=(1, 2, 3)) & ((batch != 0).sum(axis=(1, 2, 3)) < 2)
+        return np.where(is_part, np.nan, any_marked(batch))
+
+    model = Batched(nan_inside, batch_size=2, check_batches=False)
+    errors = {}
+    pairs = [(image, 0) for image in images]
+    found = list(explainer(model).explain_many(pairs, on_error=errors.__setitem__))
+    assert list(errors) == [position]
+    assert isinstance(errors[position], ModelError)
+    left = [image for number, image in enumerate(images) if number != position]
+    for image, one in zip(left, found, strict=True):
+        assert same_explanation(one, explainer().explain(image, target=0))
