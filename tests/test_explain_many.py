@@ -242,15 +242,24 @@ def test_the_error_can_be_sent_to_another_process():
     assert isinstance(again, HshapError)
 
 
-class Reusing:
-    """A model that writes all its outputs to one array, as some runtimes do."""
+class Overwriting:
+    """An evaluator whose session writes all its outputs to one array, as some runtimes do."""
 
-    def __init__(self, classes=1):
-        self.outputs = np.full((256, classes), np.nan)
+    def __init__(self, classes, batch_size):
+        self._inner = Batched(
+            lambda batch: np.repeat(any_marked(batch).reshape(-1, 1), classes, axis=1),
+            batch_size=batch_size,
+            check_batches=False,
+        ).open_session()
+        self._outputs = np.full((batch_size, classes), np.nan)
+        self.put, self.capacity = self._inner.put, self._inner.capacity
 
-    def __call__(self, batch):
-        out = self.outputs[: len(batch)]
-        out[...] = any_marked(batch).reshape(-1, 1)
+    def open_session(self):
+        return self
+
+    def score(self, rows):
+        out = self._outputs[: len(rows)]
+        out[...] = self._inner.score(rows)
         return out
 
 
@@ -258,7 +267,7 @@ class Reusing:
 @pytest.mark.parametrize("classes", [1, 5000], ids=["few outputs", "more than wait together"])
 def test_outputs_that_the_next_batch_overwrites_are_read_before(classes, batch_size):
     images = [good(number) for number in range(12)]
-    model = Batched(Reusing(classes), batch_size=batch_size, check_batches=False)
+    model = Overwriting(classes, batch_size)
     found = list(explainer(model).explain_many([(image, 0) for image in images]))
     for image, one in zip(images, found, strict=True):
         assert same_explanation(one, explainer().explain(image, target=0))
