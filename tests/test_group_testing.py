@@ -371,7 +371,8 @@ def test_a_stricter_reading_keeps_the_stronger_leaves_and_is_not_certified():
 
 def test_a_row_of_a_run_keeps_the_certificate():
     pytest.importorskip("pyarrow")
-    from hshap.runs.storing.rows import Origin, as_row, from_row
+    from hshap.runs.storing.rows import Origin, as_row
+    from hshap.runs.storing.stored_rows import from_row
 
     found = explain(marked((16, 16), [3, 77, 200]))
     again = from_row(as_row(found, Origin("a", "b", "c", "d", "0")))

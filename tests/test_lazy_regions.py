@@ -13,8 +13,9 @@ from hshap.partitions.joining import touching
 from hshap.partitions.lazy import LazyPixels, corners_of, listed_together
 from hshap.partitions.regions import Pixels, blocks, runs
 from hshap.runs.storing.columns import stored_rows
-from hshap.runs.storing.rows import NEEDED, NUMBERS, Origin, as_row, from_row, from_rows
+from hshap.runs.storing.rows import NEEDED, NUMBERS, Origin, as_row
 from hshap.runs.storing.schema import schema_of
+from hshap.runs.storing.stored_rows import from_row, from_rows
 
 ORIGIN = Origin("a.png", "identity", "", "sha256", "0")
 

@@ -214,7 +214,8 @@ def test_files_rows_readings_and_pages_keep_the_guide(tmp_path):
     assert loaded.settings["evidence"] == found.settings["evidence"] == TOLD.format(10)
     assert (loaded.attribution() == found.attribution()).all()
     pytest.importorskip("pyarrow")
-    from hshap.runs.storing.rows import Origin, as_row, from_row
+    from hshap.runs.storing.rows import Origin, as_row
+    from hshap.runs.storing.stored_rows import from_row
 
     row = from_row(as_row(found, Origin("a", "b", "c", "d", "0")))
     assert row.attribution() == pytest.approx(found.attribution(), abs=1e-12)

@@ -39,17 +39,9 @@ from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Digest, fingerprint
 from hshap.runs.storing.life import Watch, sign_of
-from hshap.runs.storing.rows import (
-    Origin,
-    as_row,
-    as_rows,
-    blocks,
-    from_row,
-    from_rows,
-    size_of,
-    stored_row,
-)
+from hshap.runs.storing.rows import Origin, as_row, as_rows, blocks
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
+from hshap.runs.storing.stored_rows import from_row, from_rows, size_of, stored_row
 from hshap.runs.worker import Job
 
 BLANK = Constant(0.0)

@@ -13,8 +13,9 @@ from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
 from hshap.runs.storing.columns import stored_rows
-from hshap.runs.storing.rows import blocks, size_of
+from hshap.runs.storing.rows import blocks
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
+from hshap.runs.storing.stored_rows import size_of
 from hshap.runs.storing.tiled import results_of
 
 if TYPE_CHECKING:

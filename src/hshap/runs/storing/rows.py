@@ -1,37 +1,32 @@
-"""Rows: an explanation as a row of a table, and back. The fields are those of `storage`."""
+"""Rows: an explanation as a row of a table. The fields are those of `storage`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import marshal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from hshap.errors import FormatError
 from hshap.explanation import storage
-from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
-from hshap.explanation.explanation import Explanation
-from hshap.explanation.headers import MOST_AXES
+from hshap.explanation.archive import DamagedError
 from hshap.explanation.region_tables import PIXELS
 from hshap.explanation.together import MOST_VALUES, audit_together
-from hshap.explanation.validity import Stored, check_each, joined
-from hshap.games.game import MOST_PLAYERS
+from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import Pixels, mask
-from hshap.runs.storing.cells import CellTable, labels_of, pack_labels, unpack_labels
+from hshap.runs.storing.cells import CellTable, labels_of, pack_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Grid, Ints, Json, Untyped
+    from hshap._util.types import Array, Ints, Json, Untyped
+    from hshap.explanation.explanation import Explanation
     from hshap.explanation.region_tables import Table
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
@@ -65,9 +60,6 @@ LISTS = (
 NUMBERS = (*LISTS, "game_values", "game_coefficients", "game_errors", "region_corners")
 NEEDED = (*NUMBERS, "image", "transform", "header", "cells", "evidence", "evidence_kept")
 """Columns that make an explanation; others repeat what it tells, for queries."""
-
-REGION = 128
-"""Bytes for each region in a size: even one that a row tells in a byte has corners in a table."""
 
 
 @dataclass(frozen=True)
@@ -125,19 +117,6 @@ def blocks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         raise
     if block:
         yield block
-
-
-def size_of(row: Mapping[str, Untyped]) -> int:
-    """Return how much room a row takes when it is checked, for `blocks`: cells, regions, numbers.
-
-    Rows may come from anybody: a few bytes of a file can hold millions of regions.
-    """
-    numbers = 8 * sum(_length(row[name]) for name in NUMBERS)
-    return max(_length(row["cells"]), REGION * _length(row["region_kind"]), numbers)
-
-
-def _length(column: Sequence[object] | Array | None) -> int:
-    return 0 if column is None else len(column)  # a damaged row may lack a column
 
 
 def _pixels(given: tuple[Explanation, Origin]) -> int:
@@ -231,85 +210,6 @@ def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: F
     return _Packed(header, stored, regions, derived)
 
 
-def from_row(row: Mapping[str, Untyped], most: int = storage.MAX_BYTES) -> Explanation:
-    """Return the explanation of a row; a `FormatError` if it is not a valid one."""
-    return next(from_rows([row], most))
-
-
-def from_rows(
-    rows: Sequence[Mapping[str, Untyped]], most: int = storage.MAX_BYTES
-) -> Iterator[Explanation]:
-    """Yield the explanations of rows, checked at once; a `FormatError` at one that is not valid."""
-    settings: dict[bytes, Json] = {}
-    read = _with_coefficients([_stored_row(row, most, settings) for row in rows])
-    sound = [one for one in read if isinstance(one, Stored)]
-    tables = iter(check_each(sound, most=most, kind=CellTable))
-    for row, one in zip(rows, read, strict=True):
-        found = next(tables) if isinstance(one, Stored) else one
-        try:
-            if isinstance(found, DamagedError):
-                raise found
-            yield _explanation(row, cast("Stored", one), *found)
-        except TooLargeError as error:
-            message = f"the row of {row.get('image')!r} is too large: {error}"
-            raise FormatError(message) from error
-        except DamagedError as error:
-            message = (
-                f"the row of {row.get('image')!r} is damaged ({error}); explain the image again"
-            )
-            raise FormatError(message) from error
-
-
-def stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
-    """Return header and arrays of a row, or its fault."""
-    return _with_coefficients([_stored_row(row, most, {})])[0]
-
-
-def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | DamagedError]:
-    """Return rows with the coefficients that their values tell, computed for all rows at once."""
-    derived = [one.arrays for one in read if isinstance(one, Stored) and one.exact]
-    if derived:
-        players, counts = joined(derived, "game_players")
-        with np.errstate(all="ignore"):  # values that are not finite are refused by the checks
-            found = _coefficients(joined(derived, "game_values")[0], players)
-        ends = np.cumsum(np.add.reduceat(players, [0, *accumulate(counts[:-1])])).tolist()
-        for arrays, begin, end in zip(derived, [0, *ends], ends, strict=False):
-            # A copy: an explanation does not keep the numbers of others.
-            cast("dict[str, Array]", arrays)["game_coefficients"] = found[begin:end].copy()
-    return read
-
-
-def _stored_row(
-    row: Mapping[str, Untyped], most: int, settings: dict[bytes, Json]
-) -> Stored | DamagedError:
-    """Return header and arrays of a row, or its fault; coefficients that values tell are left.
-
-    `settings` has those of the rows before it, which it shares if they are the same.
-    """
-    try:
-        with only_damage():
-            header: dict[str, Untyped] = json.loads(row["header"])
-            grid: Grid = tuple(header["grid"])
-            expect(0 < len(grid) <= MOST_AXES, "grid is no list of sides")
-            limit(8 * prod(grid), most)
-            # By their bytes: as values, 1 and true would be the same. Version 2 has no references.
-            told = marshal.dumps(header["settings"], 2)
-            header["settings"] = settings.setdefault(told, header["settings"])
-            return Stored(header, _arrays(row, grid), exact=not len(row["game_coefficients"]))
-    except DamagedError as error:
-        return error
-
-
-def _explanation(
-    row: Mapping[str, Untyped], stored: Stored, table: Table, place: int
-) -> Explanation:
-    found = Explanation(**storage.fields_of(stored, table, place))
-    if row["evidence_kept"] != "leaves":
-        return found
-    with only_damage():
-        return replace(found, evidence=_inside_leaves(found, row["evidence"]))
-
-
 def digest_of(row: Mapping[str, Untyped]) -> str:
     """Return the SHA-256 of all columns of a row but `digest`.
 
@@ -353,7 +253,7 @@ def _derived(arrays: Mapping[str, Array], *, exact: bool | None) -> Row:
     """Return coefficients and errors, or nothing where the values tell them."""
     values, errors = arrays["game_values"], arrays["game_errors"]
     if exact is None:
-        told = _coefficients(values, arrays["game_players"])
+        told = coefficients_of(values, arrays["game_players"])
         exact = np.array_equal(told, arrays["game_coefficients"])
     return {
         "game_coefficients": [] if exact else arrays["game_coefficients"].tolist(),
@@ -361,7 +261,7 @@ def _derived(arrays: Mapping[str, Array], *, exact: bool | None) -> Row:
     }
 
 
-def _coefficients(values: NDArray[np.float64], players: NDArray[np.int64]) -> NDArray[np.float64]:
+def coefficients_of(values: NDArray[np.float64], players: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the Shapley values of all games, one after the other."""
     sizes = 2**players
     ends = np.cumsum(sizes)
@@ -380,11 +280,11 @@ def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
     if levels is None or keep == "none":
         return {"evidence": b"", "evidence_kept": "none"}
     keep = "all" if explanation.settings.nearby else keep
-    chosen = levels if keep == "all" else levels.reshape(-1)[_places(explanation)]
+    chosen = levels if keep == "all" else levels.reshape(-1)[places_of(explanation)]
     return {"evidence": chosen.tobytes(), "evidence_kept": keep}
 
 
-def _places(explanation: Explanation) -> Ints:
+def places_of(explanation: Explanation) -> Ints:
     """Return the positions of all pixels of the leaves, sorted; leaves do not overlap."""
     free = [leaf for leaf in explanation.leaves if isinstance(leaf, Pixels)]
     if not free or len(free) < len(explanation.leaves):
@@ -392,72 +292,5 @@ def _places(explanation: Explanation) -> Ints:
     return np.sort(np.concatenate([leaf.flat for leaf in free]))
 
 
-def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
-    arrays: dict[str, Array] = {name: np.asarray(row[name], dtype=np.int64) for name in LISTS}
-    values = arrays["game_values"] = np.asarray(row["game_values"], dtype=np.float64)
-    players = arrays["game_players"]
-    expect(players.ndim == values.ndim == 1, "game_values is no list of numbers")
-    usual = len(players) and players.min() >= 1 and players.max() <= MOST_PLAYERS
-    expect(usual, "a game has no players")
-    expect((1 << players).sum() == len(values), "game_values has another length")
-    coefficients, errors = (
-        np.asarray(row[name], dtype=np.float64) for name in ("game_coefficients", "game_errors")
-    )
-    arrays["game_coefficients"] = coefficients
-    arrays["game_errors"] = errors if len(errors) else np.zeros(int(players.sum()))
-    kinds = arrays["region_kind"]
-    usual = not len(kinds) or (kinds.min() >= 0 and kinds.max() <= PIXELS)
-    expect(usual, "a region is of no known kind")
-    arrays["region_kind"] = kinds.astype(np.uint8)
-    corners = np.empty((len(kinds), 2, len(grid)), dtype=np.int64)
-    corners[:] = grid
-    blocks = np.asarray(row["region_corners"], dtype=np.int64)
-    corners[kinds != PIXELS] = blocks.reshape(-1, 2, len(grid))
-    arrays["region_corners"] = corners
-    arrays["labels"] = unpack_labels(row["cells"], len(kinds), grid)
-    arrays["evidence"] = _whole_evidence(row)
-    return arrays
-
-
-def _whole_evidence(row: Mapping[str, Untyped]) -> Array:
-    """Return the evidence of all pixels; nothing if only that of the leaves is stored."""
-    kept, data = row["evidence_kept"], np.frombuffer(row["evidence"], np.uint8)
-    expect(kept in KEPT, "its evidence is of no known kind")
-    expect(kept != "none" or not len(data), "it has evidence, and says that it has none")
-    return data if kept == "all" else data[:0]
-
-
-def _inside_leaves(explanation: Explanation, data: bytes) -> NDArray[np.uint8]:
-    """Return the evidence inside the leaves, and 0 elsewhere."""
-    places = _places(explanation)
-    expect(len(data) == len(places), "its evidence misses pixels")
-    out = np.zeros(explanation.grid, dtype=np.uint8)
-    out.reshape(-1)[places] = np.frombuffer(data, np.uint8)
-    return out
-
-
 def _json(value: Json | Sequence[object]) -> str:
-    if _WRITE is None or isinstance(value, str):
-        return ENCODER.encode(value)
-    return "".join(_WRITE(value, 0))
-
-
-def _writer() -> Callable[[object, int], Sequence[str]] | None:
-    """Return the function that `ENCODER.encode` makes anew for each value; None without one.
-
-    To make it takes longer than to write a number or a short list, and a row has 30 of these.
-    """
-    make: Untyped = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return None
-    key, item = ENCODER.key_separator, ENCODER.item_separator
-    text: Untyped = json.encoder.encode_basestring_ascii
-    return make(None, ENCODER.default, text, None, key, item, ENCODER.sort_keys, False, True)  # noqa: FBT003
-
-
-_WRITE = _writer()
-
-
-def at_number(explanation: Explanation, number: int) -> Explanation:
-    """Return an explanation whose position is its number in the run."""
-    return replace(explanation, position=number)
+    return ENCODER.encode(value)

@@ -19,7 +19,8 @@ from hshap.explanation.storage import MAX_BYTES
 from hshap.explanation.tiled import TiledExplanation
 from hshap.explanation.tiled_storage import as_bytes, from_bytes
 from hshap.runs.storing.files import publish
-from hshap.runs.storing.rows import as_row, digest_of, from_rows
+from hshap.runs.storing.rows import as_row, digest_of
+from hshap.runs.storing.stored_rows import from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
