@@ -12,7 +12,7 @@ from hshap.games.tree import coefficients, parts, shares
 from hshap.partitions.joining import touching
 from hshap.partitions.lazy import LazyPixels, corners_of, listed_together
 from hshap.partitions.regions import Pixels, blocks, runs
-from hshap.runs.storing.columns import stored_rows
+from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.rows import NEEDED, NUMBERS, Origin, as_row
 from hshap.runs.storing.schema import schema_of
 from hshap.runs.storing.stored_rows import from_row, from_rows
@@ -103,7 +103,7 @@ def as_table(rows):
 def test_rows_of_a_table_have_the_numbers_of_its_lists(explanation):
     row = as_row(explanation, ORIGIN)
     made = pa.concat_tables([as_table([row]), as_table([row, {**row, "leaves": [0]}])])
-    found = stored_rows(made.slice(1))
+    found = rows_as_arrays(made.slice(1))
     assert [one["leaves"].tolist() for one in found] == [row["leaves"], [0]]
     assert all(found[0][name].tolist() == row[name] for name in NUMBERS if row[name])
     assert found[0]["game_values"].base is None  # it keeps no other row of the shard
@@ -117,7 +117,7 @@ def test_numbers_that_a_table_lacks_are_refused(explanation, name, lost):
     row = as_row(explanation, ORIGIN)
     damaged = {**row, name: None if lost == "all" else [None, *row[name][1:]]}
     with pytest.raises(FormatError, match="damaged"):
-        list(from_rows(stored_rows(as_table([row, damaged]))))
+        list(from_rows(rows_as_arrays(as_table([row, damaged]))))
 
 
 def test_settings_that_are_only_equal_are_not_the_same(explanation):

@@ -32,9 +32,8 @@ def paint(row: Row, target: Tensor) -> None:
 
 def paint_all(rows: Sequence[Row], targets: Tensor) -> None:
     """Paint rows, each over the target of its number."""
-    for (canvas, kept, draw), target in zip(rows, targets, strict=False):
-        target[...] = canvas.stand_ins(kept, draw)
-        copy(kept, canvas.image, target)
+    for row, target in zip(rows, targets, strict=False):
+        paint(row, target)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.explanation.explanation import Finding
 from hshap.runs.agreement import read_agreement
-from hshap.runs.storing.columns import stored_rows
+from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.rows import blocks
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
 from hshap.runs.storing.stored_rows import size_of
@@ -135,7 +135,7 @@ class Run:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Result]:
-        rows = self._in_order(lambda shard: self._table(shard, None), stored_rows)
+        rows = self._in_order(lambda shard: self._table(shard, None), rows_as_arrays)
         for block in blocks(rows, size_of):
             yield from results_of(block, self.folder.files)
 
