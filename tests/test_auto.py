@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from oracle import any_marked, marked
 from hshap import (
     ArgumentError,
     Bisection,
+    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
@@ -22,6 +24,8 @@ from hshap import (
     Superpixels,
     cycle_spin,
 )
+from hshap.games.game import game_of
+from hshap.games.search.automatic_size import uncut
 
 AUTO = [Bisection("auto"), Dyadic("auto"), Shifted(Bisection("auto"), 0)]
 
@@ -295,12 +299,59 @@ def seen(batch):
         (lambda batch: seen(batch)[0], 1),
         (lambda batch: np.prod(seen(batch), axis=0), 1),  # an object that the split has cut
         (lambda batch: 0.4 * sum(seen(batch)) + 0.2 * np.prod(seen(batch), axis=0), 1),
+        (lambda batch: most_on_the_left(batch, 0.81), 2),  # one part holds most of the object
+        (lambda batch: most_on_the_left(batch, 0.79), 1),
     ],
 )
 def test_uncut_ends_where_parts_alone_add_up_to_less_than_the_whole(model, leaves):
     found = explain(np.ones((1, 2, 4)), model, UNCUT)
     assert len(found.leaves) == leaves
-    assert found.settings.adaptive == "uncut"
+    assert found.settings.adaptive == found.adaptive == "uncut"
+
+
+def most_on_the_left(batch, share):
+    """An object whose left half has a share of the score alone, and whose right half has none."""
+    left, right = seen(batch)
+    return share * left + (1 - share) * left * right
+
+
+def test_a_map_to_rank_by_follows_regions_that_no_split_has_cut():
+    found = explain(np.ones((1, 2, 4)), lambda batch: most_on_the_left(batch, 0.81), UNCUT)
+    guided = replace(found, evidence=np.full((2, 4), 255, np.uint8))
+    assert len(guided.leaves) == 2
+    assert np.ptp(guided.ranking()) == 0
+    sized = explain(
+        np.ones((1, 2, 4)),
+        lambda batch: most_on_the_left(batch, 0.81),
+        Superpixels.from_labels(HALVES, min_area=1),
+    )
+    assert np.ptp(replace(sized, evidence=guided.evidence).ranking()) > 0
+
+
+def test_regions_before_any_cut():
+    """Of two levels of cuts the upper one counts; leaves beside it stay as they are."""
+    a, b, c, d = (Box((0, i), (1, i + 1)) for i in range(4))
+    ab, cd, row = Box((0, 0), (1, 2)), Box((0, 2), (1, 4)), Box((0, 0), (1, 4))
+
+    def game(region, children, values):
+        return game_of(region, children, np.array([values]))
+
+    whole = game(row, (ab, cd), [0.0, 1.0, 1.0, 1.0])
+    lost = game(ab, (a, b), [0.0, 0.9, 0.0, 1.0])
+    fine = game(cd, (c, d), [0.0, 1.0, 1.0, 1.0])
+    assert uncut([whole, lost, fine], [a, b, c]) == [ab, c]
+    cut = game(row, (ab, cd), [0.0, 0.9, 0.0, 1.0])
+    assert uncut([cut, lost, fine], [a, c]) == [row]
+
+
+def test_a_run_of_an_earlier_version_ends_where_it_ended():
+    """Earlier versions ended also where one part holds most of the score."""
+    model = partial(most_on_the_left, share=0.9)
+    found = explain(np.ones((1, 2, 4)), model, UNCUT)
+    assert len(found.leaves) == 2
+    earlier = replace(found, leaves=(found.games[0].region,))
+    assert earlier.at(tolerance=0.01).leaves == earlier.leaves
+    assert found.at(tolerance=0.01).leaves == found.leaves
 
 
 @settings(max_examples=50, deadline=None)

@@ -125,24 +125,6 @@ def test_an_unfinished_finding_that_covers_the_image_is_told_as_such():
     assert {"whole", "unfinished"} <= {one.kind for one in found.concerns}
 
 
-def test_a_finding_with_nearly_all_of_its_score_on_a_small_part_is_told():
-    """The rule of "uncut" regions ends at the whole image, of which a quarter has 90 %."""
-    pytest.importorskip("higra")
-    labels = np.zeros((SIDE, SIDE), dtype=int)
-    labels[:4, :4] = 1
-
-    def model(batch):
-        square, rest = batch[:, 0, 0, 0], batch[:, 0, -1, -1]
-        return 0.9 * square + 0.1 * square * rest
-
-    partition = hshap.Superpixels.from_labels(labels, min_area="uncut")
-    explainer = hshap.Explainer(model, hshap.Constant(0.0), partition, hshap.DepthFirst())
-    found = explainer.explain(ONES, target=0)
-    told = [one.text for one in found.concerns if "by itself: the finding may be" in one.text]
-    assert len(told) == 1
-    assert "one part of a finding, 25% of its area, has 90% of its score" in told[0]
-
-
 def test_a_good_explanation_has_no_concern():
     found = explained(any_marked)
     assert found.concerns == ()

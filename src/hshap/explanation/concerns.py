@@ -29,9 +29,6 @@ Kind: TypeAlias = Literal[
     "evidence",
 ]
 
-DENSE, SMALL = 0.8, 0.5
-"""A part with this share of its leaf's score, on at most that share of its area, may be all."""
-
 LITTLE = 0.25
 """An image that adds less than this share of the score to the baseline adds little."""
 
@@ -180,42 +177,12 @@ def _doubt(explanation: Explanation) -> Iterator[Concern]:
             "much larger than the object",
             "allow smaller regions (min_size, min_area), or take regions that follow the image",
         )
-    elif (dense := _denser_part(explanation)) is not None:
-        yield Concern(
-            "doubt",
-            f"one part of a finding, {dense.area:.0%} of its area, has {dense.score:.0%} of its "
-            "score by itself: the finding may be much larger than the object",
-            "compare with regions that are split further, evidence='even' (--evidence even)",
-        )
     elif explanation.leaves and audit.doubt >= FAR > audit.covered:
         yield Concern(
             "doubt",
             f"several lacks add up to a doubt of {audit.doubt:.2f}",
             "print(explanation.audit) has each; compare with another baseline or partition",
         )
-
-
-class _Dense(NamedTuple):
-    """A part of a leaf: its share of the leaf's area, and of the score that the leaf adds."""
-
-    area: float
-    score: float
-
-
-def _denser_part(explanation: Explanation) -> _Dense | None:
-    """Return the part of a leaf that has most of its score on little of its area, if any.
-
-    Only leaves that a rule ended were split in a game. The densest part of all leaves counts.
-    """
-    leaves = set(explanation.leaves)
-    found = [
-        _Dense(part.area / game.region.area, float(alone) / game.total)
-        for game in explanation.games
-        if game.region in leaves and game.total > 0 and len(game.children) > 1
-        for part, alone in zip(game.children, game.alone, strict=True)
-    ]
-    dense = [one for one in found if one.score >= DENSE and one.area <= SMALL]
-    return min(dense, default=None)
 
 
 def _certificate(explanation: Explanation) -> Iterator[Concern]:

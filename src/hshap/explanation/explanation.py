@@ -35,6 +35,7 @@ from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
 from hshap.explanation.settings import AUTO, Settings
+from hshap.games.search.automatic_size import uncut
 from hshap.games.tree import Part, parts, shares
 from hshap.partitions.regions import fill
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
     from hshap.games.search import Certificate
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Adaptive, Region
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,6 +123,11 @@ class Explanation(Guarantees, EarlierNames):
     def complete(self) -> bool:
         """Whether the search ended by itself, and not because its budget was spent."""
         return not self.unfinished
+
+    @property
+    def adaptive(self) -> Adaptive:
+        """The automatic rule by which branches ended; False where a size was given."""
+        return self.settings.adaptive or self.games[0].region.adaptive
 
     @property
     def class_name(self) -> str:
@@ -220,13 +226,15 @@ class Explanation(Guarantees, EarlierNames):
         """Return a map to rank pixels by. Nothing adds up in it; `attribution()` does.
 
         With `evidence` of the model: the evidence, times the root of the score that each leaf adds
-        by itself, and 0 outside the leaves. Without: `attribution(smooth="auto")`. On photographs
-        both rank pixels better than `attribution()`, in which a small leaf shows its whole share on
-        few pixels.
+        by itself, and 0 outside the leaves. Of `Superpixels("uncut")`, regions count that no split
+        has cut, where the search went on inside. Without evidence: `attribution(smooth="auto")`. On
+        photographs both rank pixels better than `attribution()`, in which a small leaf shows its
+        whole share on few pixels.
         """
         if self.evidence is None or self.settings.nearby:
             return self.attribution(smooth=AUTO)
-        return ranked(self.leaves, lambda leaf: self.parts[leaf].alone, self.evidence)
+        regions = uncut(self.games, self.leaves) if self.adaptive == "uncut" else self.leaves
+        return ranked(regions, lambda region: self.parts[region].alone, self.evidence)
 
     def dropped_at_most(self) -> Heat:
         """Return a map of the most that dropped parts add alone, if the model is monotone.

@@ -45,7 +45,7 @@ def reread(
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
     by_worth = isinstance(search, GroupTesting)
-    adaptive = settings.adaptive or explanation.games[0].region.adaptive
+    adaptive = explanation.adaptive
     if by_worth:
         adaptive = False  # its leaves were not ended by games
     # A run by the automatic rule ends where it ended.

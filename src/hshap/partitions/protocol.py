@@ -51,7 +51,8 @@ class Region(Protocol):
 
         Searches ask the root; its answer holds for the whole tree. False: regions are split until
         `split` returns nothing. True: a branch ends where no part is enough alone. "uncut": a
-        branch ends where its parts, each alone, add up to less than the whole.
+        branch ends where its parts, each alone, add up to less than the whole and none is most of
+        it.
         """
         return False
 

@@ -38,7 +38,7 @@ class Superpixels:
 
     A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
     no part is enough alone; with `"uncut"`, where the parts, each alone, add up to less than the
-    whole, which suits maps that evidence guides. An area without inner edges is a leaf unless it
+    whole and none is most of it, which suits maps that evidence guides. An area without inner edges is a leaf unless it
     has more than `max_area` pixels; it is then halved by position. An explainer's baseline tells if
     such a leaf is mostly background: it is then split into the pixels that differ from the baseline
     and the others. A region is split into up to

@@ -3,8 +3,9 @@
 Two rules. For maps that are even inside leaves, a region is a leaf where none of its parts is
 enough alone; leaves over four times the median area, usually an object cut by the grid, are split
 further, once. For maps that evidence guides, a region is a leaf where its parts, each alone, add up
-to less than it ("uncut"): the split went through an object, and evidence tells more than further
-games. If the model detects a concept, one part alone has the whole score, so nothing ends early.
+to less than it, and none of them holds most of its score ("uncut"): the split went through an
+object, and evidence tells more than further games. If the model detects a concept, one part alone
+has the whole score, so nothing ends early.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ ENOUGH = 0.3
 UNCUT = 0.95
 """Parts that add less than this share of their whole, each alone and all together, were cut."""
 
+MOST = 0.8
+"""A part that alone adds this share of its whole holds the object, so the search goes on there."""
+
 LARGE = 4
 """Automatic leaves of more than this many median areas are split further."""
 
@@ -38,15 +42,43 @@ RunEnded: TypeAlias = "Callable[[Region], bool]"
 def is_end(game: Game, adaptive: Adaptive) -> bool:
     """Tell whether a rule ends a branch at the region of a game."""
     if adaptive == "uncut":
-        return float(np.maximum(game.alone, 0.0).sum()) < UNCUT * game.total
+        return is_cut(game) and float(game.alone.max()) < MOST * game.total
     return adaptive and float(game.alone.max()) < ENOUGH * game.total
+
+
+def has_ended(game: Game, adaptive: Adaptive, run_ended: RunEnded) -> bool:
+    """Tell whether a finished run ended a branch at the region of a game by its rule.
+
+    Of "uncut" regions, earlier versions ended more, so a run that is read again is asked itself.
+    """
+    is_possible = is_cut(game) if adaptive == "uncut" else is_end(game, adaptive)
+    return is_possible and run_ended(game.region)
+
+
+def is_cut(game: Game) -> bool:
+    """Tell whether a split went through an object: parts add less alone than together."""
+    return float(np.maximum(game.alone, 0.0).sum()) < UNCUT * game.total
+
+
+def uncut(games: Iterable[Game], leaves: Iterable[Region]) -> list[Region]:
+    """Return the leaves before any cut: of each, the largest region around it that a game cut.
+
+    Games come in the order in which they were played, larger regions first.
+    """
+    whole: dict[Region, Region] = {}
+    for game in games:
+        if game.region in whole or is_cut(game):
+            largest = whole.get(game.region, game.region)
+            whole.update(dict.fromkeys(game.children, largest))
+    return list(dict.fromkeys(whole.get(leaf, leaf) for leaf in leaves))
 
 
 class Leaves:
     """The leaves so far: final ones, and those that stopped by the automatic rule.
 
     Parts matter if their coefficient is above `tolerance`. `adaptive` is the rule.
-    `run_ended` replaces the test of large leaves where a finished run is read again.
+    Where a finished run is read again, `run_ended` replaces the test of large leaves, and the whole
+    rule of "uncut" regions, so that runs of earlier versions end where they ended.
     """
 
     def __init__(
@@ -69,7 +101,10 @@ class Leaves:
 
     def end(self, entry: Waiting, game: Game) -> bool:
         """Keep the region as a leaf if the automatic rule says so, and tell whether it did."""
-        ends = is_end(game, self._adaptive) and self._is_small(game)
+        if self._adaptive == "uncut" and self._run_ended is not None:
+            ends = has_ended(game, self._adaptive, self._run_ended)
+        else:
+            ends = is_end(game, self._adaptive) and self._is_small(game)
         if ends:
             self._automatic.append((entry, game))
         return ends
