@@ -18,7 +18,16 @@ from benchmarks.core import markdown, results
 from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
 from benchmarks.core.provenance import versions
 from benchmarks.core.truth_rows import rows_of
-from benchmarks.methods.guided import AT, BUDGETS, EVIDENCE, JOINED, METHODS, RANKED, RIVALS
+from benchmarks.methods.guided import (
+    AT,
+    BUDGETS,
+    COLOURED,
+    EVIDENCE,
+    JOINED,
+    METHODS,
+    RANKED,
+    RIVALS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +56,11 @@ def run(sets: Sequence[str] = SETS) -> None:
 def methods_of(name: str) -> tuple[Method, ...]:
     """Return the methods of a set.
 
-    Boards have a template, and so cells instead of grids. Their map at a budget is `ranking()`.
+    Boards have a template, and so cells instead of grids, and its differences instead of rare
+    colours. Their map at a budget is `ranking()`.
     """
-    return tuple(m for m in METHODS if name != "boards" or m not in (*JOINED, *RANKED))
+    others = (*JOINED, *RANKED, COLOURED)
+    return tuple(m for m in METHODS if name != "boards" or m not in others)
 
 
 def stored() -> dict[str, Any]:

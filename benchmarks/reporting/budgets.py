@@ -3,9 +3,9 @@
 Made from the committed rows. Methods that see outputs only are compared among themselves: the
 control that shows one cell after another is a rival, grids and trees of ours are not. Our maps with
 gradients, from the rows of `benchmarks/run guided`, are compared with all methods, those with
-gradients smoothed as ours are. From 100 evaluations on, ours with gradients are the joined maps, if
-there are any. A method's evaluations are its median. The rival of a line is the
-best method by that line's measure, chosen with the test images in view, which favours it.
+gradients smoothed as ours are; they are the joined maps, where there are any. A method's
+evaluations are its median. The rival of a line is the best method by that line's measure, chosen
+with the test images in view, which favours it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _sides(by: Rows, guided_by: Rows) -> Iterator[tuple[Rows, str, list[str], li
     ours = [method.name for method in guided.AT]
     joined = [method.name for method in guided.JOINED]
     if all(method in both for method in joined):
-        # From there on games over grids are joined with the default call, where there is no
-        # template: chosen on images of training and validation.
-        ours[-len(joined) :] = joined
+        # The default call joined with rare colours and, from 100 evaluations on, with games over
+        # grids, where there is no template: chosen on images of training and validation.
+        ours = joined
     if ours[0] in both:
         rivals = [*others, *(method for method in guided.RIVALS if method not in by)]
         yield both, WITH_GRADIENTS, ours, rivals
