@@ -10,7 +10,7 @@ import hshap
 from hshap.errors import FormatError
 from hshap.games.tree import coefficients, parts, shares
 from hshap.partitions.joining import touching
-from hshap.partitions.lazy import LazyPixels, corners_of, listed_together
+from hshap.partitions.lazy import LazyPixels, corners_of, find_corners, listed_together
 from hshap.partitions.regions import Pixels, blocks, runs
 from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.rows import NEEDED, NUMBERS, Origin, as_row
@@ -41,8 +41,21 @@ def test_corners_of_runs_are_those_of_all_pixels(grid):
         places = np.unravel_index(flat, grid)
         expected = tuple(int(a.min()) for a in places), tuple(int(a.max()) + 1 for a in places)
         begins, ends = runs(flat).reshape(-1, 2).T
-        assert corners_of(begins, ends - begins, grid) == expected
+        assert corners_of(begins, ends - begins, [0], grid) == [expected]
         assert lazy(flat, grid).corners == Pixels(flat, grid).corners == expected
+
+
+def test_corners_of_many_regions_at_once_are_those_of_each():
+    rng = np.random.default_rng(2)
+    for grid in [(40,), (7, 11), (4, 5, 6)]:
+        every = [some_pixels(rng, grid) for _ in range(9)]
+        regions = [lazy(flat, grid) for flat in every]
+        find_corners([*regions, Pixels(every[0], grid)])
+        assert all(region.has_corners for region in regions)
+        assert [one.corners for one in regions] == [Pixels(flat, grid).corners for flat in every]
+    alone = [lazy(every[0], grid), lazy(np.arange(3), (9,))]
+    find_corners(alone)  # of two grids: each finds its own
+    assert not any(region.has_corners for region in alone)
 
 
 def test_regions_are_listed_together_whether_they_were_listed_before_or_not():

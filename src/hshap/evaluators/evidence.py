@@ -309,7 +309,10 @@ def levels(heat: Heat) -> NDArray[np.uint8]:
 
     Levels are those of the square root, so that weak evidence is told apart, too.
     """
-    return np.rint(np.sqrt(heat / heat.max()) * 255).astype(np.uint8)
+    out = np.asarray(heat / heat.max())
+    np.sqrt(out, out=out)  # in place: fresh memory takes longer than the arithmetic
+    out *= 255
+    return np.rint(out, out=out).astype(np.uint8)
 
 
 def weights(levels: NDArray[np.uint8]) -> Heat:

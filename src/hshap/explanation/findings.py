@@ -10,6 +10,7 @@ import numpy as np
 from hshap._util import checks
 from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
+from hshap.partitions.lazy import find_corners
 from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _boxes(
 ) -> list[tuple[Finding, list[int]]]:
     """Return boxes around leaves, each with the numbers of the leaves in it."""
     known = coefficients(explanation.games) if leaves else {}
+    find_corners(leaves)
     pieces = [
         (corners, known[leaf], number)
         for number, leaf in enumerate(leaves)

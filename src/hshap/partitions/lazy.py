@@ -7,6 +7,7 @@ regions need the runs alone.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Ints
-    from hshap.partitions.protocol import Adaptive
+    from hshap.partitions.protocol import Adaptive, Region
     from hshap.partitions.regions import Corners
 
     Numbers = NDArray[np.int64]
@@ -66,6 +67,11 @@ class LazyPixels(Pixels):
         """Whether somebody asked for the pixels."""
         return "flat" in vars(self)
 
+    @property
+    def has_corners(self) -> bool:
+        """Whether the box around the pixels is known."""
+        return "corners" in vars(self)
+
     def spans(self) -> tuple[Numbers, Numbers]:
         """Return the first positions and the lengths of the runs of pixels."""
         return self._spans()
@@ -78,7 +84,7 @@ class LazyPixels(Pixels):
     @cached_property
     def corners(self) -> Corners:
         """First pixel, and the one past the last, of the box around all pixels."""
-        return corners_of(*self._spans(), self.grid)
+        return corners_of(*self._spans(), [0], self.grid)[0]
 
     def __reduce__(self) -> tuple[type[Pixels], tuple[object, ...]]:
         # A copy lists its pixels, and nothing else of the file that they come from.
@@ -109,27 +115,41 @@ def listed(starts: Numbers, lengths: Numbers) -> Numbers:
     return flat
 
 
-def corners_of(starts: Numbers, lengths: Numbers, grid: tuple[int, ...]) -> Corners:
-    """Return the corners of the box around runs of pixels of the flattened grid.
+def find_corners(regions: Sequence[Region]) -> None:
+    """Let lazy regions of one grid remember their corners, which takes about as long as for one."""
+    lazy = [one for one in regions if isinstance(one, LazyPixels) and not one.has_corners]
+    spans = [region.spans() for region in lazy]
+    if len({region.grid for region in lazy}) != 1 or not all(len(starts) for starts, _ in spans):
+        return  # each finds its own when it is asked
+    starts, lengths = zip(*spans, strict=True)
+    firsts = [0, *accumulate(map(len, starts[:-1]))]
+    joined = np.concatenate(starts), np.concatenate(lengths)
+    for region, corners in zip(lazy, corners_of(*joined, firsts, lazy[0].grid), strict=True):
+        vars(region)["corners"] = corners  # where `cached_property` keeps them
 
-    A run that goes on in the next line has both ends of the axis.
 
-    >>> corners_of(np.array([3, 11]), np.array([2, 1]), grid=(4, 4))
-    ((0, 0), (3, 4))
+def corners_of(
+    starts: Numbers, lengths: Numbers, firsts: Sequence[int], grid: tuple[int, ...]
+) -> list[Corners]:
+    """Return the corners of the box around the runs of pixels of each region.
+
+    `firsts` is the number of each region's first run. A run that goes on in the next line has both
+    ends of the axis.
+
+    >>> corners_of(np.array([3, 11, 5]), np.array([2, 1, 2]), [0, 2], grid=(4, 4))
+    [((0, 0), (3, 4)), ((1, 1), (2, 3))]
     """
     first, last = starts, starts + (lengths - 1)
-    low: list[int] = []
-    high: list[int] = []
+    low: list[list[int]] = []
+    high: list[list[int]] = []
     for side in reversed(grid[1:]):
         line, end = first // side, last // side
-        if (line == end).all():
-            begin = line * side
-            low.append(int(np.minimum.reduce(first - begin)))
-            high.append(int(np.maximum.reduce(last - begin)) + 1)
-        else:
-            low.append(0)
-            high.append(side)
+        begin, in_line = line * side, np.logical_and.reduceat(line == end, firsts)
+        low.append(np.where(in_line, np.minimum.reduceat(first - begin, firsts), 0).tolist())
+        high.append(np.where(in_line, np.maximum.reduceat(last - begin, firsts) + 1, side).tolist())
         first, last = line, end
-    low.append(int(np.minimum.reduce(first)))
-    high.append(int(np.maximum.reduce(last)) + 1)
-    return tuple(reversed(low)), tuple(reversed(high))
+    low.append(np.minimum.reduceat(first, firsts).tolist())
+    high.append((np.maximum.reduceat(last, firsts) + 1).tolist())
+    return list(
+        zip(zip(*reversed(low), strict=True), zip(*reversed(high), strict=True), strict=True)
+    )

@@ -40,8 +40,9 @@ from hshap.runs.storing.files import Files, files_at
 from hshap.runs.storing.folder import Folder, OccupiedError
 from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
 from hshap.runs.storing.rows import KEPT, KeptEvidence
+from hshap.runs.tasks import AnyTarget, Chosen
 from hshap.runs.verification import Verification, different_from, recompute, verify_folder
-from hshap.runs.worker import AnyTarget, Chosen, Job
+from hshap.runs.worker import Job
 
 if TYPE_CHECKING:
     import os

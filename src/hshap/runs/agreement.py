@@ -17,7 +17,7 @@ from hshap.evaluators.batched import Batched
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.files import publish
 from hshap.runs.storing.folder import AGREEMENT
-from hshap.runs.worker import Chosen
+from hshap.runs.tasks import Chosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hshap.explainer import Explainer
     from hshap.runs.sources.protocol import Source
     from hshap.runs.storing.files import Files
-    from hshap.runs.worker import AnyTarget
+    from hshap.runs.tasks import AnyTarget
 
 TRIED = 5
 """Images that are tried for one that can be explained."""

@@ -18,14 +18,15 @@ from hshap.formats.listing import elsewhere
 from hshap.runs.sources.protocol import Item, Listed
 from hshap.runs.storing.folder import Committed, Folder, Writer
 from hshap.runs.storing.life import Watch, shown_alive
-from hshap.runs.worker import Task, Work, error_row, split
+from hshap.runs.tasks import Task, Work, error_row, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.storing.rows import Row
-    from hshap.runs.worker import Job, Outcome
+    from hshap.runs.tasks import Outcome
+    from hshap.runs.worker import Job
 
 TASK = 64
 """Images of a task: batches of the model are filled from all of them."""

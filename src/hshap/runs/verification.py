@@ -22,7 +22,7 @@ from hshap.runs.storing.identity import Fingerprint
 from hshap.runs.storing.rows import digest_of
 from hshap.runs.storing.schema import TABLES
 from hshap.runs.storing.tiled import problem_of
-from hshap.runs.worker import Chosen, reason_of, target_text
+from hshap.runs.tasks import Chosen, reason_of, target_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hshap.runs.reading import Run
     from hshap.runs.sources.protocol import Item, Source
     from hshap.runs.storing.folder import Folder, Shard
-    from hshap.runs.worker import AnyTarget
+    from hshap.runs.tasks import AnyTarget
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from hshap.runs.sources.files import FileSource
 from hshap.runs.sources.large import as_large_source
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.sources.tars import TarSource
-from hshap.runs.worker import Chosen
+from hshap.runs.tasks import Chosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

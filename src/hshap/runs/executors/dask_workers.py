@@ -21,14 +21,15 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
 from hshap.evaluators.allocator import keep_memory
 from hshap.runs.storing.schema import EXTRA
-from hshap.runs.worker import Outcome, reason_of
+from hshap.runs.tasks import Outcome, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from hshap._util.types import Untyped
     from hshap.runs.executors.protocol import NextTask
-    from hshap.runs.worker import Job, Task, Worker
+    from hshap.runs.tasks import Task
+    from hshap.runs.worker import Job, Worker
 
 POLL = 0.2
 """Seconds between looks at the workers that a cluster has."""

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hshap.runs.executors.protocol import NextTask
-    from hshap.runs.worker import Job, Outcome
+    from hshap.runs.tasks import Outcome
+    from hshap.runs.worker import Job
 
 
 @recipe

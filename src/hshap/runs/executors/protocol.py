@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hshap.runs.worker import Job, Outcome, Task
+    from hshap.runs.tasks import Outcome, Task
+    from hshap.runs.worker import Job
 
 NextTask: TypeAlias = "Callable[[], Task | None]"
 """Returns the next task, or None if there is none at the moment."""

@@ -9,14 +9,15 @@ from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
-from hshap.runs.worker import Outcome, reason_of
+from hshap.runs.tasks import Outcome, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hshap._util.types import Untyped
     from hshap.runs.executors.protocol import NextTask
-    from hshap.runs.worker import Job, Task
+    from hshap.runs.tasks import Task
+    from hshap.runs.worker import Job
 
 
 @recipe
