@@ -24,8 +24,10 @@ from hshap import (
     References,
 )
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.incremental.drawing import Tiled, pieces_of, put_together
-from hshap.evaluators.incremental.reductions import largest, mean, smallest, total
+from hshap.evaluators.incremental.drawing import Tiled, put_together
+from hshap.evaluators.incremental.flat import stretched
+from hshap.evaluators.incremental.patches import Zone
+from hshap.evaluators.incremental.reductions import Part, largest, mean, smallest, total
 from hshap.evaluators.incremental.traced_network import Network, size_of
 
 
@@ -234,12 +236,16 @@ def test_all_draws_must_be_flat_to_take_little_memory(last, expected):
     assert (canvas.image in session._cache) == expected
 
 
+@pytest.mark.parametrize("as_array", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-def test_reductions_count_repeated_numbers(dtype):
-    data = torch.arange(6.0, dtype=dtype).reshape(1, 2, 3, 1)
-    tiles = pieces_of(data, [(0, 0)]) + pieces_of(data.expand(1, 2, 3, 4), [(0, 1)])
-    parts = [tile.data for tile in tiles]
-    full = put_together(Tiled((1, 2, 3, 5), ((0,), (0, 1)), tiles)).double()
+def test_reductions_count_repeated_numbers(dtype, as_array):
+    small = torch.arange(24.0, dtype=dtype).reshape(1, 2, 3, 4)
+    tiled = stretched(small, [Zone(0, 3, 5), Zone(1, 4, 7)])
+    corners = (1, 1), (8, 10)
+    (start, stop), times = tiled.without_repeats(corners)
+    cut = small[:, :, start[0] : stop[0], start[1] : stop[1]]
+    full = put_together(tiled)[:, :, 1:8, 1:10].double()
+    parts = [Part(cut.numpy() if as_array else cut, times)]
     torch.testing.assert_close(total(parts), full.sum((2, 3)))
     torch.testing.assert_close(mean(parts), full.mean((2, 3)))
     torch.testing.assert_close(largest(parts).double(), full.amax((2, 3)))

@@ -7,7 +7,6 @@ nothing and the time is the package's own.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,18 +89,19 @@ def torch_oracle(drawn: Scene, watch: Watch | None = None) -> Meter:
     return Meter(oracle, watch, pixels_at_once=None).eval()
 
 
-@dataclass(frozen=True, eq=False)
 class Decided:
     """An evaluator whose network computes every input, while an oracle gives the scores.
 
-    The search then goes where the markers are, although the network is not trained.
+    The search then goes where the markers are, although the network is not trained. This is no
+    dataclass, whose fields an explanation describes: fingerprints of the scene would count as time
+    of the package.
     """
 
-    inner: hshap.Incremental | hshap.Batched
-    drawn: Scene
+    def __init__(self, inner: hshap.Incremental | hshap.Batched, drawn: Scene) -> None:
+        self._inner, self._drawn = inner, drawn
 
     def open_session(self) -> DecidedSession:
-        return DecidedSession(self.inner.open_session(), self.drawn)
+        return DecidedSession(self._inner.open_session(), self._drawn)
 
 
 class DecidedSession:

@@ -24,8 +24,11 @@ NUMBER = 64
 COMPARISON = 32
 """A number that a pool reads, for each of its outputs."""
 
-STEP = 2**12
-"""A step with a window of its own, for each pixel of a strip: its Python, mostly."""
+STEP = 2**14
+"""A step with a window of its own, for each pixel of a strip: its Python, mostly.
+
+That takes about 250 µs a row, and strips have a few hundred pixels.
+"""
 
 
 class Reach(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from operator import add, lt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -96,17 +98,25 @@ class Tiled:
     """A tensor of a shape `(1, channels, *grid)` that is never put together.
 
     `tiles` cover it without overlap, in rows and columns that begin at `starts` of each axis. Some
-    may repeat one number, and take no memory for it.
+    may repeat one number, and take no memory for it. Without these repeats, all tiles are the
+    tensor `small`; `repeats` are the place on each axis of it that is repeated, and how often.
     """
 
     shape: tuple[int, ...]
     starts: tuple[Sides, ...]
     tiles: tuple[Piece, ...]
+    small: Piece
+    repeats: tuple[tuple[int, int], ...]
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of its numbers."""
         return self.tiles[0].data.dtype
+
+    @cached_property
+    def middle(self) -> Piece | None:
+        """The tile that repeats one place on all axes, if there is one."""
+        return next((tile for tile in self.tiles if not any(tile.data.stride()[2:])), None)
 
     def tiles_in(self, corners: Corners) -> Iterator[Piece]:
         """Yield the tiles that reach into a rectangle inside of the grid."""
@@ -120,12 +130,25 @@ class Tiled:
             number = [n * count + place for n in number for place in range(first, last)]
         return (self.tiles[n] for n in number)
 
+    def without_repeats(self, corners: Corners) -> tuple[Corners, tuple[Sides, ...]]:
+        """Return a rectangle in the small tensor, and how often each place counts, by axis."""
+        low, high, times = list[int](), list[int](), list[Sides]()
+        for (place, more), a, b in zip(self.repeats, *corners, strict=True):
+            first, last = (min(n, max(place, n - more)) for n in (a, b - 1))
+            counts = [1] * (last - first + 1)
+            if first <= place <= last:
+                counts[place - first] = b - a - (last - first)
+            low.append(first)
+            high.append(last + 1)
+            times.append(tuple(counts))
+        return (tuple(low), tuple(high)), tuple(times)
+
 
 Known: TypeAlias = torch.Tensor | Tiled
 """A tensor whose values are known everywhere."""
 
 Shown: TypeAlias = tuple[list[tuple[Corners, Piece]], list[Corners]]
-"""Parts of a window with their sources, and parts beyond the borders."""
+"""Parts of a window with their sources, and parts without one: those beyond the borders."""
 
 SMALL_ROW = 2**17
 """Numbers in a row: up to here, copying some numbers twice is faster than more calls."""
@@ -144,7 +167,7 @@ def put_together(known: Known) -> torch.Tensor:
         return known.clone()
     out = empty(known.tiles[0].data, known.shape)
     (whole,) = tiles_of(out)
-    draw(whole, known, (), 0.0)
+    draw(whole, Ground(known), ())
     return out
 
 
@@ -159,31 +182,53 @@ def empty(
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=layout)
 
 
-def draw(
-    window: Piece,
-    anchor: Known,
-    pieces: Sequence[Piece],
-    outside: float,
-    hole: Corners | None = None,
-) -> None:
-    """Fill a window with the anchor, and with pieces over it; the `hole` in it is left as it is.
+class Ground(NamedTuple):
+    """The numbers of windows under all pieces: an anchor, and `outside` beyond its borders.
 
-    Later pieces lie on top. Beyond the borders of the anchor, the window holds `outside`.
+    `middle` is the tile of the anchor that all places of the windows show already, if any.
     """
-    act = _layers if window.data[0].numel() <= SMALL_ROW else shown
-    parts, beyond = act(window.corners, anchor, pieces, hole)
+
+    anchor: Known
+    outside: float = 0.0
+    middle: Piece | None = None
+
+
+def prefilled(windows: torch.Tensor, anchor: Known, outside: float) -> Ground:
+    """Return the ground of windows; the middle of a flat anchor is written into small ones.
+
+    One call for all rows takes less time than one for each.
+    """
+    middle = anchor.middle if isinstance(anchor, Tiled) else None
+    if middle is None or prod(windows.shape[1:]) > SMALL_ROW:
+        return Ground(anchor, outside)
+    one = (slice(None), slice(None), *(slice(1) for _ in middle.origin))
+    windows.copy_(middle.data[one])
+    return Ground(anchor, outside, middle)
+
+
+def draw(
+    window: Piece, ground: Ground, pieces: Sequence[Piece], hole: Corners | None = None
+) -> None:
+    """Fill a window with its ground, and with pieces over it; the `hole` in it is left as it is.
+
+    Later pieces lie on top.
+    """
+    if prod(window.data.shape[1:]) > SMALL_ROW:
+        parts, beyond = shown(window.corners, ground.anchor, pieces, hole)
+    else:
+        parts, beyond = _layers(window.corners, ground, pieces, hole)
     for corners in beyond:
-        window.fill(corners, outside)
+        window.fill(corners, ground.outside)
     for corners, source in parts:
         window.copy(corners, source)
 
 
 def _layers(
-    window: Corners, anchor: Known, pieces: Sequence[Piece], hole: Corners | None = None
+    window: Corners, ground: Ground, pieces: Sequence[Piece], hole: Corners | None
 ) -> Shown:
     """Return the same as `shown` in fewer parts, which overlap: later ones lie on top.
 
-    The hole may be written to, but parts inside of it are left out.
+    The hole may be written to, but parts inside of it are left out, and those of the middle.
     """
     parts: list[tuple[Corners, Piece]] = []
     for piece in reversed(pieces):
@@ -192,8 +237,14 @@ def _layers(
             parts.append((met, piece))
             if met == window:
                 return parts[::-1], []
-    under, beyond = _anchored(window, anchor)
-    return under + parts[::-1], [window] if beyond else []
+    parts.reverse()
+    middle = ground.middle
+    if middle is not None and meet(window, middle.corners) == window:
+        return parts, []
+    under, beyond = _anchored(window, ground.anchor)
+    if middle is not None:
+        return [each for each in under if each[1] is not middle] + parts, beyond
+    return under + parts, [window] if beyond else []
 
 
 def shown(
@@ -203,6 +254,17 @@ def shown(
 
     They cover all of the window but the `hole`, without overlap. Later pieces lie on top.
     """
+    parts, left = parts_of(window, pieces, hole)
+    beyond: list[Corners] = []
+    for rest in left:
+        under, more = _anchored(rest, anchor)
+        parts += under
+        beyond += more
+    return parts, beyond
+
+
+def parts_of(window: Corners, pieces: Sequence[Piece], hole: Corners | None = None) -> Shown:
+    """Return the parts of a window that show pieces, and those that show none of them."""
     parts: list[tuple[Corners, Piece]] = []
     left = [window] if hole is None else list(_around(hole, window))
     for piece in reversed(pieces):
@@ -215,12 +277,7 @@ def shown(
                 parts.append((met, piece))
                 uncovered += _around(met, rest)
         left = uncovered
-    beyond: list[Corners] = []
-    for rest in left:
-        under, more = _anchored(rest, anchor)
-        parts += under
-        beyond += more
-    return parts, beyond
+    return parts, left
 
 
 def _anchored(window: Corners, anchor: Known) -> Shown:
@@ -242,11 +299,14 @@ def clear_beyond(
 ) -> None:
     """Write `outside` into the places of windows that lie beyond the borders of a grid."""
     size = windows.shape[2:]
+    last = [n - m for n, m in zip(grid, size, strict=True)]
+    if all(0 <= a <= b for start in starts for a, b in zip(start, last, strict=True)):
+        return
     inside = (0,) * len(grid), grid
     for window in pieces_of(windows, starts):
-        if all(a >= 0 and a + m <= n for a, m, n in zip(window.origin, size, grid, strict=True)):
-            continue
         met = meet(window.corners, inside)
+        if met == window.corners:
+            continue
         for part in (window.corners,) if met is None else _around(met, window.corners):
             window.fill(part, outside)
 

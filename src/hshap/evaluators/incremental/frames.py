@@ -72,6 +72,14 @@ class Frame:
         """
         return sum(prod(strip.size) for strip in self.strips) / prod(self.size)
 
+    def is_thin(self, largest_share: float) -> bool:
+        """Tell whether strips take less than a share of these rectangles."""
+        strips = sum(prod(strip.size) for strip in self.strips)
+        # The common rectangle is as large as that of any row, and most often one row is enough.
+        sides = ([b - a for a, b in _spans(self.pieces(row))] for row in range(len(self.sides)))
+        is_sure = any(strips < largest_share * prod(each) for each in sides)
+        return is_sure or self.share < largest_share
+
     def pieces(self, row: int) -> Pieces:
         """Return everything in which a row differs from its anchor."""
         return (*self._cores[row], *(strip.rows[row] for strip in self.strips))

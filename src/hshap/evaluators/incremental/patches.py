@@ -22,6 +22,7 @@ from hshap.evaluators.incremental.drawing import (
     empty,
     meet,
     pieces_of,
+    prefilled,
 )
 
 if TYPE_CHECKING:
@@ -91,19 +92,21 @@ class Patch:
     def fill(self, out: torch.Tensor, starts: Sequence[Sides], outside: float = 0.0) -> None:
         """Write other rectangles of the same tensor into `out`, see `window`."""
         size = tuple(out.shape[2:])
-        windows = pieces_of(out, starts)
         shifts = {tuple(map(sub, *each)) for each in zip(self.starts, starts, strict=True)}
         shift = shifts.pop()
         inner = meet(((0,) * len(size), size), (shift, tuple(map(add, shift, self.size))))
         if shifts or inner is None:
-            for row, window in enumerate(windows):
-                draw(window, self.anchor, self.pieces(row), outside)
+            ground = prefilled(out, self.anchor, outside)
+            for row, window in enumerate(pieces_of(out, starts)):
+                draw(window, ground, self.pieces(row))
             return
         # The rectangles lie at one place of all windows, so one copy is enough for all rows.
-        for row, window in enumerate(windows if inner[1] != size or any(inner[0]) else ()):
-            over = self.over[row] if self.over else ()
-            low, high = (tuple(map(add, starts[row], corner)) for corner in inner)
-            draw(window, self.anchor, over, outside, (low, high))
+        if inner[1] != size or any(inner[0]):
+            ground = prefilled(out, self.anchor, outside)
+            for row, window in enumerate(pieces_of(out, starts)):
+                over = self.over[row] if self.over else ()
+                low, high = (tuple(map(add, starts[row], corner)) for corner in inner)
+                draw(window, ground, over, (low, high))
         there = map(slice, *(map(sub, corner, shift) for corner in inner))
         out[(..., *map(slice, *inner))] = self.data[(..., *there)]
 
