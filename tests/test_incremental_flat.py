@@ -272,3 +272,22 @@ def test_group_norms_over_one_colour_agree_with_a_full_pass():
         explainer = Explainer(way, Constant(0.4), Bisection(256))
         scores.append(explainer.explain(image, target=0).games[0].values)
     assert np.abs(scores[1] - scores[0]).max() <= 1e-5 * np.abs(scores[0]).max()
+
+
+def test_a_full_tensor_has_the_layout_of_its_anchor():
+    """Torch rounds a group norm otherwise with channels last; a patch of one place has both."""
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.GroupNorm(1, 2)
+
+        def forward(self, x):
+            return self.norm(f.relu(x.contiguous(), inplace=True)).mean((2, 3))
+
+    module = Plain().eval()
+    colour = torch.tensor([0.41196537, 0.94418895]).reshape(1, 2, 1, 1)
+    image = colour.expand(1, 2, 32, 48).contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        flat = Network(module).flat_activations(image)
+        assert float((flat.output - module(image)).abs().max()) <= 1e-6

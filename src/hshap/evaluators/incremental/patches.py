@@ -18,6 +18,7 @@ from hshap.evaluators.incremental.drawing import (
     Known,
     Piece,
     Sides,
+    Tiled,
     draw,
     empty,
     meet,
@@ -116,9 +117,13 @@ class Patch:
         return (*over, self.rows[row])
 
     def full(self) -> torch.Tensor:
-        """Return the full tensors, `(rows, channels, *grid)`."""
+        """Return the full tensors, `(rows, channels, *grid)`, in the memory layout of the anchor.
+
+        A patch of one place has every layout, and torch rounds some layers otherwise in each.
+        """
+        anchor = self.anchor.small.data if isinstance(self.anchor, Tiled) else self.anchor
         shape = (len(self.starts), *self.anchor.shape[1:])
-        out = empty(self.data, shape, self.anchor.dtype)
+        out = empty(anchor, shape, self.anchor.dtype)
         self.fill(out, [(0,) * len(self.grid)] * len(self.starts))
         return out
 
