@@ -38,17 +38,16 @@ class Superpixels:
 
     A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
     no part is enough alone; with `"uncut"`, where the parts, each alone, add up to less than the
-    whole and none is most of it, which suits maps that evidence guides. An area without inner edges is a leaf unless it
-    has more than `max_area` pixels; it is then halved by position. An explainer's baseline tells if
-    such a leaf is mostly background: it is then split into the pixels that differ from the baseline
-    and the others. A region is split into up to
-    `parts` pieces, 2 to 4: two cost two new evaluations, four cost 14. `position` weighs position
-    against colour when segments are merged; a higher value makes merged regions more compact. A
-    `seed` adds a little noise before the image is segmented, for `cycle_spin`. Images may have any
-    number of channels and spatial axes. `spacing` is the side of a pixel on each axis; `explain`
-    sets it. Distances and the longest axis are then those in its unit; edges and areas are counted
-    in pixels as before, because the step of an edge is as high however far its two pixels are
-    apart.
+    whole and none is most of it, which suits maps that evidence guides. An area without inner edges
+    is a leaf unless it has more than `max_area` pixels; it is then halved by position. An
+    explainer's baseline tells if such a leaf is mostly background: it is then split into the pixels
+    that differ from the baseline and the others. A region is split into up to `parts` pieces, 2 to
+    4: two cost two new evaluations, four cost 14. `position` weighs position against colour when
+    segments are merged; a higher value makes merged regions more compact. A `seed` adds a little
+    noise before the image is segmented, for `cycle_spin`. Images may have any number of channels
+    and spatial axes. `spacing` is the side of a pixel on each axis; `explain` sets it. Distances
+    and the longest axis are then those in its unit; edges and areas are counted in pixels as
+    before, because the step of an edge is as high however far its two pixels are apart.
 
     `labels` is a segmentation to use instead, `merges` the tree over it; see `from_labels` and
     `from_linkage`.
