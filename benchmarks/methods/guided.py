@@ -29,8 +29,9 @@ BUDGETS = (10, 20, 50, 100, 200, 500)
 SHORT = 24  # evaluations of the default call in a joined map
 FEWEST_FOR_GRIDS = 100  # with fewer evaluations, a joined map has no grids
 GRIDS_WEIGH = 1 / 3  # in the geometric mean of the call and grids
-COLOURS_WEIGH = {True: 1 / 3, False: 1 / 5}  # in the geometric mean with rare colours, by grids
-COLOURS_WEIGH_IN_CONTROL = 1 / 2
+COLOURS_WEIGH = 1 / 5  # in the geometric mean with rare colours, without grids
+COLOURS_WEIGH_WITH_GRIDS = 1 / 3
+COLOURS_WEIGH_IN_CONTROL = 1 / 2  # the best of four, on images of training and validation
 COLOURS_SMOOTH = 2  # the part of the size that rare colours are smoothed by
 
 
@@ -63,13 +64,13 @@ def _joined(subject: Subject, image: Image, budget: int) -> Map:
     no model. The part of the budget and all weights were chosen on images of training and
     validation (decisions 22 and 39).
     """
-    has_grids = budget >= FEWEST_FOR_GRIDS
-    heat = _ranked(subject, image, SHORT if has_grids else budget)
-    if has_grids:
-        grids = grids_at(subject, budget)
-        spun = spin_evenly(subject, image, grids, budget - SHORT).attribution(smooth="auto")
-        heat = np.maximum(spun, 0.0) ** GRIDS_WEIGH * heat ** (1 - GRIDS_WEIGH)
-    return _with_rare_colours(subject, image, heat, COLOURS_WEIGH[has_grids])
+    if budget < FEWEST_FOR_GRIDS:
+        ranked = _ranked(subject, image, budget)
+        return _with_rare_colours(subject, image, ranked, COLOURS_WEIGH)
+    ranked, grids = _ranked(subject, image, SHORT), grids_at(subject, budget)
+    spun = spin_evenly(subject, image, grids, budget - SHORT).attribution(smooth="auto")
+    heat = np.maximum(spun, 0.0) ** GRIDS_WEIGH * ranked ** (1 - GRIDS_WEIGH)
+    return _with_rare_colours(subject, image, heat, COLOURS_WEIGH_WITH_GRIDS)
 
 
 def _with_rare_colours(subject: Subject, image: Image, heat: Map, weight: float) -> Map:
