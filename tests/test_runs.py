@@ -37,7 +37,7 @@ from hshap.runs.sources import as_source
 from hshap.runs.storing.cells import CellTable, pack_labels, runs_of, unpack_labels
 from hshap.runs.storing.files import LocalFiles, files_at, publish, temporary_of
 from hshap.runs.storing.folder import Folder, Writer
-from hshap.runs.storing.identity import Digest, fingerprint
+from hshap.runs.storing.identity import Fingerprint
 from hshap.runs.storing.life import Watch, sign_of
 from hshap.runs.storing.rows import Origin, as_row, as_rows, blocks
 from hshap.runs.storing.schema import EXPLANATIONS, TABLES, VOLATILE, schema_of
@@ -425,6 +425,9 @@ def test_a_typical_row_takes_at_most_five_kilobytes(tmp_path):
 
 # Going on
 
+MOST_PROBES = 50
+"""Inputs that a resumed run asks its model for, to recognise it."""
+
 
 def test_every_image_is_explained_once(tmp_path, images):
     model = Counted(tmp_path / "count")
@@ -433,7 +436,7 @@ def test_every_image_is_explained_once(tmp_path, images):
     before = model.inputs
     again = runs.explain_dataset(explainer(model), images, tmp_path / "run", target=0)
     assert before > 0
-    assert model.inputs == before
+    assert model.inputs - before <= MOST_PROBES
     assert list(again.rows()) == list(run.rows())
 
 
@@ -470,11 +473,10 @@ def test_an_image_whose_bytes_changed_is_explained_again(tmp_path, images):
     runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
     changed = images.copy()
     changed[3] /= 2
-    model = Counted(tmp_path / "count")
-    del model
     run = runs.explain_dataset(explainer(), changed, tmp_path / "run", target=0)
-    assert len(run) == 11
-    assert len({key.identity for key in run.keys if key.image == "00000003"}) == 2
+    assert len(run) == 10
+    assert run["00000003"].score == pytest.approx(changed[3].max())
+    assert [key.image for key in run.history] == ["00000003"]
 
 
 def test_a_folder_of_another_model_or_setting_is_refused(tmp_path, images):
@@ -923,55 +925,6 @@ def test_a_scheduler_of_dask_that_cannot_be_reached_is_told(tmp_path, images, da
 # Identity
 
 
-def digest(value):
-    made = Digest()
-    made.add(value)
-    return made.hex
-
-
-def test_the_digest_of_a_model_follows_its_content():
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    one = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
-    same = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
-    same.load_state_dict(one.state_dict())
-    assert digest(one) == digest(same)
-    with torch.no_grad():
-        same[0].weight[0, 0, 0, 0] += 1e-6
-    assert digest(one) != digest(same)
-    other = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ELU())
-    other.load_state_dict(one.state_dict())
-    assert digest(one) != digest(other)
-
-
-def scaled(by):
-    return lambda batch: by * batch.max(axis=(1, 2, 3))
-
-
-def test_the_digest_of_a_function_follows_code_constants_and_closure():
-    assert digest(scaled(2)) == digest(scaled(2))
-    different = [scaled(2), scaled(3), scaled(np.ones(3)), scaled(np.zeros(3)), brightest]
-    different += [lambda x: x + 1, lambda x: x + 2, lambda x: x - 1, lambda x, y=1: x + 1]
-    assert len({digest(one) for one in different}) == len(different)
-
-
-def test_a_model_whose_content_cannot_be_seen_needs_a_name(tmp_path, images):
-    class Opaque:
-        __slots__ = ()
-
-        def __call__(self, batch):
-            return brightest(batch)
-
-    with pytest.raises(ArgumentError, match=r"model_id is missing.*Opaque"):
-        runs.explain_dataset(explainer(Opaque()), images, tmp_path / "run", target=0)
-    named = runs.explain_dataset(
-        explainer(Opaque()), images, tmp_path / "run", target=0, model_id="v1"
-    )
-    assert len(named) == 10
-    with pytest.raises(ArgumentError, match="another model"):
-        runs.explain_dataset(explainer(Opaque()), images, tmp_path / "run", target=0, model_id="v2")
-
-
 def test_batch_sizes_do_not_change_identity_or_rows(tmp_path, images):
     one, other = (
         runs.explain_dataset(
@@ -1057,7 +1010,7 @@ def test_stored_values_are_computed_again(run, images):
 def test_another_model_or_changed_image_is_told(run, images):
     other = explainer(lambda batch: batch.max(axis=(1, 2, 3)) * 1.001)
     found = runs.verify(run, other, images, sample=2)
-    assert "the run was made with another model" in found.problems
+    assert any("the run was made with another model" in line for line in found.problems)
     assert any("a coalition value differs by" in line for line in found.problems)
     found = runs.verify(run, explainer(), images / 2, sample=2)
     assert all("has changed since" in line for line in found.problems)
@@ -1183,10 +1136,10 @@ def test_a_run_says_by_how_much_values_may_differ_in_other_batches(tmp_path, ima
             assert np.abs(values - others).max() <= 1e-5
 
 
-def test_a_stream_is_not_read_ahead(tmp_path, images):
+def test_a_stream_is_read_once(tmp_path, images):
     run = runs.explain_dataset(explainer(), iter(images), tmp_path / "run", target=0)
     assert len(run) == 10
-    assert run.batch_difference is None
+    assert run.batch_difference == 0.0
 
 
 def test_an_error_of_one_target_is_shown_beside_the_rows_of_another(tmp_path, images):
@@ -1325,10 +1278,10 @@ def test_a_driver_at_work_shows_that_it_lives(tmp_path):
         return batch.max(axis=(1, 2, 3))
 
     made = hshap.Explainer(slow, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=1))
-    own = fingerprint(made, model_id="model", settings=None)
+    own = Fingerprint("model", "settings")
     source = as_source(np.ones((1, 1, 2, 2), np.float32), decode=None, root=None)
     job = Job(made, source, LocalFiles(tmp_path), own, (0,))
-    Driver(job, 1, retry_failed=False, quiet=0.1).run(runs.InProcess())
+    Driver(job, source.items(), 1, retry_failed=False, quiet=0.1).run(runs.InProcess())
     assert len(seen) == 3
     assert list((tmp_path / "claims").iterdir()) == []
 
@@ -1374,9 +1327,9 @@ def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
     task = hashlib.sha256(names.encode()).hexdigest()[:32]
     files = LocalFiles(tmp_path)
     files.create(f"claims/{task}", b"elsewhere+boot+7+99")
-    own = fingerprint(explainer(), model_id="model", settings=None)
+    own = Fingerprint("model", "settings")
     job = Job(explainer(), as_source(images, decode=None, root=None), files, own, (0,))
-    Driver(job, len(images), retry_failed=False, quiet=0.5).run(runs.InProcess())
+    Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5).run(runs.InProcess())
     assert len(runs.Run.at(Folder(files))) == len(images)
 
 

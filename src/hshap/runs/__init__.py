@@ -19,34 +19,46 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hshap._util import checks
-from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, FormatError
 from hshap.evaluators.tiles import Tiles
 from hshap.explainer import Explainer
+from hshap.explainer.probes import ask, noted_probes
 from hshap.games.targets import as_targets
-from hshap.runs.agreement import note_agreement
 from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
 from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.executors.processes import Processes
 from hshap.runs.executors.ray_actors import RayActors
 from hshap.runs.executors.slurm import Slurm
+from hshap.runs.model_check import check_code, check_model, first_images
 from hshap.runs.reading import Run
 from hshap.runs.sources import as_source
 from hshap.runs.sources.large import as_large_source
 from hshap.runs.sources.protocol import Decoded, Listed
 from hshap.runs.storing.files import Files, files_at
 from hshap.runs.storing.folder import Folder, OccupiedError
-from hshap.runs.storing.identity import Fingerprint, fingerprint, parts_of
+from hshap.runs.storing.identity import (
+    Fingerprint,
+    described_settings,
+    digest_of_json,
+    is_described,
+    parts_of,
+)
 from hshap.runs.storing.rows import KEPT, KeptEvidence
-from hshap.runs.tasks import AnyTarget, Chosen
-from hshap.runs.verification import Verification, different_from, recompute, verify_folder
+from hshap.runs.tasks import AnyTarget, Chosen, texts_of
+from hshap.runs.verification import (
+    TOLERANCE,
+    Verification,
+    different_from,
+    recompute,
+    verify_folder,
+)
 from hshap.runs.worker import Job
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.games.targets import Target
@@ -90,7 +102,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     shard_rows: int = 256,
     progress: Callable[[RunProgress], None] | None = None,
 ) -> Run:
-    """Explain all images of a data set into a run folder; the same call goes on after any end.
+    """Explain all images of a data set into a run folder; the same call resumes after a crash.
 
     `dataset` is a folder, a CSV or Parquet list with a column `image`, a tar file, a torch data
     set, or anything to iterate over; entries are images `(channels, *grid)`, pairs of image and
@@ -111,7 +123,12 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
 
     `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()`, `DaskWorkers()`
     or `Slurm()`. `explainer` may be a function that returns one, which each worker calls.
-    `model_id` names the model; it is needed where the content of the model cannot be seen.
+
+    A run notes the model's answers to fixed noise and to its first images. A call that resumes it
+    asks again, and refuses a model that answers otherwise; one that answers all of these alike is
+    taken for the same. `model_id` is a name of yours for the model, which must be the same, too.
+    Where a part of the explainer is code of your own, one image is explained again and compared. An
+    image that has changed since is explained anew, and its old rows become `Run.history`.
 
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
@@ -137,25 +154,32 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     source = _source(dataset, decode, root, tiles)
     if source is not dataset and isinstance(source, Listed) and source.left_out:
         warnings.warn(source.left_out, RuntimeWarning, stacklevel=2)
-    first, files = _made(explainer, model_id), files_at(out)
+    first, files = _made(explainer), files_at(out)
     targets = _as_targets(target, first.facts.index)
     if tiles is not None:
         _check_tiled(tiles, targets, layout)
-    decoding = _decoding(decode or getattr(source, "decode", None))
-    own = _fingerprint(first, decoding, layout, model_id, tiles)
-    Folder(files).describe(
+    folder = Folder(files)
+    images, items = first_images(source, tiles)
+    noted = noted_probes(folder.description())
+    probes = ask(first, images, noise=noted and noted.noise, layout=layout)
+    settings = _settings(first, decode or getattr(source, "decode", None), layout, tiles)
+    stored = folder.describe(
         {
             "hshap": __version__,
-            "model": {"sha256": own.model, "id": model_id},
-            "settings": {"sha256": own.settings, **_settings(first, decoding, layout, tiles)},
+            "model": {"sha256": digest_of_json(probes.document), "id": model_id},
+            "settings": described_settings(settings),
             "evidence": evidence,
+            "probes": probes.document,
         }
     )
+    check_model(folder, noted_probes(stored), probes)
+    if tiles is None and noted is not None and not is_described((settings, targets)):
+        check_code(Run.at(folder), first, source, targets, layout)
     job = Job(
         explainer,
         source,
         files,
-        own,
+        _fingerprint(stored),
         targets,
         layout,
         evidence,
@@ -164,11 +188,9 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     )
     where = executor or InProcess()
     usual = TASK if isinstance(where, InProcess) else task_size(source.count)
-    if tiles is None:
-        note_agreement(files, first, source, targets, layout)
-    else:
+    if tiles is not None:
         usual = 1  # a large image takes long, and shares no batch with another
-    Driver(job, wanted or usual, retry_failed, progress).run(where)
+    Driver(job, items, wanted or usual, retry_failed, progress).run(where)
     return open(files)
 
 
@@ -199,9 +221,13 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     model_id: str | None = None,
     sample: int = 10,
     seed: int | None = None,
-    tolerance: float = 1e-4,
+    seal: str | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Verification:
     """Check that a run folder is as it was written; every altered row and shard is named.
+
+    Digests find damage. Whoever can write to the folder can make all of them anew, so note the
+    `seal` of a finished run elsewhere: with it, the folder must be exactly as it was then.
 
     With an explainer and the data set, the images of a random `sample` of rows are explained again,
     and all their coalition values compared. A difference above `tolerance` of the largest value is
@@ -221,14 +247,17 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     (True, 3, 48, 0.0)
     """
     run = path if isinstance(path, Run) else open(path)
-    found = verify_folder(run)
+    found = verify_folder(run, seal)
     if explainer is None:
         return found
     source = _source(dataset, decode, root, tiles)
-    decoding = _decoding(decode or getattr(source, "decode", None))
-    own = _fingerprint(explainer, decoding, layout, model_id, tiles)
-    wanted = {"hshap": __version__, "settings": _settings(explainer, decoding, layout, tiles)}
-    problems = [*found.problems, *different_from(run.description, own, wanted)]
+    settings = _settings(explainer, decode or getattr(source, "decode", None), layout, tiles)
+    wanted: dict[str, Json] = {"hshap": __version__, "settings": described_settings(settings)}
+    wanted |= {} if model_id is None else {"model": {"id": model_id}}
+    noted = noted_probes(run.description)
+    images = first_images(source, tiles)[0] if source.count is not None else ()
+    now = ask(explainer, images, noise=noted and noted.noise, layout=layout)
+    problems = [*found.problems, *different_from(run.description, wanted, now)]
     values, largest, more = recompute(
         run,
         explainer,
@@ -271,62 +300,43 @@ def _check_tiled(tiles: object, targets: Sequence[AnyTarget] | None, layout: str
         raise ArgumentError(message)
 
 
-def _decoding(decode: object) -> object:
-    """Return how images are made of files, for the settings of a run.
-
-    A decoder may say it by an attribute `settings`, which leaves out its limits.
-    """
-    return getattr(decode, "settings", decode)
-
-
 def _as_targets(target: Untyped, index: Callable[[str], int]) -> tuple[AnyTarget, ...] | None:
     if target is None:
         return None
-    if isinstance(target, Chosen):
-        return (target,)
-    if isinstance(target, (list, tuple)) and any(isinstance(one, Chosen) for one in target):
-        return tuple(
-            one if isinstance(one, Chosen) else as_targets(one, index)[0] for one in target
-        )
-    return as_targets(target, index)
+    several = target if isinstance(target, (list, tuple)) else (target,)
+    if any(isinstance(one, Chosen) for one in several):
+        found = [one if isinstance(one, Chosen) else as_targets(one, index)[0] for one in several]
+    else:
+        found = as_targets(target, index)
+    return tuple(texts_of(found).values())
 
 
-def _fingerprint(
-    explainer: Explainer,
-    decode: Untyped,
-    layout: str | None,
-    model_id: str | None,
-    tiles: Tiles | None,
-) -> Fingerprint:
-    settings = [layout, decode] if tiles is None else [layout, decode, tiles]
-    made = fingerprint(explainer, model_id=model_id, settings=settings)
-    if made.unseen:
-        message = (
-            f"model_id is missing: the content of {', '.join(made.unseen)} cannot be seen; pass "
-            "model_id= with a text that changes with the model, such as the SHA-256 of its file"
-        )
-        raise ArgumentError(message)
-    return made
+def _fingerprint(description: Mapping[str, Untyped]) -> Fingerprint:
+    """Return the digests that are in the description of a run."""
+    return Fingerprint(description["model"]["sha256"], description["settings"]["sha256"])
 
 
 def _settings(
     explainer: Explainer, decode: Untyped, layout: str | None, tiles: Tiles | None
-) -> dict[str, Json]:
-    """Return the settings of a run as run.json has them."""
-    parts = describe(parts_of(explainer))
-    told: dict[str, Json] = {"parts": parts, "layout": layout, "decode": describe(decode)}
-    return told if tiles is None else {**told, "tiles": describe(tiles)}
+) -> dict[str, object]:
+    """Return the settings of a run.
+
+    A decoder may say how it makes images by an attribute `settings`, which leaves out its limits.
+    """
+    made = {"parts": parts_of(explainer), "layout": layout}
+    made |= {"decode": getattr(decode, "settings", decode)}
+    return made if tiles is None else {**made, "tiles": tiles}
 
 
-def _made(explainer: Explainer | Callable[[], Explainer], model_id: str | None) -> Explainer:
+def _made(explainer: Explainer | Callable[[], Explainer]) -> Explainer:
     """Return the explainer, made by the caller's function if it is one."""
-    if isinstance(explainer, Explainer):
-        return explainer
-    made = explainer() if model_id is not None and callable(explainer) else None
+    made = (
+        explainer() if not isinstance(explainer, Explainer) and callable(explainer) else explainer
+    )
     if not isinstance(made, Explainer):
         message = (
             f"explainer is {checks.shown(explainer)}; pass an Explainer, or a function that "
-            "returns one together with model_id="
+            "returns one"
         )
         raise ArgumentError(message)
     return made

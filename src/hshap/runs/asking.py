@@ -11,7 +11,7 @@ from hshap.games.targets import as_targets, describe_target
 from hshap.runs.large import forget_parts, parts_key
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.rows import Origin
-from hshap.runs.tasks import Chosen, target_text
+from hshap.runs.tasks import Chosen, texts_of
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Grid
@@ -41,13 +41,19 @@ class Asked:
 
 
 class UnreadError(Exception):
-    """An image that could not be read, with the identity of its error."""
+    """An image that could not be read: its state, and the identity of its error."""
 
     def __init__(
-        self, identity: str, sha256: str | None, wanted: tuple[str, ...], reason: Exception
+        self,
+        work: Work,
+        identity: str,
+        sha256: str | None,
+        wanted: tuple[str, ...],
+        reason: Exception,
     ) -> None:
-        super().__init__(identity, sha256, wanted, reason)
-        self.identity, self.sha256, self.wanted, self.reason = identity, sha256, wanted, reason
+        super().__init__(work, identity, sha256, wanted, reason)
+        self.work, self.identity, self.sha256 = work, identity, sha256
+        self.wanted, self.reason = wanted, reason
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class Asking:
         try:
             read = self.source.read(work.item)
             sha256 = read.sha256
+            work = work.seen(sha256)
             targets = self._targets(read.label)
             identities = {text: print_of.identity(text, sha256) for text in targets}
             identity = print_of.identity(f"all of {sorted(targets)}", sha256)
@@ -91,7 +98,7 @@ class Asking:
             identity = print_of.identity("no image", sha256 or work.item.name)
             if identity in work.failed:
                 return None
-            raise UnreadError(identity, sha256, asked_for, error) from error
+            raise UnreadError(work, identity, sha256, asked_for, error) from error
         origins = {
             describe_target(target): Origin(
                 work.item.name,
@@ -100,6 +107,7 @@ class Asking:
                 sha256,
                 text,
                 json.dumps(transform, sort_keys=True) if transform else "",
+                work.version,
             )
             for text, target in wanted.items()
         }
@@ -116,7 +124,7 @@ class Asking:
             if isinstance(label, Exception):
                 raise label
             given = as_targets(label, self.explainer.facts.index)
-        return {target_text(target): target for target in given}
+        return texts_of(given)
 
     def _settled(self, target: AnyTarget, image: object) -> Target:
         if isinstance(target, Chosen):

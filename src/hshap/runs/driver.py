@@ -113,6 +113,7 @@ class Driver:
     """Works through all images of a job once."""
 
     job: Job
+    items: Iterator[Item]
     task_images: int
     retry_failed: bool
     progress: Callable[[RunProgress], None] | None = None
@@ -128,7 +129,6 @@ class Driver:
         folder = Folder(self.job.files)
         self._folder, self._committed = folder, Committed(folder)
         self._committed.refresh()
-        self._items = self.job.source.items()
         self._begun = time.monotonic()
         folder.tidy()
         self._tally = self._refuse()
@@ -147,7 +147,7 @@ class Driver:
         rows: list[Row] = []
         for name in names:
             identity = self.job.fingerprint.identity("no image", name)
-            if identity not in self._committed.failed.get(name, ()):
+            if identity not in self._committed.known(name).failed:
                 reason = ArgumentError(elsewhere(name))
                 rows.append(error_row(Work(Item(-1, name, None)), identity, None, (), reason))
         if rows:
@@ -185,16 +185,16 @@ class Driver:
     def _candidates(self) -> Iterator[Task]:
         while self._queue:
             yield self._queue.popleft()
-        while works := tuple(Work(item) for item in islice(self._items, self.task_images)):
+        while works := tuple(Work(item) for item in islice(self.items, self.task_images)):
             text = "\n".join(work.item.name for work in works)
             yield Task(
                 hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32], works
             )
 
     def _known(self, item: Item) -> Work:
-        explained = self._committed.explained.get(item.name, set())
-        failed = set[str]() if self.retry_failed else self._committed.failed.get(item.name, set())
-        return Work(item, frozenset(explained), frozenset(failed))
+        known = self._committed.known(item.name)
+        failed = frozenset[str]() if self.retry_failed else frozenset(known.failed)
+        return Work(item, known.version, known.sha256, frozenset(known.explained), failed)
 
     def _take(self, outcome: Outcome) -> None:
         task = outcome.task

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import ArgumentError, require
+from hshap.explainer.probes import noted_probes
 from hshap.explanation.explanation import Finding
-from hshap.runs.agreement import read_agreement
 from hshap.runs.storing.columns import rows_as_arrays
+from hshap.runs.storing.folder import newest
 from hshap.runs.storing.rows import blocks
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
 from hshap.runs.storing.stored_rows import size_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.tiled import TiledExplanation
-    from hshap.runs.storing.folder import Folder, Shard
+    from hshap.runs.storing.folder import Content, Folder, Shard
 
     Result = Explanation | TiledExplanation
 
@@ -82,10 +83,11 @@ class Run:
     def batch_difference(self) -> float | None:
         """By how much a coalition value of this run may differ in other batches; None if unknown.
 
-        It was measured on the first image, alone and in full batches. 0 means that rows do not
-        depend on batch sizes and executors, on one kind of machine.
+        It was measured on fixed noise, alone and in full batches. 0 means that rows do not depend
+        on batch sizes and executors, on one kind of machine.
         """
-        return read_agreement(self.folder.files)
+        noted = noted_probes(self.description)
+        return None if noted is None else noted.batch_difference
 
     @property
     def row_bytes(self) -> float | None:
@@ -98,32 +100,55 @@ class Run:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """All rows, each once, sorted by image and target."""
+        """The rows of the images as they were last read, one for each target, sorted."""
         return self._indexed[0]
 
+    @property
+    def history(self) -> tuple[Key, ...]:
+        """The rows of images that have changed since: they are stored, and read by `row` alone."""
+        return self._indexed[2]
+
     @cached_property
-    def _indexed(self) -> tuple[tuple[Key, ...], int]:
-        """The keys, and the number of stored rows, which has those twice that are stored twice."""
+    def _contents(self) -> dict[str, Content]:
+        """The last content of each image, by the rows of all tables."""
+        found: dict[str, Content] = {}
+        for table in TABLES:
+            for shard in self.shards[table]:
+                rows = self.folder.rows(shard, ["image", "version", "image_sha256"]).to_pydict()
+                for image, version, sha256 in zip(*rows.values(), strict=True):
+                    newest(found, image, version, sha256)
+        return found
+
+    @cached_property
+    def _indexed(self) -> tuple[tuple[Key, ...], int, tuple[Key, ...]]:
+        """The keys, the number of stored rows, some of them stored twice, and the history."""
         stored = 0
         found: dict[tuple[str, str], Key] = {}
+        history: list[Key] = []
+        columns = ["image", "target", "identity", "version", "image_sha256"]
         for shard in self.shards["explanations"]:
-            rows = self.folder.rows(shard, ["image", "target", "identity"]).to_pydict()
+            rows = self.folder.rows(shard, columns).to_pydict()
             stored += len(rows["image"])
-            for number, (image, target, identity) in enumerate(
-                zip(rows["image"], rows["target"], rows["identity"], strict=True)
+            for number, (image, target, identity, version, sha256) in enumerate(
+                zip(*rows.values(), strict=True)
             ):
-                found.setdefault((image, identity), Key(image, target, identity, shard, number))
-        keys = sorted(found.values(), key=lambda key: (key.image, key.target, key.identity))
-        return tuple(keys), stored
+                key = Key(image, target, identity, shard, number)
+                if self._contents[image].holds(version, sha256):
+                    found.setdefault((image, target), key)
+                else:
+                    history.append(key)
+        return tuple(sorted(found.values(), key=_order)), stored, tuple(sorted(history, key=_order))
 
     @cached_property
     def errors(self) -> list[dict[str, Untyped]]:
-        """The images that failed and have not been explained since, with their reasons."""
+        """The images that failed as they are, and have not been explained since, with reasons."""
         explained = {key.image for key in self.keys}
         rows = {(key.image, key.target) for key in self.keys}
         found: dict[str, dict[str, Untyped]] = {}
         for shard in self.shards["errors"]:
             for row in self.folder.rows(shard).to_pylist():
+                if not self._contents[row["image"]].holds(row["version"], row["image_sha256"]):
+                    continue
                 wanted = {(row["image"], target) for target in row["targets"]}
                 if not (wanted <= rows if wanted else row["image"] in explained):
                     last = found.get(row["image"])
@@ -245,7 +270,8 @@ class Run:
     def _scanned(self) -> Untyped:
         """Return `explanations` for a query that reads only the columns it needs.
 
-        Where drivers wrote a row twice, the whole table is read and each row taken once.
+        Where a row is stored twice, or is of an image that has changed, the whole table is read and
+        each current row taken once.
         """
         shards, files = self.shards["explanations"], self.folder.files
         place = files.place()
@@ -263,3 +289,7 @@ class Run:
     def row(self, key: Key) -> dict[str, Untyped]:
         """Return one row."""
         return self._table(key.shard, None).slice(key.row, 1).to_pylist()[0]
+
+
+def _order(key: Key) -> tuple[str, str, str]:
+    return key.image, key.target, key.identity

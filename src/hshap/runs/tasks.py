@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from hshap._util.visible import visible
-from hshap.errors import HshapError
+from hshap.errors import ArgumentError, HshapError
 from hshap.games.targets import describe_target
-from hshap.runs.storing.identity import Digest
 from hshap.runs.storing.rows import digest_of
 
 if TYPE_CHECKING:
@@ -50,21 +49,43 @@ def target_text(target: AnyTarget) -> str:
     """
     if isinstance(target, Chosen):
         return target.name
-    told = str(describe_target(target))
-    if isinstance(target, int) or type(target).__module__.startswith("hshap."):
-        return told
-    made = Digest()
-    made.add(target)
-    return f"{told} {made.hex[:16]}"
+    return str(describe_target(target))
+
+
+def texts_of(targets: Sequence[AnyTarget]) -> dict[str, AnyTarget]:
+    """Return targets by their texts; two different ones of one text are refused.
+
+    >>> list(texts_of([0, 3, 3]))
+    ['0', '3']
+    """
+    found: dict[str, AnyTarget] = {}
+    for target in targets:
+        text = target_text(target)
+        if found.setdefault(text, target) != target:
+            message = f"target holds two functions named {text!r}; give each a name of its own"
+            raise ArgumentError(message)
+    return found
 
 
 @dataclass(frozen=True)
 class Work:
-    """An image to explain, and the identities that the folder has of it already."""
+    """An image to explain, with the state that the folder has of it.
+
+    `version` and `sha256` are those of the image's last known content; identities of its rows and
+    errors are in `explained` and `failed`.
+    """
 
     item: Item
+    version: int = 0
+    sha256: str | None = None
     explained: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+
+    def seen(self, sha256: str) -> Work:
+        """Return the state for the content that was read: one that has changed has no rows yet."""
+        if self.sha256 in (None, sha256):
+            return replace(self, sha256=sha256)
+        return Work(self.item, self.version + 1, sha256)
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,7 @@ def error_row(
         "identity": identity,
         "path": "",
         "image_sha256": sha256,
+        "version": work.version,
         "targets": list(wanted),
         "kind": "worker" if isinstance(error, str) else "image",
         "reason": error if isinstance(error, str) else reason_of(error),

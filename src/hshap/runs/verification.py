@@ -1,7 +1,11 @@
 """Verification: whether a run folder is as it was written, and its numbers are those of the model.
 
 Without a model, digests are checked: of every row, of every shard, of the chain of each writer,
-and of the seals. With one, images are explained again, and coalition values compared.
+and of the seals. The columns that repeat what an explanation tells are made again from its games.
+With a model, images are explained again, and coalition values compared.
+
+Digests are not signatures. Whoever can write to the folder can write a whole run with all of them;
+only a seal that was noted elsewhere shows that.
 """
 
 from __future__ import annotations
@@ -13,16 +17,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.version import __version__
 from hshap.errors import FormatError, HshapError
+from hshap.explainer.probes import compare, noted_probes
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import differences
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.rows import digest_of
+from hshap.runs.storing.rows import digest_of, forged_columns
 from hshap.runs.storing.schema import TABLES
-from hshap.runs.storing.tiled import problem_of
-from hshap.runs.tasks import Chosen, reason_of, target_text
+from hshap.runs.storing.tiled import problem_of, results_of, summary_of_any
+from hshap.runs.tasks import Chosen, reason_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +36,18 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, Untyped
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
+    from hshap.explainer.probes import Probes
     from hshap.explanation.explanation import Explanation
     from hshap.runs.reading import Run
     from hshap.runs.sources.protocol import Item, Source
     from hshap.runs.storing.folder import Folder, Shard
     from hshap.runs.tasks import AnyTarget
+
+TOLERANCE = 1e-4
+"""Differences up to this share of the largest value come from other batches or machines."""
+
+MAP = 0.02
+"""The same for a map, whose evidence is stored in 256 levels."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,8 @@ class Verification:
     """The outcome of a verification. `print` tells it in words.
 
     `problems` names every altered or missing shard and row, one in a line. `seals` are the digests
-    of all seals: one that was noted elsewhere proves later that nothing was replaced. `values`
-    coalition values were computed again, and `largest` is the largest difference of one of them.
+    of all seals. `unsealed` shards came after the last one. `values` coalition values were computed
+    again, and `largest` is the largest difference of one of them.
 
     >>> print(Verification(shards=2, rows=10, problems=(), seals=("ab12",)))
     2 shards with 10 rows are as written; the seal is ab12
@@ -55,6 +68,7 @@ class Verification:
     seals: tuple[str, ...] = ()
     values: int = 0
     largest: float = 0.0
+    unsealed: int = 0
 
     @property
     def seal(self) -> str:
@@ -68,6 +82,9 @@ class Verification:
 
     def __str__(self) -> str:
         end = f"the seal is {self.seal}" if self.seal else "there is no seal: the run has not ended"
+        if self.seal and self.unsealed:
+            came = f"{counted(self.unsealed, 'shard')} came after it"
+            end += f"; {came}: the run is being continued, or they were added"
         held = f"{counted(self.shards, 'shard')} with {counted(self.rows, 'row')}"
         told = f"{held} {'is' if self.shards == 1 else 'are'} as written; {end}"
         if self.problems:
@@ -97,34 +114,61 @@ class _Findings:
     largest: float = 0.0
 
 
-def verify_folder(run: Run) -> Verification:
-    """Check all digests of a run folder; no model is needed."""
+def verify_folder(run: Run, seal: str | None = None) -> Verification:
+    """Check all digests of a run folder; no model is needed.
+
+    With a `seal` that was noted earlier, the folder must be as it was when that seal was written.
+    """
     folder, found = run.folder, _Findings()
     shards = [shard for table in TABLES for shard in folder.shards(table)]
     own = _own_fingerprint(run.description)
     if own is None:
         found.problems.append("run.json was altered: it has no digests of model and settings")
+    noted = run.description.get("hshap")
+    if noted != __version__:
+        found.problems.append(
+            f"the run was written by hshap {noted}: its columns score, boxes and doubt can be "
+            "checked by that version alone"
+        )
     previous = {shard: _check_shard(folder, shard, own, found) for shard in shards}
     found.problems += _broken_chains(shards, previous)
-    seals = _check_seals(folder, {shard.name for shard in shards}, found)
-    return Verification(len(shards), found.rows, tuple(found.problems), seals)
+    present = {shard.name for shard in shards}
+    seals = _check_seals(folder, present, found)
+    last = next(reversed(seals.values()), None)
+    unsealed = 0 if last is None else len(present - last.shards)
+    if seal is not None:
+        found.problems += _since(seals.get(seal), seal, present, folder.run_sha256())
+    problems = tuple(dict.fromkeys(found.problems))
+    return Verification(len(shards), found.rows, problems, tuple(seals), unsealed=unsealed)
+
+
+def _since(noted: _Sealed | None, seal: str, present: set[str], run_sha256: str) -> Iterator[str]:
+    """Yield the changes of a folder since a seal was written."""
+    if noted is None:
+        yield f"the seal {seal} is not one of this run: it was replaced, or is of another run"
+        return
+    if noted.run != run_sha256:
+        yield "run.json was altered after the seal"
+    for name in sorted(present - noted.shards):
+        yield f"shard {name} came after the seal: its rows were added, or replace others"
 
 
 def different_from(
-    description: Mapping[str, Untyped], own: Fingerprint, wanted: Mapping[str, Json]
+    description: Mapping[str, Untyped], wanted: Mapping[str, Json], now: Probes
 ) -> Iterator[str]:
     """Yield the problems of a model or settings that are not those of the run.
 
-    `wanted` has the entries "hshap" and "settings" of the description, without the digest.
+    `wanted` has the entries "hshap", "model" and "settings" of the description, and `now` the
+    model's answers to the probes of the run.
     """
-    noted = _own_fingerprint(description)
-    if noted is not None and noted.model != own.model:
-        yield "the run was made with another model"
-    if noted is not None and noted.settings != own.settings:
-        kept = {name: one for name, one in description["settings"].items() if name != "sha256"}
-        there = {"hshap": description.get("hshap"), "settings": kept}
-        told = list(differences(there, wanted)) or ["the code of a function in them has changed"]
+    told = list(differences({name: description.get(name) for name in wanted}, wanted))
+    if told:
         yield f"the run was made with other settings: {', '.join(told)}"
+    noted = noted_probes(description)
+    if noted is None:
+        yield "run.json was altered: it has no answers of the model"
+    elif compare(noted, now).is_other:
+        yield f"the run was made with another model: {compare(noted, now)}"
 
 
 def _own_fingerprint(description: Mapping[str, Untyped]) -> Fingerprint | None:
@@ -158,7 +202,19 @@ def _check_shard(
                 found.problems.append(f"{name} is not of this model, settings and image")
             if problem := problem_of(row, folder.files):
                 found.problems.append(f"{name}: its file {problem}")
+            elif wrong := _forged_summary(row, folder):
+                found.problems.append(f"{name}, target {row['target']}: {wrong}")
     return facts.get("previous")
+
+
+def _forged_summary(row: Mapping[str, Untyped], folder: Folder) -> str:
+    """Return the fault of a row whose columns for queries are not those that its games give."""
+    try:
+        found = next(results_of([row], folder.files))
+        wrong = forged_columns(row, summary_of_any(found))
+    except (HshapError, OSError, ValueError) as error:
+        return reason_of(error)
+    return f"its games give another {', '.join(wrong)}" if wrong else ""
 
 
 def _broken_chains(shards: Sequence[Shard], previous: Mapping[Shard, str | None]) -> Iterator[str]:
@@ -176,9 +232,17 @@ def _broken_chains(shards: Sequence[Shard], previous: Mapping[Shard, str | None]
                 yield f"shard {shard.name} does not follow the shard before it"
 
 
-def _check_seals(folder: Folder, present: set[str], found: _Findings) -> tuple[str, ...]:
-    """Check the seals; return the digests of all that hold."""
-    missing, seals = set[str](), list[str]()
+@dataclass(frozen=True)
+class _Sealed:
+    """The digest of run.json and the names of all shards, as a seal lists them."""
+
+    run: str
+    shards: frozenset[str]
+
+
+def _check_seals(folder: Folder, present: set[str], found: _Findings) -> dict[str, _Sealed]:
+    """Check the seals; return the content of all that hold, by their digests."""
+    seals: dict[str, _Sealed] = {}
     for number, digest in folder.seals():
         name = f"seals/{number:06d}-{digest}.json"
         if hashlib.sha256(folder.files.read(name)).hexdigest() != digest:
@@ -192,10 +256,12 @@ def _check_seals(folder: Folder, present: set[str], found: _Findings) -> tuple[s
         # Two drivers that end at the same moment write two seals after one.
         if document.get("previous") not in (seals if number else [""]):
             found.problems.append(f"seal {name} does not follow a seal before it")
-        missing |= set(document.get("shards", ())) - present
-        seals.append(digest)
+        seals[digest] = _Sealed(str(document.get("run")), frozenset(document["shards"]))
+    missing = {name for one in seals.values() for name in one.shards} - present
     found.problems += [f"shard {name} is missing: a seal lists it" for name in sorted(missing)]
-    return tuple(seals)
+    if any(one.run != folder.run_sha256() for one in seals.values()):
+        found.problems.append("run.json was altered after the run was sealed")
+    return seals
 
 
 def recompute(  # noqa: PLR0913, each is another part of the run
@@ -218,7 +284,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
     keys = random.Random(seed).sample(run.keys, min(sample, len(run.keys)))  # noqa: S311
     wanted = {key.image for key in keys}
     items = {item.name: item for item in source.items() if item.name in wanted}
-    by_text = {target_text(target): target for target in targets}
+    by_text = texts_of(targets)
     found = _Findings()
     for key in keys:
         try:
@@ -234,7 +300,10 @@ def recompute(  # noqa: PLR0913, each is another part of the run
                 pixels = np.asarray(image)
                 chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
                 made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
-                count, worst, scale = _differences(stored, made)
+                again = difference_of(stored, made)
+                count, worst, scale = again.values, again.largest, again.scale
+                if again.map_differs:
+                    found.problems.append(f"row of image {key.image!r}: {again.problem}")
         except KeyError:
             found.problems.append(f"image {key.image!r} is not in the data set")
             continue
@@ -270,22 +339,60 @@ def _tiled_differences(
     again = {one.position: one for one in made.inside}
     if {one.position for one in stored.inside} != again.keys():
         return 0, np.inf, 0.0  # other tiles were found
-    found = [_differences(stored.tiles, made.tiles)]
-    found += [_differences(one, again[one.position]) for one in stored.inside]
-    counts, worst, scales = zip(*found, strict=True)
-    return sum(counts), max(worst), max(scales)
+    found = [difference_of(stored.tiles, made.tiles)]
+    found += [difference_of(one, again[one.position]) for one in stored.inside]
+    return (
+        sum(one.values for one in found),
+        max(one.largest for one in found),
+        max(one.scale for one in found),
+    )
 
 
-def _differences(stored: Explanation, made: Explanation) -> tuple[int, float, float]:
-    """Return the number of values, their largest difference, and the largest value."""
+@dataclass(frozen=True)
+class ExplanationDifference:
+    """How far two explanations of one image differ.
+
+    `values` coalition values were compared, `largest` is their largest difference, infinite for
+    other regions, and `scale` the largest value. `map_differs` tells of equal values, but another
+    map: other regions were kept, or the evidence is another.
+    """
+
+    values: int
+    largest: float
+    scale: float
+    map_differs: bool
+
+    @property
+    def problem(self) -> str:
+        """The difference in words; empty if it is no more than rounding."""
+        if not np.isfinite(self.largest):
+            return "other regions were played"
+        if self.largest > TOLERANCE * max(self.scale, 1e-12):
+            return f"a coalition value differs by {self.largest:.3g} from the model's"
+        return "the values are the same, but the map is another" if self.map_differs else ""
+
+
+def difference_of(stored: Explanation, made: Explanation) -> ExplanationDifference:
+    """Compare a stored explanation with one that was made again."""
     again = {game.region: game for game in made.games}
+    # A limit of time ends two searches at different games; those of both are compared.
+    ended = stored.complete and made.complete
     count, worst, scale = 0, 0.0, 0.0
     for game in stored.games:
         other = again.get(game.region)
+        if other is None and not ended and count:
+            continue
         if other is None or other.children != game.children:
             worst = np.inf
             continue
         count += len(game.values)
         worst = max(worst, float(np.abs(game.values - other.values).max()))
         scale = max(scale, float(np.abs(game.values).max()))
-    return count, worst, scale
+    # Values that differ in a last digit may keep another region: then the map is not compared.
+    is_other = ended and worst == 0 and not _same_map(stored, made)
+    return ExplanationDifference(count, worst, scale, is_other)
+
+
+def _same_map(stored: Explanation, made: Explanation) -> bool:
+    one, other = stored.attribution(), made.attribution()
+    return bool(np.abs(one - other).max() <= MAP * np.abs(other).max())

@@ -137,8 +137,9 @@ class _Turn:
             try:
                 pair = self._worker.asking.pair(work, self._asked)
             except UnreadError as error:
-                row = error_row(work, error.identity, error.sha256, error.wanted, error.reason)
-                self._fail(work, row, error.reason)
+                told = error.work
+                row = error_row(told, error.identity, error.sha256, error.wanted, error.reason)
+                self._fail(told, row, error.reason)
                 continue
             if pair is None:
                 self._skipped += 1

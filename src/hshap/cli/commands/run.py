@@ -1,4 +1,4 @@
-"""`hshap run`: an archive of images becomes a run folder that survives, and goes on."""
+"""`hshap run`: an archive of images becomes a run folder that survives a crash and resumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
+from hshap.cli.inputs.archives import Recipe, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import plain, print_json, say
@@ -105,7 +105,7 @@ def run(  # noqa: PLR0913, one for each option
         Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
     ] = None,
     model_id: Annotated[
-        str | None, typer.Option(help="Name of the model, instead of the digest of its file.")
+        str | None, typer.Option(help="Name of the model: a run goes on only with the same.")
     ] = None,
     resize: opt.Resize = False,
     background: opt.Background = "white",
@@ -128,7 +128,7 @@ def run(  # noqa: PLR0913, one for each option
     frame: opt.Frame = None,
     debug: opt.Debug = False,
 ) -> None:
-    """Explain an archive of images into a run folder; the same command goes on after any end."""
+    """Explain an archive of images into a run folder; run the command again to resume."""
     del debug
     regions = partition_of(partition, min_size)
     chosen = search_of(tolerance, percentile, budget, regions, search)
@@ -158,20 +158,19 @@ def run(  # noqa: PLR0913, one for each option
             channels_last,
         )
         explainer = recipe.explainer(loaded)
-        name = model_id_of(model, model_id)
         source = source_of(images, reader, root, by_tiles=cut is not None)
         if isinstance(source, Listed) and source.left_out:
             say(source.left_out)
         source, targets = targets_of(target or (), source, explainer, wanted, cut)
         try:
             made = explain_dataset(
-                recipe if name is not None and workers > 1 else explainer,
+                recipe if workers > 1 else explainer,
                 source,
                 out,
                 target=targets,
                 tiles=cut and replace(cut, prepare=Prepared(wanted)),
                 executor=where,
-                model_id=name,
+                model_id=model_id,
                 retry_failed=retry_failed,
                 progress=lines,
             )

@@ -13,7 +13,7 @@ import typer
 from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.archives import Recipe, model_id_of, source_of, targets_of
+from hshap.cli.inputs.archives import Recipe, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
@@ -37,7 +37,7 @@ def verify(  # noqa: PLR0913, one for each option
     sample: Annotated[int, typer.Option(min=1, help="Rows to compute again.")] = 10,
     seed: Annotated[int | None, typer.Option(help="Choose the same rows each time.")] = None,
     seal: Annotated[
-        str | None, typer.Option(help="Seal that was noted earlier; it must be one of the run's.")
+        str | None, typer.Option(help="Seal noted earlier: the run must be exactly as it was then.")
     ] = None,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
@@ -84,7 +84,7 @@ def verify(  # noqa: PLR0913, one for each option
         message = "--model and the images of the run go together; pass both, or neither"
         raise Refusal(Code.USAGE, message)
     if model is None or not images:
-        found = verify_run(run)
+        found = verify_run(run, seal=seal)
     else:
         regions = partition_of(partition, min_size)
         chosen = search_of(tolerance, percentile, budget, regions, search)
@@ -119,15 +119,12 @@ def verify(  # noqa: PLR0913, one for each option
                 source,
                 target=targets,
                 tiles=cut and replace(cut, prepare=Prepared(wanted)),
-                model_id=model_id_of(model, model_id),
+                model_id=model_id,
                 sample=sample,
                 seed=seed,
+                seal=seal,
             )
     problems = list(found.problems)
-    if seal is not None and seal not in found.seals:
-        problems.append(
-            f"the seal {seal} is none of the run: it was replaced, or is of another run"
-        )
     for line in few(problems):
         say(line)
     if json:
@@ -137,6 +134,7 @@ def verify(  # noqa: PLR0913, one for each option
                 "rows": found.rows,
                 "problems": problems,
                 "seal": found.seal,
+                "unsealed": found.unsealed,
                 "values": found.values,
                 "largest_difference": found.largest,
             }

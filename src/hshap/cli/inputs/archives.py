@@ -5,7 +5,6 @@ Everything here pickles: each worker makes the model by itself.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
@@ -109,15 +108,6 @@ class Recipe:
             search=self.search,
             evidence=self.evidence,
         )
-
-
-def model_id_of(model: str, given: str | None) -> str | None:
-    """Return the identity of a model: the given one, or the SHA-256 of its file; else None."""
-    path = Path(model)
-    if given is not None or not path.is_file():
-        return given
-    with path.open("rb") as file:
-        return f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def source_of(

@@ -135,8 +135,8 @@ class LocalFiles:
         if path.exists():
             return False
         temporary = self.root / temporary_of(name)
-        self.write(str(temporary.relative_to(self.root)), data)
         try:
+            self.write(str(temporary.relative_to(self.root)), data)
             # Unlike a rename, a link never replaces a file, and it never shows one without content.
             os.link(temporary, path)
         except FileExistsError:

@@ -1,12 +1,11 @@
 """The run folder: shards that appear whole, chained by their digests, and claims on work.
 
-    run.json                         model, settings and schema of the run
+    run.json                         model, settings and schema of the run, and answers to probes
     explanations/WRITER-NUMBER-SHA256.parquet
     errors/WRITER-NUMBER-SHA256.parquet
     tiled/SHA256.npz                 explanations of large images, whose digests are in their rows
     unfinished/KEY/             finished tiles of a large image that is being explained
-    agreement.json                   by how much a value may differ in another batch
-    seals/NUMBER-SHA256.json         all shards at the end of a run, and the seal before it
+    seals/NUMBER-SHA256.json         all shards and run.json at the end of a run, and the last seal
     claims/TASK                      the driver that works on a task
     claims/alive+DRIVER              changes every half minute while the driver lives
 
@@ -30,7 +29,7 @@ from hshap.runs.storing.files import left_over, publish
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, read_parquet, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.runs.storing.files import Files
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 RUN = "run.json"
 FOLDERS = ("claims", "seals", "tiled", "unfinished")
-AGREEMENT = "agreement.json"
 SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
 SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
 LEVEL = 9
@@ -65,17 +63,19 @@ def differences(stored: Mapping[str, Untyped], wanted: Mapping[str, Untyped]) ->
     """
     for name in sorted({*stored, *wanted}):
         before, now = stored.get(name), wanted.get(name)
-        if before == now:
+        if before == now or name == "probes":  # answers of a model are compared as numbers
             continue
         if name == "model":
-            yield name
+            ids = [one.get("id") if isinstance(one, dict) else one for one in (before, now)]
+            if ids[0] != ids[1]:
+                yield f"model_id ({_short(ids[0])} there, {_short(ids[1])} here)"
         elif name == "settings" and isinstance(before, dict) and isinstance(now, dict):
             told = {
                 line
                 for key in {*before, *now} - {"sha256"}
                 for line in _entries(before.get(key), now.get(key), "" if key == "parts" else key)
             }
-            yield from sorted(told) or ["settings: the code of a function in them has changed"]
+            yield from sorted(told)
         else:
             yield from _entries(before, now, name)
 
@@ -148,13 +148,16 @@ class Folder:
 
     files: Files
 
-    def describe(self, description: Mapping[str, Json]) -> None:
-        """Note the model and settings of the run, or refuse a folder of another run."""
+    def describe(self, description: Mapping[str, Json]) -> dict[str, Json]:
+        """Note the model and settings of the run, or refuse a folder of another run.
+
+        Returns the description that the folder has. Answers of its model are not compared.
+        """
         wanted = {"format": FORMAT, "schema": SCHEMA, **description}
         found = self.description()
         if found is None:
             stray = [name for name in self.files.names("") if not name.startswith(".")]
-            if stray and not set(stray) <= {*TABLES, *FOLDERS, AGREEMENT, RUN}:
+            if stray and not set(stray) <= {*TABLES, *FOLDERS, RUN}:
                 message = (
                     f"out={self.files.location!r} holds {stray[0]!r} and is no run folder; pass "
                     "another folder"
@@ -172,6 +175,7 @@ class Folder:
                 "pass the same, or another folder"
             )
             raise ArgumentError(message)
+        return found or {}
 
     def description(self) -> dict[str, Json] | None:
         """Return the content of run.json; None if there is none."""
@@ -267,17 +271,27 @@ class Folder:
                     self.files.remove(name)
 
     def seal(self) -> str:
-        """Note all shards of the folder, after the seal before it; return the seal's SHA-256."""
+        """Note run.json and all shards, after the seal before it; return the seal's SHA-256."""
         seals = self.seals()
-        listed = sorted(shard.name for table in TABLES for shard in self.shards(table))
+        state = {
+            "run": self.run_sha256(),
+            "shards": sorted(shard.name for table in TABLES for shard in self.shards(table)),
+        }
         previous = seals[-1][1] if seals else ""
-        if seals and self.sealed(seals[-1])["shards"] == listed:
+        if seals and state.items() <= self.sealed(seals[-1]).items():
             return previous
-        document = {"previous": previous, "shards": listed}
+        document = {"previous": previous, **state}
         data = json.dumps(document, indent=0, sort_keys=True).encode()
         digest = hashlib.sha256(data).hexdigest()
         publish(self.files, f"seals/{len(seals):06d}-{digest}.json", data)
         return digest
+
+    def run_sha256(self) -> str:
+        """Return the SHA-256 of run.json; empty if there is none."""
+        try:
+            return hashlib.sha256(self.files.read(RUN)).hexdigest()
+        except FileNotFoundError:
+            return ""
 
     def seals(self) -> list[tuple[int, str]]:
         """Return number and SHA-256 of all seals."""
@@ -298,27 +312,71 @@ class Folder:
 
 
 @dataclass
+class Content:
+    """The last content of an image that a folder knows, and the identities of its rows.
+
+    Contents are ordered by `version`. Two of one version come from drivers that read a changing
+    file at the same time: the larger digest wins, everywhere.
+    """
+
+    version: int = 0
+    sha256: str | None = None
+    explained: set[str] = field(default_factory=set[str])
+    failed: set[str] = field(default_factory=set[str])
+
+    def is_before(self, version: int, sha256: str | None) -> bool:
+        """Tell whether a row belongs to a later content; one without a digest is of any."""
+        return version > self.version or (
+            version == self.version and None not in (sha256, self.sha256) and sha256 > self.sha256  # pyright: ignore[reportOperatorIssue]
+        )
+
+    def holds(self, version: int, sha256: str | None) -> bool:
+        """Tell whether a row belongs to this content."""
+        return version == self.version and (None in (sha256, self.sha256) or sha256 == self.sha256)
+
+
+def newest(contents: dict[str, Content], image: str, version: int, sha256: str | None) -> Content:
+    """Return the last content of an image, after a row of it was met.
+
+    >>> found = {}
+    >>> [newest(found, "a", *row).version for row in ((0, "x"), (1, "y"), (0, "x"))]
+    [0, 1, 1]
+    """
+    known = contents.get(image)
+    if known is None or known.is_before(version, sha256):
+        known = contents[image] = Content(version, sha256)
+    elif known.sha256 is None and known.version == version:
+        known.sha256 = sha256
+    return known
+
+
+@dataclass
 class Committed:
-    """The rows that a folder has by now: the identities of each image, in both tables."""
+    """The rows that a folder has by now: for each image, those of its last content."""
 
     folder: Folder
-    explained: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    failed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    images: dict[str, Content] = field(default_factory=dict[str, Content])
     _seen: set[str] = field(default_factory=set[str])
 
     def refresh(self) -> None:
         """Read the shards that have appeared since the last time."""
-        for table, into in (("explanations", self.explained), ("errors", self.failed)):
+        for table in TABLES:
             for shard in self.folder.shards(table):
-                if shard.name in self._seen:
-                    continue
-                self._seen.add(shard.name)
-                self._add(shard, into)
+                if shard.name not in self._seen:
+                    self._seen.add(shard.name)
+                    self._add(shard)
 
-    def _add(self, shard: Shard, into: dict[str, set[str]]) -> None:
-        columns = ["image", "identity", *(["kind"] if shard.table == "errors" else [])]
+    def _add(self, shard: Shard) -> None:
+        is_error = shard.table == "errors"
+        columns = ["image", "version", "image_sha256", "identity", *(["kind"] if is_error else [])]
         rows = self.folder.rows(shard, columns).to_pydict()
-        kinds: Iterable[str] = rows.get("kind") or ["image"] * len(rows["image"])
-        for image, identity, kind in zip(rows["image"], rows["identity"], kinds, strict=True):
-            if kind == "image":  # a process that ended says little about the image: try it again
-                into.setdefault(image, set()).add(identity)
+        kinds = rows.pop("kind", None) or ["image"] * len(rows["image"])
+        for kind, image, version, sha256, identity in zip(kinds, *rows.values(), strict=True):
+            content = newest(self.images, image, version, sha256)
+            # A process that ended says little about the image: try it again.
+            if content.holds(version, sha256) and kind == "image":
+                (content.failed if is_error else content.explained).add(identity)
+
+    def known(self, image: str) -> Content:
+        """Return the last content of an image."""
+        return self.images.get(image) or Content()

@@ -72,6 +72,7 @@ class Origin:
     image_sha256: str
     target: str
     transform: str = ""
+    version: int = 0
 
 
 def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leaves") -> Row:
@@ -171,21 +172,11 @@ def _row(
             raise checked
         table, place = checked
         cast("CellTable", table).check_regions(place, packed.regions)
-    audit = vars(explanation.audit)
     arrays = packed.stored.arrays
     labels = cast("Labels", arrays["labels"])
     row: Row = {
         **vars(origin),
-        "class_index": explanation.class_index,
-        "score": explanation.score,
-        "baseline_score": explanation.baseline_score,
-        "evaluations": explanation.evaluations,
-        "seconds": explanation.seconds,
-        "complete": explanation.complete,
-        "doubt": explanation.audit.doubt,
-        "audit": _json({k: v for k, v in audit.items() if isinstance(v, (int, float, str))}),
-        "concerns": [concern.text for concern in explanation.concerns],
-        "boxes": [found._asdict() for found in explanation.boxes()],
+        **summary_of(explanation),
         "header": packed.header,
         **{name: arrays[name].tolist() for name in LISTS},
         "game_values": arrays["game_values"].tolist(),
@@ -197,6 +188,32 @@ def _row(
         **_evidence(explanation, keep),
     }
     return {**row, "digest": digest_of(row)}
+
+
+def summary_of(explanation: Explanation) -> Row:
+    """Return the columns of a row that repeat what the explanation tells, for queries."""
+    audit = vars(explanation.audit)
+    return {
+        "class_index": explanation.class_index,
+        "score": explanation.score,
+        "baseline_score": explanation.baseline_score,
+        "evaluations": explanation.evaluations,
+        "seconds": explanation.seconds,
+        "complete": explanation.complete,
+        "doubt": explanation.audit.doubt,
+        "audit": _json({k: v for k, v in audit.items() if isinstance(v, (int, float, str))}),
+        "concerns": [concern.text for concern in explanation.concerns],
+        "boxes": [found._asdict() for found in explanation.boxes()],
+    }
+
+
+def forged_columns(row: Mapping[str, Untyped], summary: Row) -> list[str]:
+    """Return the columns of a row that are not those of its explanation.
+
+    >>> forged_columns({"score": 0.5, "boxes": []}, {"score": 0.9, "boxes": []})
+    ['score']
+    """
+    return [name for name, value in summary.items() if _json(row[name]) != _json(value)]
 
 
 def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: FBT001, of a map

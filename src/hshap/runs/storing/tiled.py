@@ -19,7 +19,7 @@ from hshap.explanation.storage import MAX_BYTES
 from hshap.explanation.tiled import TiledExplanation
 from hshap.explanation.tiled_storage import as_bytes, from_bytes
 from hshap.runs.storing.files import publish
-from hshap.runs.storing.rows import as_row, digest_of
+from hshap.runs.storing.rows import as_row, digest_of, summary_of
 from hshap.runs.storing.stored_rows import from_rows
 
 if TYPE_CHECKING:
@@ -41,8 +41,15 @@ def store_tiled(found: TiledExplanation, origin: Origin, keep: KeptEvidence, fil
     publish(files, _name(sha256), data)
     how = {TILED: sha256, "side": found.side, "overlap": found.overlap, "level": found.level}
     told = replace(origin, transform=json.dumps(how, sort_keys=True))
-    row = as_row(found.tiles, told, keep)
-    row |= {
+    row = as_row(found.tiles, told, keep) | summary_of_any(found)
+    return {**row, "digest": digest_of(row)}
+
+
+def summary_of_any(found: Explanation | TiledExplanation) -> Row:
+    """Return the columns of a row that repeat what an explanation tells; of all tiles, if any."""
+    if not isinstance(found, TiledExplanation):
+        return summary_of(found)
+    return summary_of(found.tiles) | {
         "evaluations": found.evaluations,
         "seconds": found.seconds,
         "complete": found.tiles.complete and all(one.complete for one in found.inside),
@@ -50,7 +57,6 @@ def store_tiled(found: TiledExplanation, origin: Origin, keep: KeptEvidence, fil
         "concerns": [concern.text for concern in found.concerns],
         "boxes": [box._asdict() for box in found.boxes()],
     }
-    return {**row, "digest": digest_of(row)}
 
 
 def results_of(

@@ -1,0 +1,444 @@
+"""A resumed run: a changed model, changed code, changed images, and runs that were forged."""
+
+import functools
+import hashlib
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+import hshap
+from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
+from hshap.runs.storing.folder import Writer
+from hshap.runs.storing.rows import digest_of
+
+BLANK = Constant(0.0)
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(3).random((6, 1, 8, 8)).astype(np.float32)
+
+
+def explainer(model, **parts):
+    return Explainer(model, **{"baseline": BLANK, "partition": Dyadic(2), **parts})
+
+
+def brightest(batch):
+    return batch.max(axis=(1, 2, 3))
+
+
+# A changed model
+
+torch = pytest.importorskip("torch")
+
+
+class Net(torch.nn.Module):
+    """A network with every kind of state that is not in its weights."""
+
+    power = 1.0
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(64, 2)
+        self.factor = 1.0
+        self.apply_last = torch.sigmoid
+        self.register_buffer("offset", torch.zeros(1), persistent=False)
+
+    def forward(self, batch):
+        found = self.linear(batch.flatten(1)) * self.factor + self.offset
+        return self.apply_last(self.scaled(found) ** 1) * self.power
+
+    @staticmethod
+    def scaled(values):
+        return values
+
+
+class Derived(Net):
+    """Inherits its forward pass."""
+
+
+class Holder:
+    """An object of the user's own, with a network inside."""
+
+    __slots__ = ("net",)
+
+    def __init__(self, net):
+        self.net = net
+
+    def __call__(self, batch):
+        with torch.no_grad():
+            return self.net(torch.as_tensor(batch)).numpy()
+
+
+def retrain(net):
+    with torch.no_grad():
+        net.linear.weight += 0.01
+
+
+def through(function):
+    """Return a plain function that reads a network by name, as in a notebook."""
+
+    def predict(batch):
+        with torch.no_grad():
+            return function()(torch.as_tensor(batch)).numpy()
+
+    return predict
+
+
+CHOSEN = {"classes": {0, 1}, "function": lambda values: values, "threshold": 0.5}
+
+
+def summed(batch):
+    return sum(CHOSEN["function"](batch[:, :, row].max(axis=(1, 2))) for row in CHOSEN["classes"])
+
+
+def passing(batch):
+    return (batch > CHOSEN["threshold"]).mean(axis=(1, 2, 3))
+
+
+def change_global(name, value):
+    def change(_net, monkeypatch):
+        monkeypatch.setitem(CHOSEN, name, value)
+
+    return change
+
+
+def change_attribute(name, value):
+    return lambda net, _: setattr(net, name, value)
+
+
+def own_forward(net, _):
+    net.forward = lambda batch: batch.flatten(1)[:, :2]
+
+
+def change_buffer(net, _):
+    net.offset += 0.1
+
+
+def add_hook(net, _):
+    net.register_forward_hook(lambda _module, _given, out: out * 1.1)
+
+
+def change_class(name, value):
+    return lambda net, monkeypatch: monkeypatch.setattr(type(net), name, value)
+
+
+def inherited(net, monkeypatch):
+    monkeypatch.setattr(Net, "forward", lambda self, batch: self.linear(batch.flatten(1)))
+
+
+def times(factor):
+    return lambda values: values * factor
+
+
+CHANGES = {
+    "a network that a function reads": (lambda net: through(lambda: net), lambda n, _: retrain(n)),
+    "a network behind a partial": (
+        lambda net: functools.partial(Holder.__call__, Holder(net)),
+        lambda n, _: retrain(n),
+    ),
+    "an object with slots": (Holder, lambda net, _: retrain(net)),
+    "a set of constants": (lambda net: summed, change_global("classes", {0, 5})),
+    "a function in a table": (lambda net: summed, change_global("function", np.square)),
+    "a threshold": (lambda net: passing, change_global("threshold", 0.55)),
+    "weights": (lambda net: net, lambda net, _: retrain(net)),
+    "a plain attribute": (lambda net: net, change_attribute("factor", 1.5)),
+    "a function as attribute": (lambda net: net, change_attribute("apply_last", torch.tanh)),
+    "a buffer that is not saved": (lambda net: net, change_buffer),
+    "a hook": (lambda net: net, add_hook),
+    "a forward of its own": (lambda net: net, own_forward),
+    "a class attribute": (lambda net: net, change_class("power", 0.5)),
+    "an inherited method": (lambda net: net, inherited),
+    "a static method": (lambda net: net, change_class("scaled", staticmethod(lambda v: v / 2))),
+    "a method with a closure": (
+        lambda net: net,
+        change_class("scaled", staticmethod(times(0.9))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
+    make, change = CHANGES[name]
+    net = Derived().eval() if name == "an inherited method" else Net().eval()
+    model = make(net)
+    first = runs.explain_dataset(explainer(model), images[:3], tmp_path, target=0)
+    again = runs.explain_dataset(explainer(model), images[:4], tmp_path, target=0)
+    assert (len(first), len(again)) == (3, 4)
+    change(net, monkeypatch)
+    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same model"):
+        runs.explain_dataset(explainer(model), images, tmp_path, target=0)
+    assert len(runs.open(tmp_path)) == 4
+
+
+def test_retrained_scikit_models_are_refused(tmp_path, images):
+    linear = pytest.importorskip("sklearn.linear_model")
+    flat = images.reshape(6, -1)
+    net = linear.LogisticRegression().fit(flat, [0, 1, 0, 1, 0, 1])
+
+    def predict(batch):
+        return net.predict_proba(batch.reshape(len(batch), -1))
+
+    runs.explain_dataset(explainer(predict), images[:2], tmp_path, target=1)
+    net.fit(flat, [1, 1, 0, 0, 0, 1])
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        runs.explain_dataset(explainer(predict), images, tmp_path, target=1)
+
+
+def test_rounding_alone_resumes_quietly(tmp_path, images):
+    net = Net().eval()
+    made = [explainer(hshap.Batched(net, batch_size=size)) for size in (1, 32)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs.explain_dataset(made[0], images[:3], tmp_path, target=0)
+        assert len(runs.explain_dataset(made[1], images, tmp_path, target=0)) == 6
+
+
+def test_small_changes_are_told(tmp_path, images):
+    runs.explain_dataset(explainer(brightest), images[:3], tmp_path, target=0)
+    nearly = explainer(lambda batch: brightest(batch) * 1.00003)
+    with pytest.warns(RuntimeWarning, match="answers a little differently"):
+        runs.explain_dataset(nearly, images, tmp_path, target=0)
+
+
+def test_another_model_id_is_refused(tmp_path, images):
+    runs.explain_dataset(explainer(brightest), images, tmp_path, target=0, model_id="v1")
+    with pytest.raises(ArgumentError, match=r"another model_id \('v1' there, 'v2' here\)"):
+        runs.explain_dataset(explainer(brightest), images, tmp_path, target=0, model_id="v2")
+
+
+def test_a_changed_model_in_a_factory_is_refused(tmp_path, images):
+    runs.explain_dataset(lambda: explainer(brightest), images[:3], tmp_path, target=0)
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        runs.explain_dataset(lambda: explainer(passing), images, tmp_path, target=0)
+
+
+# Changed code in the settings
+
+
+def test_changed_baselines_of_ones_own_are_refused(tmp_path, images):
+    def run(level):
+        def baseline(image):
+            return hshap.Still(np.full_like(image, level)[None])
+
+        made = explainer(brightest, baseline=baseline)
+        return runs.explain_dataset(made, images, tmp_path, target=0)
+
+    run(0.0)
+    run(0.0)
+    with pytest.raises(ArgumentError, match="is a run of another model, or images are read"):
+        run(0.5)
+
+
+@pytest.mark.parametrize("part", ["partition", "search", "evidence"])
+def test_changed_parts_of_ones_own_are_refused(part, tmp_path, images):
+    def run(size, by):
+        parts = {
+            "partition": lambda image: Dyadic(size)(image[:, :, :]),
+            "search": lambda root, draws: hshap.DepthFirst(tolerance=by)(root, draws),  # noqa: PLW0108
+            "evidence": lambda image: np.arange(64.0).reshape(8, 8) ** by,
+        }
+        made = explainer(brightest, **{part: parts[part]})
+        return runs.explain_dataset(made, images, tmp_path, target=0)
+
+    run(2, 0.0)
+    run(2, 0.0)
+    with pytest.raises(ArgumentError, match="made with other settings: explained again"):
+        run(4, 0.9)
+
+
+def test_changed_decoders_are_refused(tmp_path, images):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, image in enumerate(images):
+        np.save(folder / f"{number}.npy", image)
+
+    def run(scale):
+        def decode(data, name):
+            return np.frombuffer(data[-256:], np.float32).reshape(1, 8, 8) * scale
+
+        return runs.explain_dataset(
+            explainer(brightest), folder, tmp_path / "run", target=0, decode=decode
+        )
+
+    run(1.0)
+    with pytest.raises(ArgumentError, match="images are read otherwise"):
+        run(2.0)
+
+
+def test_two_functions_of_one_name_are_refused(tmp_path, images):
+    targets = [lambda outputs: outputs[:, 0], lambda outputs: -outputs[:, 0]]
+    with pytest.raises(ArgumentError, match="two functions named"):
+        runs.explain_dataset(explainer(brightest), images, tmp_path, target=targets)
+
+
+# A changed image
+
+
+def write(folder, images):
+    folder.mkdir(exist_ok=True)
+    for number, image in enumerate(images):
+        np.save(folder / f"{number}.npy", image)
+
+
+def run_of(folder, out):
+    return runs.explain_dataset(explainer(brightest), folder, out, target=0)
+
+
+def test_one_row_per_image_after_changes(tmp_path, images):
+    """Also after three changes, one of them back to the first content."""
+    for images_now in (images, images / 2, images / 4, images):
+        write(tmp_path / "in", images_now)
+        run = run_of(tmp_path / "in", tmp_path / "run")
+        scores = {f"{n}.npy": image.max() for n, image in enumerate(images_now)}
+        assert len(run) == 6
+        assert {key.image: run[key.image].score for key in run.keys} == pytest.approx(scores)
+        assert {row["image"]: row["score"] for row in run.rows()} == pytest.approx(scores)
+        told = run.query("select image, score from explanations")
+        assert {row["image"]: row["score"] for row in told} == pytest.approx(scores)
+        assert len(told) == 6
+        assert set(run.boxes()) == {(image, "0") for image in scores}
+        assert run.errors == []
+    assert len(run.history) == 18
+    assert runs.verify(run).is_sound
+    assert len(run_of(tmp_path / "in", tmp_path / "run").history) == 18
+
+
+def test_a_changed_image_that_breaks_is_an_error(tmp_path, images):
+    write(tmp_path / "in", images)
+    run_of(tmp_path / "in", tmp_path / "run")
+    (tmp_path / "in" / "2.npy").write_bytes(b"no image")
+    run = run_of(tmp_path / "in", tmp_path / "run")
+    assert [row["image"] for row in run.errors] == ["2.npy"]
+    assert "2.npy" not in {key.image for key in run.keys}
+    write(tmp_path / "in", images)
+    run = run_of(tmp_path / "in", tmp_path / "run")
+    assert run.errors == []
+    assert len(run) == 6
+
+
+def test_an_image_that_vanishes_keeps_its_row(tmp_path, images):
+    """It may be back tomorrow, and nothing says that its content has changed."""
+    listed = tmp_path / "list.csv"
+    write(tmp_path, images)
+    listed.write_text("image\n" + "\n".join(f"{n}.npy" for n in range(6)))
+    run_of(listed, tmp_path / "run")
+    (tmp_path / "2.npy").unlink()
+    run = run_of(listed, tmp_path / "run")
+    assert len(run) == 6
+
+
+# Forged runs
+
+
+@pytest.fixture
+def sealed(tmp_path, images):
+    write(tmp_path / "in", images)
+    run = run_of(tmp_path / "in", tmp_path / "run")
+    return run, runs.verify(run).seal
+
+
+def rows_of(run):
+    return list(run.rows())
+
+
+def with_digest(row):
+    return {**row, "digest": digest_of(row)}
+
+
+def add_shard(run, change):
+    """Add a shard of an unknown writer, whose rows shadow the true ones; all digests fit."""
+    rows = [with_digest({**row, **change(row)}) for row in rows_of(run)]
+    Writer(run.folder.files).commit("explanations", rows)
+
+
+def replace_shards(run, change):
+    """Write all rows anew, with digests, and seal them."""
+    rows = [with_digest({**row, **change(row)}) for row in rows_of(run)]
+    for shard in run.shards["explanations"]:
+        run.folder.files.remove(shard.name)
+    shutil.rmtree(Path(run.folder.files.location, "seals"))
+    Writer(run.folder.files).commit("explanations", rows)
+    run.folder.seal()
+
+
+def edit_run_json(run, reseal):
+    path = Path(run.folder.files.location, "run.json")
+    found = json.loads(path.read_text())
+    found["settings"]["parts"]["search"] = "another"
+    path.write_text(json.dumps(found))
+    if reseal:
+        run.folder.seal()
+
+
+FORGERIES = {
+    "an added shard": lambda run: add_shard(run, lambda row: {"version": 1}),
+    "an added copy": lambda run: add_shard(run, lambda row: {}),
+    "an added and sealed shard": lambda run: (
+        add_shard(run, lambda row: {"version": 1}),
+        run.folder.seal(),
+    ),
+    "run.json": lambda run: edit_run_json(run, reseal=False),
+    "run.json, sealed again": lambda run: edit_run_json(run, reseal=True),
+    "replaced rows": lambda run: replace_shards(run, lambda row: {"path": "elsewhere"}),
+    "a removed shard": lambda run: run.folder.files.remove(run.shards["explanations"][0].name),
+    "removed seals": lambda run: shutil.rmtree(Path(run.folder.files.location, "seals")),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_noted_seal_shows_forgeries(name, sealed):
+    run, seal = sealed
+    assert runs.verify(run, seal=seal).is_sound
+    FORGERIES[name](run)
+    assert not runs.verify(runs.open(run.folder.files), seal=seal).is_sound
+
+
+FORGED = {
+    "score": lambda row: row["score"] + 0.5,
+    "boxes": lambda row: [],
+    "doubt": lambda row: 0.123,
+    "concerns": lambda row: ["made up"],
+    "baseline_score": lambda row: -1.0,
+    "evaluations": lambda row: 1,
+    "complete": lambda row: not row["complete"],
+    "audit": lambda row: "{}",
+    "class_index": lambda row: 7,
+    "target": lambda row: "1",
+    "image_sha256": lambda row: hashlib.sha256(b"other").hexdigest(),
+}
+
+
+@pytest.mark.parametrize("column", FORGED)
+def test_forged_columns_are_found_without_a_seal(column, sealed):
+    run, _ = sealed
+    replace_shards(run, lambda row: {column: FORGED[column](row)})
+    found = runs.verify(runs.open(run.folder.files))
+    assert len(found.problems) == 6
+    assert all("row of image" in line for line in found.problems)
+
+
+def test_a_sealed_run_that_goes_on_says_so(sealed, tmp_path, images):
+    _, seal = sealed
+    np.save(tmp_path / "in" / "new.npy", images[0])
+    more = run_of(tmp_path / "in", tmp_path / "run")
+    assert runs.verify(more).is_sound
+    found = runs.verify(more, seal=seal)
+    assert found.problems
+    assert all("came after the seal" in line for line in found.problems)
+
+
+def test_shards_after_the_last_seal_are_told(sealed):
+    run, _ = sealed
+    add_shard(run, lambda row: {})
+    found = runs.verify(runs.open(run.folder.files))
+    assert found.unsealed == 1
+    assert "1 shard came after it" in str(found)
