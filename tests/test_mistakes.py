@@ -565,7 +565,7 @@ CASES = {
         lambda: hshap.runs.explain_dataset("model", [IMAGE], "no-such-folder"),
         "explainer",
         "'model'",
-        "model_id=",
+        "a function that returns one",
     ),
     "processor without a mean": (
         lambda: hshap.models.transformers(torch_net(), processor(image_mean=None)),

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+from typer.testing import CliRunner
 
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
+from hshap.cli.app import app
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
 
@@ -442,3 +445,124 @@ def test_shards_after_the_last_seal_are_told(sealed):
     found = runs.verify(runs.open(run.folder.files))
     assert found.unsealed == 1
     assert "1 shard came after it" in str(found)
+
+
+# The commands
+
+MODULE = """
+from pathlib import Path
+import numpy as np
+def model(batch):
+    scale = float(Path("scale.json").read_text())  # the name of the model does not show it
+    score = batch.max(axis=(1, 2, 3)) * scale
+    return np.stack([score, 1 - score], axis=1)
+"""
+METHOD = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", "4", "--target", "0")
+
+
+def save_onnx(factor):
+    """Write a model whose weight is in a file beside it, which the .onnx only names."""
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["n", 3, 16, 16])
+    scores = helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["n", 2])
+    weight = np.zeros((768, 2), np.float32)
+    weight[:, 0] = factor / 100
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["image"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "weight"], ["scores"]),
+        ],
+        "model",
+        [image],
+        [scores],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    Path("model.data").unlink(missing_ok=True)
+    onnx.save_model(
+        made, "model.onnx", save_as_external_data=True, location="model.data", size_threshold=0
+    )
+
+
+def save_module(factor):
+    Path("outside.py").write_text(MODULE)
+    Path("scale.json").write_text(str(factor))
+
+
+MODELS = {"onnx": (save_onnx, "model.onnx"), "module": (save_module, "outside:model")}
+
+
+@pytest.fixture(params=MODELS)
+def model(request, tmp_path, monkeypatch):
+    """A function that writes a model, whose name and main file stay the same."""
+    pytest.importorskip("typer")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("images").mkdir()
+    image_module = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        array = np.full((16, 16, 3), 20, np.uint8)
+        array[4:8, 2 * number : 2 * number + 4] = 100 + 30 * number
+        image_module.fromarray(array).save(f"images/{number}.png")
+    save, name = MODELS[request.param]
+    save(1.0)
+    yield save, name
+    sys.modules.pop("outside", None)
+
+
+def command(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_commands_see_a_changed_model(model):
+    save, name = model
+    given = ("-m", name, "-o", "RUN", *METHOD)
+    assert command("run", "images", *given).exit_code == 0
+    assert command("run", "images", *given).exit_code == 0
+    main = Path("model.onnx").read_bytes() if name == "model.onnx" else b""
+    save(0.5)
+    assert not main or Path("model.onnx").read_bytes() == main
+    done = command("run", "images", *given)
+    assert done.exit_code == 2
+    assert "is a run of another model" in done.stderr
+    done = command("verify", "RUN", "images", "-m", name, *METHOD)
+    assert done.exit_code == 3
+    assert "the run was made with another model" in done.stderr
+
+
+def test_resumed_explain_sees_a_changed_model(model):
+    save, name = model
+    given = ("-m", name, "-o", "found", *METHOD)
+    assert command("explain", "images/0.png", "images/1.png", *given).exit_code == 0
+    assert command("explain", "images", *given, "--resume").exit_code == 0
+    save(0.5)
+    done = command("explain", "images", *given, "--resume")
+    assert done.exit_code == 2
+    assert "made with another model" in done.stderr
+
+
+def test_resumed_tiles_see_a_changed_model(model):
+    save, name = model
+    np.save("slide.npy", np.random.default_rng(0).integers(0, 255, (3, 48, 48)).astype(np.uint8))
+    given = ("slide.npy", "-m", name, "-o", "found", "--side", "16", "--target", "0")
+    given += ("--baseline", "constant:0")
+    assert command("tiles", *given).exit_code == 0
+    assert command("tiles", *given, "--resume").exit_code == 0
+    save(0.5)
+    done = command("tiles", *given, "--resume")
+    assert done.exit_code == 2
+    assert "made with another probes" in done.stderr
+
+
+def test_the_command_verifies_a_noted_seal(model):
+    _, name = model
+    assert command("run", "images", "-m", name, "-o", "RUN", *METHOD).exit_code == 0
+    seal = json.loads(command("verify", "RUN", "--json").stdout)["seal"]
+    assert command("verify", "RUN", "--seal", seal).exit_code == 0
+    add_shard(runs.open("RUN"), lambda row: {"version": 1})
+    done = command("verify", "RUN", "--seal", seal)
+    assert done.exit_code == 3
+    assert "came after the seal" in done.stderr

@@ -323,16 +323,16 @@ def _settings(
 
     A decoder may say how it makes images by an attribute `settings`, which leaves out its limits.
     """
-    made = {"parts": parts_of(explainer), "layout": layout}
-    made |= {"decode": getattr(decode, "settings", decode)}
-    return made if tiles is None else {**made, "tiles": tiles}
+    decoding = getattr(decode, "settings", decode)
+    cut = {} if tiles is None else {"tiles": tiles}
+    return {"parts": parts_of(explainer), "layout": layout, "decode": decoding, **cut}
 
 
 def _made(explainer: Explainer | Callable[[], Explainer]) -> Explainer:
     """Return the explainer, made by the caller's function if it is one."""
-    made = (
-        explainer() if not isinstance(explainer, Explainer) and callable(explainer) else explainer
-    )
+    made: object = explainer
+    if callable(explainer):
+        made = explainer()
     if not isinstance(made, Explainer):
         message = (
             f"explainer is {checks.shown(explainer)}; pass an Explainer, or a function that "

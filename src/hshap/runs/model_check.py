@@ -11,7 +11,7 @@ import hashlib
 import warnings
 from contextlib import suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -148,7 +148,7 @@ def _compare_rows(  # noqa: PLR0913, PLR0917, each is another part of the run
         if not isinstance(stored, Explanation) or wanted is None:
             continue
         target = wanted.choose(explainer, image) if isinstance(wanted, Chosen) else wanted
-        made = cast("Explanation", explainer.explain(image, target, layout=layout))  # pyright: ignore[reportCallIssue, reportArgumentType]
+        made = explainer.explain(image, target, layout=layout)  # pyright: ignore[reportCallIssue, reportArgumentType]
         problem = difference_of(stored, made).problem
         if problem:
             message = (

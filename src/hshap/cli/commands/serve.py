@@ -149,6 +149,7 @@ class Rounds:
     targets: tuple[str, ...]
     method: Method
     scale: Scale = field(default_factory=Scale)
+    finished: list[Path] = field(default_factory=list[Path])
 
     def check(self) -> None:
         """Refuse a folder of results that cannot be written, before the server starts."""
@@ -161,10 +162,18 @@ class Rounds:
 
         files, bad = gather([self.images])
         inputs, fixed = [self.images, *files], (PAGE, SUMMARY)
-        way = Way(self.out, force=False, resume=True, skip_bad=True, keep_removed=True)
+        way = Way(
+            self.out,
+            force=False,
+            resume=True,
+            skip_bad=True,
+            keep_removed=True,
+            same_model=bool(self.finished),
+        )
         with keep_memory(), folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
             plan = Plan(self.loaded, self.reader, self.targets, files, bad)
             results, stop = Run(plan, self.method, way, place, watch, self.scale).run()
+        self.finished.append(self.out)
         if isinstance(stop, OSError):
             raise stop
         return Outcome(len(results.finished()), {one.path: one.line for one in plan.bad})

@@ -21,6 +21,7 @@ from hshap.cli.runs.large_parts import state_of
 from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer import Explainer
+from hshap.explainer.probes import Noise, ask
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
 from hshap.formats.large.opening import opened
@@ -129,6 +130,7 @@ class LargeRun:
         made = {
             "model": self.loaded.name,
             "model_sha256": digest(file) if file.is_file() else None,
+            "probes": self._probes(explainer),
             "format": asdict(wanted),
             "targets": list(self.targets),
             "baseline": describe(explainer.baseline or AUTO),
@@ -138,6 +140,14 @@ class LargeRun:
             "tiles": describe(self.tiles),
         }
         return json.loads(json.dumps(made))
+
+    def _probes(self, explainer: Explainer) -> dict[str, Json]:
+        """Return the model's answers to noise of the size of a tile."""
+        wanted, side = self.reader.format, self.tiles.side
+        ends = [wanted.scale(np.full((wanted.count, 1, 1), value)) for value in (0.0, 1.0)]
+        low, high = float(np.min(ends)), float(np.max(ends))
+        noise = Noise((wanted.count, side, side), "<f4", low, high)
+        return ask(explainer, noise=noise).document
 
     def _explained(
         self, path: Path, explainer: Explainer, wanted: Format, parts: Parts

@@ -22,6 +22,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import plain
 from hshap.cli.runs.record import UNFINISHED, read_summary
 from hshap.errors import HshapError
+from hshap.explainer.probes import compare, noted_probes
 from hshap.explainer.tile_parts import Parts
 from hshap.explanation.tiled import TiledExplanation
 
@@ -71,7 +72,7 @@ class TileParts:
             raise Refusal(Code.OUTPUT, message)
         for noted in found:
             known = wanted if noted is None else noted
-            different = [name for name, value in wanted.items() if known.get(name) != value]
+            different = [name for name in wanted if _differs(name, known, wanted)]
             if different:
                 message = (
                     f"--resume: {out} was made with another {', '.join(different)}; pass the same "
@@ -115,6 +116,14 @@ class TileParts:
         except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
+
+
+def _differs(name: str, noted: Mapping[str, Json], wanted: Mapping[str, Json]) -> bool:
+    """Tell whether two records differ in an entry; answers of a model may differ by rounding."""
+    one, other = noted_probes(noted), noted_probes(wanted)
+    if name == "probes" and one is not None and other is not None:
+        return compare(one, other).is_other
+    return noted.get(name) != wanted[name]
 
 
 def state_of(path: Path) -> str:

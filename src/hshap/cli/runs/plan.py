@@ -188,14 +188,22 @@ class Plan:
                 if not self.targets or TOP in self.targets:
                     outputs = probe(self.loaded, pixels)
                 classes = classes_of(self.targets, outputs, self.format)
-                template = self._template(file, pixels)
+                pair = self._pair(file, pixels, classes)
                 self.asked.append(self.ask(picture, classes))
                 self.shown[file] = picture.bytes()
             except Exception as error:  # noqa: BLE001, any fault is that of this image alone
                 self.bad.append(Bad(file, error))
                 continue
-            targets = [Output(number, self.format.output) for number in classes]
-            yield (pixels, targets) if template is None else (pixels, targets, template)
+            yield pair
+
+    def pair(self, file: Path, classes: tuple[int, ...]) -> Pair:
+        """Return an image and classes of it for the explainer."""
+        return self._pair(file, self.pixels(file), classes)
+
+    def _pair(self, file: Path, pixels: Image, classes: tuple[int, ...]) -> Pair:
+        targets = [Output(number, self.format.output) for number in classes]
+        template = self._template(file, pixels)
+        return (pixels, targets) if template is None else (pixels, targets, template)
 
     def ask(self, picture: Picture, classes: tuple[int, ...]) -> Asked:
         """Return the record of an image that was read."""

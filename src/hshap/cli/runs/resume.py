@@ -11,11 +11,15 @@ from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.images import read
+from hshap.cli.inputs.models import probe
 from hshap.cli.output import plain
 from hshap.cli.runs.record import digest, read_summary
 from hshap.errors import HshapError
+from hshap.explainer.probes import OTHER
 from hshap.explanation.explanation import Explanation
+from hshap.games.targets import Output
 from hshap.partitions.grids import AUTO
+from hshap.runs.verification import difference_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +28,13 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Asked, Plan
+    from hshap.explainer import Explainer
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
+
+
+COMPARED = 16
+"""Images of an earlier run whose scores are compared."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,41 @@ def take_over(
         [one for one in found if isinstance(one, Earlier)],
         [one for one in found if isinstance(one, Removed)],
     )
+
+
+def check_model(plan: Plan, explainer: Explainer, earlier: Sequence[Earlier]) -> None:
+    """Refuse a model, or code of one's own, that gives other results than the earlier run.
+
+    The scores of the first images are compared, and one image is explained again: the files of a
+    model do not show all of it, since weights may lie beside them, and a module may read others.
+    """
+    for image in earlier[:COMPARED]:
+        outputs = probe(plan.loaded, plan.pixels(image.asked.path))
+        for number, file in image.found.items():
+            stored = Explanation.load(file)
+            score = float(Output(number, plan.format.output)(outputs[None])[0])
+            scale = max(abs(stored.score), abs(stored.baseline_score))
+            if not abs(score - stored.score) <= OTHER * scale:
+                told = f"the score is {score:.6g}, and was {stored.score:.6g}"
+                raise _other_model(image.asked.path, told)
+    for image in earlier[:1]:
+        files = list(image.found.values())
+        made = explainer.explain_many([plan.pair(image.asked.path, tuple(image.found))])
+        for again in made:
+            stored = Explanation.load(
+                files[list(image.found).index(cast("int", again.class_index))]
+            )
+            problem = difference_of(stored, again).problem
+            if problem:
+                raise _other_model(image.asked.path, problem)
+
+
+def _other_model(path: Path, told: str) -> Refusal:
+    message = (
+        f"--resume: the earlier run was made with another model, or its files have changed: for "
+        f"{path}, {told}; pass the same model, or --force to replace its results"
+    )
+    return Refusal(Code.USAGE, message)
 
 
 def _earlier(

@@ -16,7 +16,7 @@ from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Bad
 from hshap.cli.runs.record import read_summary
 from hshap.cli.runs.results import Results
-from hshap.cli.runs.resume import settings_of, take_over
+from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
 from hshap.games.baseline_choice import usual_baselines
@@ -79,7 +79,8 @@ class Way:
     """Where results go, and how to treat those of an earlier run and bad images.
 
     With `keep_removed`, an image that is gone since an earlier run leaves the page, and its results
-    stay; without it, the run is refused.
+    stay; without it, the run is refused. `same_model` says that this process made the earlier
+    results, so that its model need not be compared.
     """
 
     out: Path
@@ -87,6 +88,7 @@ class Way:
     resume: bool
     skip_bad: bool
     keep_removed: bool = False
+    same_model: bool = False
 
     def __post_init__(self) -> None:
         if self.force and self.resume:
@@ -135,6 +137,8 @@ class Run:
         if self.way.resume:
             keep = self.way.keep_removed
             found = take_over(plan, usable, self.place, settings, keep_removed=keep)
+            if not self.way.same_model:
+                check_model(plan, explainer, found[0])
             results.take_over(*found)
         run = {**settings, "device": plan.loaded.device}
         results.begin(run, resumed=self.way.resume)
