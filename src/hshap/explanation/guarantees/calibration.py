@@ -14,7 +14,7 @@ import numpy as np
 from hshap._util import atomic, checks
 from hshap.errors import ArgumentError, FormatError
 from hshap.explanation.guarantees.closeness import closeness
-from hshap.explanation.guarantees.losses import COUNTED, PROMISES, as_loss, steps_of
+from hshap.explanation.guarantees.losses import NEEDED, PROMISES, as_loss, steps_of
 from hshap.explanation.guarantees.risk_control import check_enough, highest_limit
 from hshap.metrics.inputs import has_objects, same_length
 
@@ -149,7 +149,7 @@ def calibrate(
     steps = [steps_of(kind, *pair) for pair in pixels]
     counted = [place for place, step in enumerate(steps) if step is not None]
     rising = [step for step in steps if step is not None]
-    check_enough(rising, wanted, kind=COUNTED[kind], given=len(found))
+    check_enough(rising, wanted, needs=NEEDED[kind], given=len(found))
     limit = highest_limit(rising, wanted)
     kinds = {kind_of(one) for place in counted if (one := found[place]) is not None}
     made = Calibration(

@@ -33,12 +33,12 @@ PROMISES = {
         "at most {level} of the background expected inside on images with objects and findings"
     ),
 }
-COUNTED = {
-    "missed area": "images with objects",
-    "missed objects": "images with objects",
-    "false area": "images with objects, background and findings",
+NEEDED = {
+    "missed area": "objects",
+    "missed objects": "objects",
+    "false area": "objects, background and findings",
 }
-"""The images on which each loss is defined."""
+"""Each loss is defined on images with these."""
 
 FOUND = 0.5
 """Share of an object's area inside that counts as found."""

@@ -30,22 +30,22 @@ def images_needed(level: float) -> int:
     return max(math.ceil(1 / level - 1 - ROUNDING), 1)
 
 
-def check_enough(steps: Sequence[Steps], level: float, *, kind: str, given: int) -> None:
-    """Refuse too few images of a kind among those given, and too many that are missed in full."""
+def check_enough(steps: Sequence[Steps], level: float, *, needs: str, given: int) -> None:
+    """Refuse too few images with objects among those given, or too many without findings."""
     needed, images = images_needed(level), len(steps)
     lost = sum(math.isinf(rises[-1]) for rises, _ in steps)
     best = _rounded_up((lost + 1) / (images + 1))
     ease = f", or a level of {best:g} or more" if best < 1 else ""
     if images < needed:
         message = (
-            f"level={level:g} takes at least {needed} {kind}, but there are {images} among "
-            f"{given} images; pass {needed - images} more{ease}"
+            f"level={level:g} takes at least {needed} images with {needs}, but there are {images} "
+            f"among {given} images; pass {needed - images} more{ease}"
         )
         raise ArgumentError(message)
     if (lost + 1) / (images + 1) > level + ROUNDING:
         message = (
-            f"level={level:g} cannot be promised, since {lost} of {images} {kind} have no findings "
-            f"at all; pass images on which more is found{ease}"
+            f"level={level:g} cannot be promised, since {lost} of {images} images with {needs} "
+            f"have no findings; pass images on which more is found{ease}"
         )
         raise ArgumentError(message)
 
