@@ -230,16 +230,20 @@ def test_too_few_images_with_objects_are_refused(images):
 
 
 @pytest.mark.parametrize("loss", ["missed area", "missed objects"])
-@pytest.mark.parametrize("explained", [True, False])
-def test_objects_without_findings_are_missed_in_full(images, loss, explained):
+@pytest.mark.parametrize("searched", [True, False])
+def test_objects_without_findings_are_missed_in_full(images, loss, searched):
     explanations, truths = map(list, zip(*images[:40], strict=True))
-    blind = replace(explanations[0], leaves=()) if explained else None
+    blind = replace(explanations[0], leaves=())
+    if not searched:
+        negative = "none: the image is negative"
+        settings = blind.settings.updated(search=negative, partition=negative)
+        blind = replace(blind, settings=settings)
     for place in range(3):
         explanations[place] = blind
     made = calibrate(explanations, truths, loss=loss, level=0.2)
     assert (made.images, made.left_out) == (40, 0)
-    if explained:
-        assert not made.area(blind).any()
+    assert made.made == ("Bisection, DepthFirst",)
+    assert not made.area(blind).any()
     missed = []
     for found, boxes in zip(explanations[3:], truths[3:], strict=True):
         truth = np.zeros((SIDE, SIDE), bool)
@@ -260,11 +264,11 @@ def test_false_area_leaves_out_images_without_findings_or_background(images):
     alone = calibrate(explanations, truths, loss="false area")
     blind, whole = replace(explanations[0], leaves=()), np.ones((SIDE, SIDE), bool)
     more = calibrate(
-        [*explanations, blind, None, explanations[1]],
-        [*truths, truths[0], truths[0], whole],
+        [*explanations, blind, explanations[1]],
+        [*truths, truths[0], whole],
         loss="false area",
     )
-    assert more == replace(alone, left_out=3)
+    assert more == replace(alone, left_out=2)
     assert "on images with objects and findings, calibrated on 20 such images" in str(more)
 
 

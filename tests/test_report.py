@@ -362,11 +362,11 @@ CLEAN = {f"{n}.png": [] if n < 2 else [CELL] for n in range(12)}
 def test_objects_carry_the_score_of_images_that_have_them():
     found, lost = explain(reads(CENTRE)), explain(lambda batch: np.zeros(len(batch)))
     images = {str(n): (found, truth() if n % 2 else []) for n in range(12)}
-    images |= {"lost": (lost, truth()), "negative": (None, truth()), "none": (None, [])}
+    images |= {"lost": (lost, truth()), "none": (lost, [])}
     report = carriers(images)
     assert report.means["objects"].value == 1.0
     assert [row.image for row in report.images] == ["1", "11", "3", "5", "7", "9"]
-    assert report.empty == ("lost", "negative")
+    assert report.empty == ("lost",)
     assert report.clean == ("0", "2", "4", "6", "8", "10", "none")
     assert "over 6 images with objects" in repr(report)
     alone = carriers({"a": (found, []), "b": (found, np.zeros((SIDE, SIDE), bool))})

@@ -62,17 +62,6 @@ def as_objects(name: str, truth: object, grid: Grid) -> Mask:
     return mask
 
 
-def has_objects(truth: object) -> bool:
-    """Tell whether a truth marks a pixel of any grid; a box always does.
-
-    >>> has_objects([]), has_objects([((0, 0), (2, 2))]), has_objects(np.zeros((2, 2), bool))
-    (False, True, False)
-    """
-    listed = isinstance(truth, (list, tuple))
-    items = cast("Sequence[object]", truth) if listed else [truth]
-    return any(isinstance(one, (list, tuple)) or to_numpy("truth", one).any() for one in items)
-
-
 def as_box(name: str, value: object) -> Box:
     """Return the corners of a box or of a finding `(start, stop, score)`."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -16,7 +17,7 @@ from hshap.errors import ArgumentError, FormatError
 from hshap.explanation.guarantees.closeness import closeness
 from hshap.explanation.guarantees.losses import NEEDED, PROMISES, as_loss, steps_of
 from hshap.explanation.guarantees.risk_control import check_enough, highest_limit
-from hshap.metrics.inputs import has_objects, same_length
+from hshap.metrics.inputs import same_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,10 +60,11 @@ class Calibration:
     def area(self, explanation: Explanation) -> Mask:
         """Return the marked area of an explanation that was made like those of the calibration.
 
-        It is empty if the explanation has no findings.
+        It is empty if the explanation has no findings, also because the model calls the image
+        negative and nothing was searched.
         """
         kind = kind_of(explanation)
-        if kind not in self.made:
+        if kind not in self.made and _was_searched(explanation):
             known = " or ".join(self.made)
             message = (
                 f"the explanation was made with {kind}, but the calibration holds for {known}; "
@@ -110,7 +112,7 @@ class Calibration:
 
 
 def calibrate(
-    explanations: Iterable[Explanation | None],
+    explanations: Iterable[Explanation],
     truths: Iterable[object],
     *,
     loss: Loss = "missed area",
@@ -127,8 +129,8 @@ def calibrate(
     were.
 
     Images whose truth marks no pixel are left out: there is nothing to find on them. An image with
-    objects and without findings is missed in full; pass None for one that was not explained because
-    the model calls it negative. False area is that of images with objects, background and findings.
+    objects and without findings is missed in full, also one that was not explained because the
+    model calls it negative. False area is that of images with objects, background and findings.
     With too few such images for the level, or too many that are missed in full, this is an
     `ArgumentError` that says how many are needed, or which level can be promised.
 
@@ -145,13 +147,13 @@ def calibrate(
     wanted = checks.number("level", level, minimum=1e-6, maximum=1 - 1e-6)
     found, known = list(explanations), list(truths)
     same_length("explanations", "truths", (len(found), len(known)))
-    pixels = [_pixels(*pair) for pair in zip(found, known, strict=True)]
-    steps = [steps_of(kind, *pair) for pair in pixels]
+    near = [closeness(explanation) for explanation in found]
+    steps = [steps_of(kind, *pair) for pair in zip(near, known, strict=True)]
     counted = [place for place, step in enumerate(steps) if step is not None]
     rising = [step for step in steps if step is not None]
     check_enough(rising, wanted, needs=NEEDED[kind], given=len(found))
     limit = highest_limit(rising, wanted)
-    kinds = {kind_of(one) for place in counted if (one := found[place]) is not None}
+    kinds = {kind_of(found[place]) for place in counted if _was_searched(found[place])}
     made = Calibration(
         limit=-limit if kind == "false area" else limit,
         loss=kind,
@@ -160,21 +162,19 @@ def calibrate(
         left_out=len(found) - len(counted),
         made=tuple(sorted(kinds)),
     )
-    shares = [float(made.marked(pixels[place][0]).mean()) for place in counted]
+    shares = [float(made.marked(near[place]).mean()) for place in counted]
     return replace(made, mean_area=float(np.mean(shares)))
-
-
-def _pixels(explanation: Explanation | None, truth: object) -> tuple[Heat, object]:
-    """Return closeness and truth; those of one pixel for an image that was not explained."""
-    if explanation is None:
-        return np.full(1, -np.inf), [np.ones(1, dtype=bool)] if has_objects(truth) else []
-    return closeness(explanation), truth
 
 
 def kind_of(explanation: Explanation) -> str:
     """Return the kinds of partition and search of an explanation, in words."""
     settings = explanation.settings
     return f"{settings.partition_name}, {settings.search_name}"
+
+
+def _was_searched(explanation: Explanation) -> bool:
+    """Tell whether there was a search: an image that the model calls negative has none."""
+    return bool(explanation.leaves) or isinstance(explanation.settings.get("search"), Mapping)
 
 
 def read_calibration(document: object) -> Calibration:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.metrics.inputs import as_truth, has_objects
+from hshap.metrics.inputs import as_truth
 from hshap.metrics.intervals import Interval, bootstrap_mean
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Carriers:
 
 
 def carriers(
-    explanations: Mapping[str, tuple[Explanation | None, object]],
+    explanations: Mapping[str, tuple[Explanation, object]],
     *,
     marks: Mapping[str, Mapping[str, object]] | None = None,
     margin: int = 0,
@@ -130,8 +130,8 @@ def carriers(
     """Return which share of the score objects, marks and background carry, over a data set.
 
     The shares are those of images with objects and findings. Images whose truth marks no pixel that
-    the model saw are in `clean`, and count for no carrier. Images with objects and without findings
-    are in `empty`; pass None for one that was not explained because the model calls it negative.
+    the model saw are in `clean`, and count for no carrier; those with objects and without findings,
+    such as images that the model calls negative, are in `empty`.
 
     `explanations` has for each image an explanation and its truth: a mask of the objects at the
     size of the original image, or a list of masks or `(start, stop)` boxes. `marks` has further
@@ -153,31 +153,21 @@ def carriers(
     empty: list[str] = []
     clean: list[str] = []
     for name, (explanation, truth) in explanations.items():
-        if not _saw_objects(explanation, truth):
+        place = explanation.placement
+        objects = as_truth(truth, place.shape)
+        heat = np.maximum(place.spread(explanation.attribution()), 0.0)
+        if not (objects & place.seen).any():
             clean.append(name)
-        elif explanation is None or not (heat := _heat(explanation)).any():
+        elif not heat.any():
             empty.append(name)
         else:
-            areas = {OBJECTS: _grown(as_truth(truth, heat.shape), grown)}
+            areas = {OBJECTS: _grown(objects, grown)}
             for mark, found in (marks or {}).items():
                 areas[mark] = as_truth(found.get(name, []), heat.shape)
             areas |= usual_marks(heat.shape)
             rows.append(_carried(name, heat, areas, explanation.audit.doubt))
     rows.sort(key=lambda row: (row.shares[OBJECTS], row.image))
     return Carriers(tuple(rows), tuple(empty), tuple(clean))
-
-
-def _saw_objects(explanation: Explanation | None, truth: object) -> bool:
-    """Tell whether the model saw a pixel of an object."""
-    if explanation is None:
-        return has_objects(truth)
-    place = explanation.placement
-    return bool((as_truth(truth, place.shape) & place.seen).any())
-
-
-def _heat(explanation: Explanation) -> Heat:
-    """Return the positive attribution at the size of the original image."""
-    return np.maximum(explanation.placement.spread(explanation.attribution()), 0.0)
 
 
 def usual_marks(shape: Grid) -> dict[str, Mask]:
