@@ -17,6 +17,7 @@ from hshap.explanation.guarantees.risk_control import (
     images_needed,
     loss_at,
 )
+from hshap.export.page.first_line import facts
 from hshap.export.page.tables import tabulate
 
 SIDE = 24
@@ -279,6 +280,14 @@ def test_the_page_marks_nothing_without_findings(images):
     assert table["classes"][0]["missed"].endswith(
         "calibrated on 20 such images: nothing is marked here."
     )
+
+
+@pytest.mark.parametrize("findings", [True, False])
+def test_a_clean_image_has_no_overlap_on_the_page(images, findings):
+    found = images[0][0] if findings else replace(images[0][0], leaves=())
+    assert facts(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
+    truth = found.saliency() > 0 if findings else np.ones((SIDE, SIDE), bool)
+    assert facts(found, truth, original=False)["overlap"] == float(findings)
 
 
 @pytest.mark.parametrize("level", [0.3, 0.2, 0.1, 0.05, 0.01])
