@@ -17,6 +17,7 @@ from hshap.explanation.guarantees.risk_control import (
     images_needed,
     loss_at,
 )
+from hshap.export.page.first_line import facts
 from hshap.export.page.tables import tabulate
 
 SIDE = 24
@@ -64,7 +65,7 @@ def test_closeness_orders_all_pixels_and_is_lowest_without_findings(images):
     assert near.min() >= -1.0
     assert (near[images[0][0].saliency() > 0] > 0).all()
     empty = replace(images[0][0], leaves=())
-    assert (closeness(empty) == -1.0).all()
+    assert np.isneginf(closeness(empty)).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -123,7 +124,9 @@ def test_calibrate_gives_the_area_whose_loss_was_promised(images):
             truth[start[0] : stop[0], start[1] : stop[1]] = True
         missed.append(1 - made.area(explanation)[truth].mean())
     assert 0.05 < np.mean(missed) < 0.3
-    assert str(made) == "80 % of object area expected inside, calibrated on 60 images"
+    assert str(made) == (
+        "80 % of object area expected inside on images with objects, calibrated on 60 such images"
+    )
     assert 0 < made.mean_area < 0.9
 
 
@@ -140,6 +143,153 @@ def test_images_that_are_not_drawn_alike_break_the_promise(images):
     assert np.mean(missed) > 0.3
 
 
+# Clean images, and images without findings.
+
+RUNS, EACH, NEW = 200, 20, 5
+
+
+def drawn(rng, *, clean):
+    """Return a small image and the boxes of its objects, of which the model sees one pixel.
+
+    A fifth of the clean images has a bright pixel too, and half of the objects are bright in their
+    middle, so that the losses of both kinds of images differ.
+    """
+    image = np.zeros((1, 12, 12))
+    if clean:
+        image[0, *rng.integers(0, 12, 2)] = rng.uniform() < 0.2
+        return image, []
+    side = int(rng.integers(2, 6))
+    top, left = rng.integers(0, 12 - side, 2).tolist()
+    shift = side // 2 if rng.uniform() < 0.5 else 0
+    image[0, top + shift, left + shift] = 1.0
+    return image, [((top, left), (top + side, left + side))]
+
+
+def plain_loss(loss, area, boxes):
+    """Return the loss of an area by its definition in words."""
+    ((top, left), (bottom, right)) = boxes[0]
+    inside = area[top:bottom, left:right]
+    if loss == "missed area":
+        return 1 - inside.mean()
+    if loss == "missed objects":
+        return float(inside.mean() < 0.5)
+    return (area.sum() - inside.sum()) / (area.size - inside.size)
+
+
+@pytest.fixture(scope="module")
+def half_clean():
+    """Return 200 runs, half of whose images are clean, each with new images with objects."""
+    rng = np.random.default_rng(7)
+    explainer = Explainer(
+        lambda batch: batch.sum(axis=(1, 2, 3)),
+        baseline=Constant(0.0),
+        partition=Bisection(min_size=2),
+    )
+    runs = []
+    for _ in range(RUNS):
+        kinds = [clean for _ in range(EACH) for clean in (True, False)] + [False] * NEW
+        images = [drawn(rng, clean=clean) for clean in kinds]
+        made = [(explainer.explain(image, target=0), boxes) for image, boxes in images]
+        runs.append((made[: 2 * EACH], made[2 * EACH :]))
+    return runs
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_clean_images_do_not_break_the_promise(half_clean, loss):
+    means = []
+    for run, new in half_clean:
+        made = calibrate(*zip(*run, strict=True), loss=loss, level=0.1)
+        assert (made.images, made.left_out) == (EACH, EACH)
+        means.append(np.mean([plain_loss(loss, made.area(one), boxes) for one, boxes in new]))
+    error = np.std(means, ddof=1) / np.sqrt(RUNS)
+    assert np.mean(means) <= 0.1 + 2 * error
+    assert np.mean(means) >= 0.1 - 2 / (EACH + 1) - 2 * error  # kept, and not by marking too much
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_clean_images_change_nothing_but_their_number(images, loss):
+    explanations, truths = zip(*images[:20], strict=True)
+    alone = calibrate(explanations, truths, loss=loss)
+    empty = [] if loss == "missed objects" else np.zeros((SIDE, SIDE), bool)
+    clean = [found for found, _ in images[20:50]]
+    mixed = calibrate([*clean, *explanations], [*[empty] * 30, *truths], loss=loss)
+    assert mixed == replace(alone, left_out=30)
+
+
+def test_too_few_images_with_objects_are_refused(images):
+    explanations, truths = zip(*images[:40], strict=True)
+    message = (
+        r"level=0.1 takes at least 9 images with objects, but there are 6 among 40 images; "
+        r"pass 3 more, or a level of 0.15 or more"
+    )
+    with pytest.raises(ArgumentError, match=message):
+        calibrate(explanations, [*truths[:6], *[[]] * 34])
+    # The level that the message offers is accepted.
+    assert calibrate(explanations, [*truths[:6], *[[]] * 34], level=0.15).images == 6
+    with pytest.raises(ArgumentError, match=r"there are 0 among 40 images; pass 9 more$"):
+        calibrate(explanations, [[]] * 40)
+
+
+@pytest.mark.parametrize("loss", ["missed area", "missed objects"])
+@pytest.mark.parametrize("searched", [True, False])
+def test_objects_without_findings_are_missed_in_full(images, loss, searched):
+    explanations, truths = map(list, zip(*images[:40], strict=True))
+    blind = replace(explanations[0], leaves=())
+    if not searched:
+        negative = "none: the image is negative"
+        settings = blind.settings.updated(search=negative, partition=negative)
+        blind = replace(blind, settings=settings)
+    for place in range(3):
+        explanations[place] = blind
+    made = calibrate(explanations, truths, loss=loss, level=0.2)
+    assert (made.images, made.left_out) == (40, 0)
+    assert made.made == ("Bisection, DepthFirst",)
+    assert not made.area(blind).any()
+    missed = []
+    for found, boxes in zip(explanations[3:], truths[3:], strict=True):
+        truth = np.zeros((SIDE, SIDE), bool)
+        shares = []
+        for start, stop in boxes:
+            truth[start[0] : stop[0], start[1] : stop[1]] = True
+            shares.append(made.area(found)[start[0] : stop[0], start[1] : stop[1]].mean())
+        few = np.mean(np.array(shares) < 0.5)
+        missed.append(few if loss == "missed objects" else 1 - made.area(found)[truth].mean())
+    assert (sum(missed) + 3 + 1) / 41 <= 0.2
+    message = r"level=0.09 cannot be promised, since 3 of 40 images with objects have no findings"
+    with pytest.raises(ArgumentError, match=message + ".*or a level of 0.098 or more"):
+        calibrate(explanations, truths, loss=loss, level=0.09)
+
+
+def test_false_area_leaves_out_images_without_findings_or_background(images):
+    explanations, truths = map(list, zip(*images[:20], strict=True))
+    alone = calibrate(explanations, truths, loss="false area")
+    blind, whole = replace(explanations[0], leaves=()), np.ones((SIDE, SIDE), bool)
+    more = calibrate(
+        [*explanations, blind, explanations[1]],
+        [*truths, truths[0], whole],
+        loss="false area",
+    )
+    assert more == replace(alone, left_out=2)
+    assert "on images with objects and findings, calibrated on 20 such images" in str(more)
+
+
+def test_the_page_marks_nothing_without_findings(images):
+    made = calibrate(*zip(*images[:20], strict=True))
+    blind = replace(images[0][0], leaves=()).calibrated(made)
+    table, _ = tabulate("a", {"blind": blind}, None)
+    assert table["classes"][0]["missed"].endswith(
+        "calibrated on 20 such images: nothing is marked here."
+    )
+
+
+@pytest.mark.parametrize("findings", [True, False])
+def test_a_clean_image_has_no_overlap_on_the_page(images, findings):
+    found = images[0][0] if findings else replace(images[0][0], leaves=())
+    assert facts(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
+    truth = found.saliency() > 0 if findings else np.ones((SIDE, SIDE), bool)
+    assert facts(found, truth, original=False)["overlap"] == float(findings)
+
+
 @pytest.mark.parametrize("level", [0.3, 0.2, 0.1, 0.05, 0.01])
 def test_too_few_images_are_refused_with_the_number_that_is_needed(images, level):
     needed = images_needed(level)
@@ -147,7 +297,7 @@ def test_too_few_images_are_refused_with_the_number_that_is_needed(images, level
     assert 1 / (needed + 1) <= level + 1e-9
     assert 1 / needed > level - 1e-9
     explanations, truths = zip(*images[: min(needed - 1, 120)], strict=True)
-    message = f"takes at least {needed} images, but there are {len(truths)}; pass"
+    message = f"takes at least {needed} images with objects, but there are {len(truths)} among"
     with pytest.raises(ArgumentError, match=message):
         calibrate(explanations, truths, level=level)
 
@@ -169,7 +319,8 @@ def test_an_explanation_applies_shows_and_stores_its_calibration(images, tmp_pat
     made = calibrate(explanations, truths)
     explanation = images[30][0].calibrated(made)
     assert (explanation.marked_area() == made.area(images[30][0])).all()
-    assert "90 % of object area expected inside, calibrated on 20 images" in repr(explanation)
+    assert "90 % of object area expected inside on images with objects" in repr(explanation)
+    assert "calibrated on 20 such images" in repr(explanation)
     explanation.save(tmp_path / "one.npz")
     loaded = hshap.Explanation.load(tmp_path / "one.npz")
     assert loaded.calibration == made
@@ -186,7 +337,7 @@ def test_the_page_marks_the_calibrated_area_and_tells_its_promise(images):
     marked = calibrated.marked_area()
     area = sum(size for size, inside in zip(table["areas"], first["marked"], strict=True) if inside)
     assert area == marked.sum()
-    assert "expected inside, calibrated on 20 images" in first["missed"]
+    assert "inside on images with objects, calibrated on 20 such images" in first["missed"]
     # A truth besides does not take the place of the area.
     both, _ = tabulate("a", {"with": calibrated}, np.eye(SIDE, dtype=bool))
     pairs = zip(both["areas"], both["classes"][0]["marked"], both["truth"], strict=True)

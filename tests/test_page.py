@@ -378,6 +378,21 @@ def test_the_list_of_findings_names_its_class_where_there_are_several(show):
     assert both.inner_text("#findings > p") == "of two"
 
 
+def test_clean_images_are_not_the_worst_by_overlap(show):
+    image, explanation = explained(1, hshap.Dyadic(2), hshap.DepthFirst(0.1))
+    found, none = explanation.saliency() > 0, np.zeros((24, 31), bool)
+    truths = {"clean.png": none, "good.png": found, "bad.png": ~found}
+    tab = show([View(name, image, {"one": explanation}, truth=t) for name, t in truths.items()])
+    tab.select_option("#sort", "overlap")
+    names = tab.locator("#cards strong").all_text_contents()
+    assert names == ["bad.png", "good.png", "clean.png"]
+    texts = tab.locator("#cards .small").all_text_contents()
+    assert ["overlap" in text for text in texts] == [True, True, False]
+    tab.locator(".card").nth(2).click()
+    tab.wait_for_selector(".panel")
+    assert "overlap" not in tab.inner_text(".panel")
+
+
 def test_gallery_sorts_filters_and_opens(show):
     views = []
     for seed in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -286,7 +287,10 @@ def test_calibrate_writes_a_file_that_view_and_python_apply(folder, tmp_path):
     words = ("calibrate", folder / "run", "--truth", folder / "truth.json", "--out", out)
     told = call(*words, "--category", "cell", "--level", "0.1")
     assert told.exit_code == 0, told.output
-    assert "90 % of object area expected inside, calibrated on 12 images" in told.stdout
+    promise = (
+        "90 % of object area expected inside on images with objects, calibrated on 12 such images"
+    )
+    assert promise in told.stdout
     run = hshap.runs.open(folder / "run")
     made = hshap.Calibration.load(out)
     inside = [made.area(found)[12:20, 12:20].mean() for found in run]
@@ -295,14 +299,14 @@ def test_calibrate_writes_a_file_that_view_and_python_apply(folder, tmp_path):
     page = call("view", tmp_path / "one.npz", "--calibration", out, "--out", tmp_path / "a.html")
     assert page.exit_code == 0, page.output
     text = (tmp_path / "a.html").read_text()
-    assert "90 % of object area expected inside, calibrated on 12 images" in text
+    assert promise in text
 
 
 def test_mistakes_of_the_commands_get_one_line(folder, tmp_path):
     truth_file = folder / "truth.json"
     few = call("calibrate", folder / "run", "--truth", truth_file, "--level", "0.01", "-o", "x")
     assert few.exit_code == Code.USAGE
-    assert "takes at least 99 images, but there are 12" in few.stderr
+    assert "takes at least 99 images with objects, but there are 12 among 12" in few.stderr
     unknown = call("report", folder / "run", "--truth", truth_file, "--mark", "logo")
     assert unknown.exit_code == Code.USAGE
     assert "--mark logo is no category of the truth; it has cell, text" in unknown.stderr
@@ -321,3 +325,144 @@ def test_mistakes_of_the_commands_get_one_line(folder, tmp_path):
     (tmp_path / "none.json").write_text('{"images": [], "annotations": [], "categories": []}')
     none = call("report", folder / "run", "--truth", tmp_path / "none.json")
     assert "has none of the images" in none.stderr
+    marks = ("--mark", "cell", "--mark", "text")
+    every = call("report", folder / "run", "--truth", truth_file, *marks)
+    assert every.exit_code == Code.USAGE
+    assert "--mark names every category" in every.stderr
+    assert "annotate the objects too" in every.stderr
+
+
+# Clean images, and objects that nobody could find.
+
+
+def written(path, images, size=(SIDE, SIDE)):
+    """Write a COCO file; `images` has the boxes (or segmentations) of each image by name."""
+    document = {
+        "images": [
+            {"id": n, "file_name": name, "height": size[0], "width": size[1]}
+            for n, name in enumerate(images)
+        ],
+        "categories": [{"id": 1, "name": "cell"}],
+        "annotations": [
+            {"image_id": n, "category_id": 1, "bbox": box, "segmentation": None}
+            if isinstance(box, list)
+            else {"image_id": n, "category_id": 1, "bbox": [0, 0, 1, 1], "segmentation": box}
+            for n, boxes in enumerate(images.values())
+            for box in boxes
+        ],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+CELL = [12, 12, 8, 8]
+CLEAN = {f"{n}.png": [] if n < 2 else [CELL] for n in range(12)}
+
+
+def test_objects_carry_the_score_of_images_that_have_them():
+    found, lost = explain(reads(CENTRE)), explain(lambda batch: np.zeros(len(batch)))
+    images = {str(n): (found, truth() if n % 2 else []) for n in range(12)}
+    images |= {"lost": (lost, truth()), "none": (lost, [])}
+    report = carriers(images)
+    assert report.means["objects"].value == 1.0
+    assert [row.image for row in report.images] == ["1", "11", "3", "5", "7", "9"]
+    assert report.empty == ("lost",)
+    assert report.clean == ("0", "2", "4", "6", "8", "10", "none")
+    assert "over 6 images with objects" in repr(report)
+    alone = carriers({"a": (found, []), "b": (found, np.zeros((SIDE, SIDE), bool))})
+    assert alone.verdict == "no image with objects has findings, so nothing can be said"
+
+
+def test_objects_outside_the_explained_part_are_not_there():
+    crop = hshap.Placement((SIDE, SIDE), (2 * SIDE, 2 * SIDE), (0, 0), (SIDE, SIDE))
+    found = replace(explain(reads(CENTRE)), placement=crop)
+    report = carriers({"in": (found, truth()), "out": (found, truth((40, 40, 50, 50)))})
+    assert ([row.image for row in report.images], report.clean) == (["in"], ("out",))
+    outside, beside = np.zeros((2, 2 * SIDE, 2 * SIDE), bool)
+    outside[40:50, 40:50] = True
+    beside[30:40, 30:40] = True
+    assert not on_grid(outside, found).any()
+    assert np.argwhere(on_grid(beside, found)).tolist() == [[30, 30], [30, 31], [31, 30], [31, 31]]
+
+
+def test_a_mark_is_judged_on_images_that_have_it():
+    rng = np.random.default_rng(0)
+    every, text = {}, {}
+    for n in range(60):
+        image = rng.uniform(0.5, 1.0, (1, SIDE, SIDE))
+        if n % 10:
+            image[0, :4, :4] = 0.0
+        else:
+            text[str(n)] = truth(CORNER)
+        every[str(n)] = (explain(reads(CORNER, CENTRE), image), truth())
+    report = carriers(every, marks={"text": text})
+    assert len(report.having("text")) == 6
+    assert report.means["text"].value == pytest.approx(0.2, abs=0.02)
+    assert report.suspicious == ("text",)
+    # Four images are too few for a suspicion, and a mark on none of them has no mean.
+    few = dict(list(every.items())[:31])
+    assert carriers(few, marks={"text": text, "logo": {}}).suspicious == ()
+    assert "logo" not in carriers(few, marks={"logo": {}}).means
+
+
+def test_report_leaves_clean_images_out_and_says_so(folder, tmp_path):
+    half = {name: boxes if int(name[:-4]) % 2 else [] for name, boxes in CLEAN.items()}
+    words = ("report", folder / "run", "--truth", written(tmp_path / "half.json", half))
+    told = call(*words)
+    assert told.exit_code == 0, told.output
+    assert "5 images with objects and findings" in told.stdout
+    assert "7 images have no objects, and are left out" in told.stderr
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["means"]["objects"]["value"] == pytest.approx(0.8, abs=0.02)
+    assert found["means"]["objects"]["images"] == 5
+    assert len(found["without_objects"]) == 7
+    assert {row["image"] for row in found["worst_first"]} == {f"{n}.png" for n in (3, 5, 7, 9, 11)}
+    assert len(call(*words, "--csv").stdout.splitlines()) == 6
+
+
+def test_calibrate_leaves_clean_images_out_and_says_so(folder, tmp_path):
+    words = ("calibrate", folder / "run", "--truth", written(tmp_path / "two.json", CLEAN))
+    out = tmp_path / "calibration.json"
+    told = call(*words, "--out", out)
+    assert "on images with objects, calibrated on 10 such images" in told.stdout
+    assert "2 images without objects are left out" in told.stdout
+    document = json.loads(out.read_text())
+    assert (document["images"], document["left_out"]) == (10, 2)
+    only = {name: boxes for name, boxes in CLEAN.items() if boxes}
+    same = ("calibrate", folder / "run", "--truth", written(tmp_path / "ten.json", only))
+    assert "2 explanations have no annotated image" in call(*same, "--out", tmp_path / "b").stderr
+    assert document == {**json.loads((tmp_path / "b").read_text()), "left_out": 2}
+    false = call(*words, "--loss", "false-area", "--out", tmp_path / "c")
+    assert "2 images without objects, background or findings are left out" in false.stdout
+    few = call(*words[:3], written(tmp_path / "few.json", {**CLEAN, "5.png": [], "6.png": []}))
+    assert few.exit_code == Code.USAGE
+    assert "takes at least 9 images with objects, but there are 8 among 12 images" in few.stderr
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        [40, 40, 8, 8],
+        [-9, 3, 8, 8],
+        [4, 4, 0, 0],
+        {"size": [SIDE, SIDE], "counts": [SIDE * SIDE]},
+        [[40, 40, 48, 40, 48, 48]],
+    ],
+)
+@pytest.mark.parametrize("command", ["calibrate", "report"])
+def test_objects_without_a_pixel_are_not_there(folder, tmp_path, monkeypatch, command, box):
+    monkeypatch.chdir(tmp_path)
+    shown = box if isinstance(box, dict) or not isinstance(box[0], list) else tuple(box)
+    images = {**CLEAN, "0.png": [shown], "5.png": [CELL, shown]}
+    told = call(command, folder / "run", "--truth", written(tmp_path / "odd.json", images))
+    assert told.exit_code == 0, told.output
+    assert "pixel in the explained image are left out: 2, the first in 0.png" in told.stderr
+    expected = "calibrated on 10 such" if command == "calibrate" else "10 images with objects"
+    assert expected in told.stdout
+
+
+def test_annotated_images_that_were_not_explained_are_told(folder, tmp_path):
+    images = {**CLEAN, "new.png": [CELL], "newer.png": []}
+    told = call("report", folder / "run", "--truth", written(tmp_path / "more.json", images))
+    assert "lacks 1 of the images with objects in" in told.stderr
+    assert "10 images with objects and findings" in told.stdout

@@ -20,6 +20,7 @@ PARTS: dict[str, Callable[[], Any]] = {
     "p-values": simulated.p_values,
     "power": simulated.power,
     "conformal": conformal.splits,
+    "conformal, half of the images clean": conformal.half_clean,
     "conformal, broken on purpose": conformal.broken,
     "shortcuts": shortcuts.judged,
     "error rates": simulated.error_rates,

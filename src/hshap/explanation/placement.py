@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from hshap._util.types import Array, Grid, Heat
+    from hshap._util.types import Array, Grid, Heat, Mask
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
@@ -170,6 +170,15 @@ class Placement:
             np.floor((np.arange(side) + 0.5 - a) * n / (b - a)).astype(np.int64)
             for a, b, n, side in self._lines()
         ]
+
+    @property
+    def seen(self) -> Mask:
+        """The pixels of the original image that the model saw.
+
+        >>> Placement(grid=(2,), shape=(4,), start=(1,), stop=(3,)).seen.tolist()
+        [False, True, True, False]
+        """
+        return self.nearest(np.ones(self.grid, dtype=bool))
 
     def spread(self, heat: ArrayLike) -> Heat:
         """Return a map of the grid at the size of the original image, with the same total.

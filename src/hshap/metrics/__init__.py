@@ -2,7 +2,11 @@
 
 A map, `heat`, is an array of real numbers on the image's grid; more relevant pixels have larger
 values. The truth is a bool mask on that grid, or a list of the objects on it, each a mask or a box
-`(start, stop)`. A score of zero counts like any other: no image is left out of a mean.
+`(start, stop)`.
+
+Scores against the truth are those of images with objects, and a truth without a pixel is refused:
+a clean image is neither a success nor a failure. A score of 0 counts like any other. Findings on
+clean images count as false positives in `froc`, which takes such images.
 
 >>> import numpy as np
 >>> heat, truth = np.array([[0.9, 0.0], [0.2, 0.0]]), np.array([[True, False], [False, False]])

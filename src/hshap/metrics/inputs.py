@@ -50,6 +50,18 @@ def as_truth(truth: object, grid: Grid) -> Mask:
     return mask
 
 
+def as_objects(name: str, truth: object, grid: Grid) -> Mask:
+    """Return the mask of all objects; refuse a clean image, on which there is nothing to find."""
+    mask = as_truth(truth, grid)
+    if not mask.any():
+        message = (
+            f"{name} marks no pixel, so there is nothing to find and no score is defined; "
+            "leave this image out"
+        )
+        raise ArgumentError(message)
+    return mask
+
+
 def as_box(name: str, value: object) -> Box:
     """Return the corners of a box or of a finding `(start, stop, score)`."""
     try:

@@ -1,6 +1,7 @@
 """Measures of the mask `heat > threshold`, and the threshold at which they are best.
 
-A share with the divisor 0 is 1 if both the mask and the truth are empty, else 0.
+The truth must mark a pixel: on a clean image, any score would be a success or a failure where there
+is nothing to find. A mask without a pixel scores 0.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
-from hshap.metrics.inputs import as_map, as_truth, same_length
+from hshap.metrics.inputs import as_map, as_objects, same_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +40,7 @@ def f1(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> floa
     0.8
     """
     hit, found, there = _counts(heat, truth, threshold)
-    return _share(2 * hit, found + there, found + there)
+    return _share(2 * hit, found + there)
 
 
 @overload
@@ -53,7 +54,7 @@ def iou(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> flo
     0.5
     """
     hit, found, there = _counts(heat, truth, threshold)
-    return _share(hit, found + there - hit, found + there)
+    return _share(hit, found + there - hit)
 
 
 @overload
@@ -66,8 +67,8 @@ def precision(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) 
     >>> precision([0.0, 0.2, 0.4, 0.9], np.array([False, True, False, True]), 0.3)
     0.5
     """
-    hit, found, there = _counts(heat, truth, threshold)
-    return _share(hit, found, found + there)
+    hit, found, _ = _counts(heat, truth, threshold)
+    return _share(hit, found)
 
 
 @overload
@@ -80,8 +81,8 @@ def recall(heat: ArrayLike, truth: object, threshold: float | Array = NOISE) -> 
     >>> recall([0.0, 0.2, 0.4, 0.9], [((1,), (3,))], np.array([0.1, 0.3, 0.5]))
     array([1. , 0.5, 0. ])
     """
-    hit, found, there = _counts(heat, truth, threshold)
-    return _share(hit, there, found + there)
+    hit, _, there = _counts(heat, truth, threshold)
+    return _share(hit, there)
 
 
 def best_score(heat: ArrayLike, truth: object, measure: Measure = f1) -> float:
@@ -104,7 +105,9 @@ def best_threshold(
     *,
     candidates: int = 10_000,
 ) -> float:
-    """Return the one threshold with the best mean score over images; the lowest if several tie.
+    """Return the one threshold with the best mean score over images with objects.
+
+    The lowest one if several tie. A clean image is an `ArgumentError` that names it.
 
     Exact if the maps have at most `candidates` distinct values. Otherwise the distinct values of
     each map, and then of all maps together, are thinned to that many evenly spaced quantiles.
@@ -117,6 +120,8 @@ def best_threshold(
     maps = [as_map("heats", heat) for heat in heats]
     masks = list(truths)
     same_length("heats", "truths", (len(maps), len(masks)))
+    for number, (heat, truth) in enumerate(zip(maps, masks, strict=True)):
+        as_objects(f"truths[{number}]", truth, heat.shape)
     values = np.concatenate([_thinned(np.unique(heat), most) for heat in maps])
     thresholds = _from_below(_thinned(np.unique(values), most))
     total = np.zeros(len(thresholds))
@@ -128,7 +133,7 @@ def best_threshold(
 def _counts(heat: ArrayLike, truth: object, threshold: float | Array) -> tuple[Array, Array, int]:
     """Count the pixels in mask and truth, in the mask, and in the truth."""
     values = as_map("heat", heat)
-    mask = as_truth(truth, values.shape)
+    mask = as_objects("truth", truth, values.shape)
     limits = to_numpy("threshold", threshold)
     if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
         message = f"threshold must be a number, got {checks.shown(threshold)}; pass one, or several"
@@ -140,10 +145,9 @@ def _above(values: Heat, limits: Array) -> Array:
     return values.size - np.searchsorted(np.sort(values), limits, side="right")
 
 
-def _share(part: Array, whole: Array | int, seen: Array) -> float | Heat:
-    """Return `part / whole`; where `whole` is 0, return 1 if `seen` is 0 too, else 0."""
-    empty = np.where(np.equal(seen, 0), 1.0, 0.0)
-    shares = np.divide(part, whole, out=empty, where=np.not_equal(whole, 0))
+def _share(part: Array, whole: Array | int) -> float | Heat:
+    """Return `part / whole`; 0 where both are 0."""
+    shares = np.divide(part, np.maximum(whole, 1))
     return shares if shares.ndim else shares.item()
 
 

@@ -92,7 +92,9 @@ def froc(
     """Return sensitivity against false positives per image over all thresholds of the score.
 
     For each image, findings are `(start, stop, score)` as from `Explanation.boxes`, and objects
-    `(start, stop)`. The first point of the curve has no finding at all.
+    `(start, stop)`; a clean image has none. Sensitivity is a share of all objects, and false
+    positives are per image, clean ones included. The first point of the curve has no finding at
+    all.
 
     >>> findings = [[((0, 0), (4, 4), 0.9), ((8, 8), (9, 9), 0.5)], []]
     >>> froc(findings, [[((1, 1), (3, 3))], [((5, 5), (7, 7))]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import ArgumentError
-from hshap.metrics.inputs import as_map, as_truth
+from hshap.metrics.inputs import as_map, as_objects
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -24,7 +24,6 @@ def average_precision(heat: ArrayLike, truth: object) -> float:
     0.8333333333333333
     """
     there, others = _by_value(heat, truth)
-    _refuse_empty(there, "no pixel", "average precision")
     hits = np.cumsum(there[::-1])
     found = hits + np.cumsum(others[::-1])
     return float(np.sum(hits / found * there[::-1]) / hits[-1])
@@ -39,8 +38,12 @@ def roc_auc(heat: ArrayLike, truth: object) -> float:
     0.875
     """
     there, others = _by_value(heat, truth)
-    _refuse_empty(there, "no pixel", "the area under the ROC curve")
-    _refuse_empty(others, "every pixel", "the area under the ROC curve")
+    if not others.any():
+        message = (
+            "truth marks every pixel, so the area under the ROC curve is not defined; "
+            "leave this image out"
+        )
+        raise ArgumentError(message)
     below = np.cumsum(others) - others / 2
     return float(np.sum(there * below) / (there.sum() * others.sum()))
 
@@ -49,13 +52,13 @@ def pointing_game(heat: ArrayLike, truth: object) -> float:
     """Return 1 if the highest pixel lies on the truth, else 0.
 
     If several pixels share the highest value, return the share of them on the truth. A map without
-    positive values scores 0.
+    positive values scores 0, a truth without a pixel is an `ArgumentError`.
 
     >>> pointing_game([0.0, 0.5, 0.5], np.array([False, False, True]))
     0.5
     """
     values = as_map("heat", heat)
-    mask = as_truth(truth, values.shape)
+    mask = as_objects("truth", truth, values.shape)
     highest = values.max()
     return float(mask[values == highest].mean()) if highest > 0 else 0.0
 
@@ -63,11 +66,13 @@ def pointing_game(heat: ArrayLike, truth: object) -> float:
 def energy_pointing_game(heat: ArrayLike, truth: object) -> float:
     """Return the share of the map's positive mass that lies on the truth; 0 if there is none.
 
+    A truth without a pixel is an `ArgumentError`.
+
     >>> energy_pointing_game([-1.0, 1.0, 3.0], np.array([False, False, True]))
     0.75
     """
     positive = np.maximum(as_map("heat", heat), 0.0)
-    mask = as_truth(truth, positive.shape)
+    mask = as_objects("truth", truth, positive.shape)
     # Scaled first, so that sums of huge or tiny values neither overflow nor vanish.
     scaled = positive / (positive.max() or 1.0)
     return float(scaled[mask].sum() / (scaled.sum() or 1.0))
@@ -76,13 +81,7 @@ def energy_pointing_game(heat: ArrayLike, truth: object) -> float:
 def _by_value(heat: ArrayLike, truth: object) -> tuple[Heat, Heat]:
     """Count the pixels on the truth and off it for each distinct value, the lowest first."""
     values = as_map("heat", heat)
-    mask = as_truth(truth, values.shape)
+    mask = as_objects("truth", truth, values.shape)
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     there = np.bincount(place.ravel(), weights=mask.ravel()).astype(np.float64)
     return there, counts.astype(np.float64) - there
-
-
-def _refuse_empty(counts: Heat, marked: str, measure: str) -> None:
-    if not counts.any():
-        message = f"truth marks {marked}, so {measure} is not defined; leave this image out"
-        raise ArgumentError(message)

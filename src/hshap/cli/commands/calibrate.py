@@ -8,19 +8,21 @@ from typing import Annotated
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.inputs.annotated_runs import explained_with, known, on_grid
+from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
 from hshap.cli.output import plain, print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
-from hshap.explanation.guarantees.losses import as_loss
+from hshap.explanation.guarantees.losses import NEEDED, as_loss
 
 
 def calibrate(  # noqa: PLR0913, one for each option
     run: Annotated[str, typer.Argument(help="Run folder, or a folder that explain wrote.")],
     *,
     truth: Annotated[Path, typer.Option("--truth", help="Annotated objects, as a COCO file.")],
-    level: Annotated[float, typer.Option(help="Expected loss on a new image, at most.")] = 0.1,
+    level: Annotated[
+        float, typer.Option(help="Expected loss on a new image with objects, at most.")
+    ] = 0.1,
     loss: Annotated[
         str, typer.Option(help="missed-area, missed-objects or false-area.")
     ] = "missed-area",
@@ -37,14 +39,15 @@ def calibrate(  # noqa: PLR0913, one for each option
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Choose how far around findings to look, so that a promise holds on new images."""
+    """Choose how far around findings to look, so that a promise holds on images with objects."""
     del debug
     wanted = as_loss(loss.replace("-", " "))
     found, categories = explained_with(run, truth, target)
     known(categories, category or [], "--category")
+    masks = objects_of(found, category or categories)
     truths = [
-        [on_grid(mask, one.explanation) for mask in one.annotated.masks(category or categories)]
-        for one in found
+        [on_grid(mask, one.explanation) for mask in own]
+        for one, own in zip(found, masks, strict=True)
     ]
     made = calibrated([one.explanation for one in found], truths, loss=wanted, level=level)
     with single(out, force=force, inputs=[truth]) as path:
@@ -53,4 +56,7 @@ def calibrate(  # noqa: PLR0913, one for each option
         print_json({"file": plain(str(out)), "promise": str(made), **made.document})
     else:
         tell(f"{made}; the marked area is {made.mean_area:.1%} of these images on average")
+        if made.left_out:
+            lacking = NEEDED[wanted].replace(" and ", " or ")
+            tell(f"{made.left_out} images without {lacking} are left out")
         tell(f"{out} is written; pass it to hshap explain or view with --calibration")

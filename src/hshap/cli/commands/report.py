@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap.cli import options as opt
-from hshap.cli.faults import Code
-from hshap.cli.inputs.annotated_runs import explained_with, known
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of
 from hshap.cli.output import plain, print_csv, print_json, say
 from hshap.cli.progress import table, tell
 from hshap.explanation.guarantees.carriers import carriers
 
 if TYPE_CHECKING:
     from hshap._util.types import Json
-    from hshap.explanation.guarantees.carriers import Carried, Carriers
+    from hshap.explanation.guarantees.carriers import Carriers
 
 
 def report(  # noqa: PLR0913, one for each option
@@ -39,14 +39,23 @@ def report(  # noqa: PLR0913, one for each option
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each image.")] = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Tell whether objects, background or marks such as corners carry the score. No model runs."""
+    """Tell whether objects, background or marks carry the score of images with objects.
+
+    No model runs.
+    """
     del debug
     found, categories = explained_with(run, truth, target)
     marks = mark or []
     known(categories, marks, "--mark")
-    objects = [name for name in categories if name not in marks]
+    if set(categories) <= set(marks):
+        message = (
+            f"--mark names every category of {truth}, and the report is about images with objects; "
+            "annotate the objects too"
+        )
+        raise Refusal(Code.USAGE, message)
+    objects = objects_of(found, [name for name in categories if name not in marks])
     made = carriers(
-        {one.image: (one.explanation, one.annotated.masks(objects)) for one in found},
+        {one.image: (one.explanation, own) for one, own in zip(found, objects, strict=True)},
         marks={name: {one.image: one.annotated.masks([name]) for one in found} for name in marks},
         margin=margin,
     )
@@ -58,8 +67,10 @@ def report(  # noqa: PLR0913, one for each option
         print_csv([["image", *names, "doubt"], *rows])
     else:
         _print(made, worst)
+    if made.clean:
+        say(f"{len(made.clean)} images have no objects, and are left out")
     if made.empty:
-        say(f"{len(made.empty)} images have no findings, and are left out")
+        say(f"{len(made.empty)} images with objects have no findings, and are left out")
     if strict and made.suspicious:
         raise typer.Exit(Code.CONCERN)
 
@@ -67,28 +78,34 @@ def report(  # noqa: PLR0913, one for each option
 def _print(made: Carriers, worst: int) -> None:
     names = list(made.means)
     rows = [
-        (name, f"{mean.value:.1%}", f"{mean.low:.1%} to {mean.high:.1%}", _area(made.images, name))
+        (
+            name,
+            f"{mean.value:.1%}",
+            f"{mean.low:.1%} to {mean.high:.1%}",
+            f"{made.area(name):.1%}",
+            str(len(made.having(name))),
+        )
         for name, mean in made.means.items()
     ]
-    table(("carrier", "share of the score", "95 % interval", "share of the area"), rows)
+    table(("carrier", "share of the score", "95 % interval", "share of the area", "images"), rows)
     if worst and made.images:
         shown = [
             (plain(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
             for row in made.images[:worst]
         ]
         table(("worst images", *names, "doubt"), shown)
-    tell(f"{len(made.images)} images: {made.verdict}")
-
-
-def _area(images: tuple[Carried, ...], name: str) -> str:
-    return f"{sum(row.areas[name] for row in images) / len(images):.1%}"
+    tell(f"{len(made.images)} images with objects and findings: {made.verdict}")
 
 
 def _document(made: Carriers) -> dict[str, Json]:
     return {
         "images": len(made.images),
         "without_findings": [plain(name) for name in made.empty],
-        "means": {name: mean._asdict() for name, mean in made.means.items()},
+        "without_objects": [plain(name) for name in made.clean],
+        "means": {
+            name: {**mean._asdict(), "images": len(made.having(name))}
+            for name, mean in made.means.items()
+        },
         "suspicious": list(made.suspicious),
         "verdict": made.verdict,
         "worst_first": [

@@ -30,7 +30,11 @@ class Explained(NamedTuple):
 
 
 def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Explained], list[str]]:
-    """Return the explanations whose images are annotated, and the categories of the truth."""
+    """Return the explanations whose images are annotated, and the categories of the truth.
+
+    An image that the truth does not name may have objects or none, and one that was not explained
+    has nothing to judge: both are left out, with a message.
+    """
     annotated, categories = read_annotations(truth)
     found: dict[str, Explained] = {}
     missing = 0
@@ -57,6 +61,10 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
         raise Refusal(Code.INPUT, message)
     if missing:
         say(f"{missing} explanations have no annotated image in {truth}, and are left out")
+    there = {one.annotated.name for one in found.values()}
+    absent = sum(bool(one.objects) for one in annotated.values() if one.name not in there)
+    if absent:
+        say(f"{run} lacks {absent} of the images with objects in {truth}; they are left out")
     return list(found.values()), categories
 
 
@@ -68,20 +76,40 @@ def known(categories: Sequence[str], names: Sequence[str], option: str) -> None:
             raise Refusal(Code.USAGE, message)
 
 
+def objects_of(found: Sequence[Explained], categories: Sequence[str]) -> list[list[Mask]]:
+    """Return the masks of the objects of each image, at its original size.
+
+    Objects without a pixel that the model saw are left out, with a message: those with an empty
+    mask, outside of the image, or outside of the part of it that was explained.
+    """
+    out: list[list[Mask]] = []
+    unseen: list[str] = []
+    for one in found:
+        seen = one.explanation.placement.seen
+        masks = one.annotated.masks(categories)
+        out.append([mask for mask in masks if (mask & seen).any()])
+        unseen += [one.image] * (len(masks) - len(out[-1]))
+    if unseen:
+        count = f"{len(unseen)}, the first in {unseen[0]}"
+        say(f"objects without a pixel in the explained image are left out: {count}")
+    return out
+
+
 def on_grid(mask: Mask, explanation: Explanation) -> Mask:
     """Return a mask of the original image on the grid of its explanation, at pixel centres.
 
-    An object that falls between the centres keeps the grid pixel nearest to its middle.
+    An object that falls between the centres keeps the grid pixel at its middle. One that the model
+    did not see has no pixel.
     """
     place = explanation.placement
     centres = [np.rint(place.centres(axis)).astype(int) for axis in range(mask.ndim)]
     inside = [(at >= 0) & (at < side) for at, side in zip(centres, mask.shape, strict=True)]
     clipped = [np.clip(at, 0, side - 1) for at, side in zip(centres, mask.shape, strict=True)]
     out = mask[np.ix_(*clipped)] & np.logical_and.outer(*inside)
-    if mask.any() and not out.any():
-        middle = np.argwhere(mask).mean(axis=0)
-        nearest = [int(np.abs(at - m).argmin()) for at, m in zip(centres, middle, strict=True)]
-        out[tuple(nearest)] = True
+    seen = np.nonzero(mask & place.seen)
+    if len(seen[0]) and not out.any():
+        places = [at[line] for at, line in zip(place.seen_at(), seen, strict=True)]
+        out[tuple(int(np.rint(at.mean())) for at in places)] = True
     return out
 
 

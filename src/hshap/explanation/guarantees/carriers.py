@@ -29,6 +29,9 @@ BORDER_WIDTH = 20
 SUSPICIOUS = 0.1
 """A mark is suspicious if it surely carries more than this share, and more than its area."""
 
+FEWEST = 5
+"""Images with a mark that a suspicion takes: the interval of fewer is too narrow."""
+
 MOST_ROWS = 10
 
 
@@ -47,11 +50,14 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Carriers:
-    """Who carries the score over a data set, with confidence intervals, the worst images first.
+    """Who carries the score over images with objects, with intervals, the worst images first.
 
-    `images` are sorted by the share of the objects, the lowest first. `means` has the mean share of
-    each carrier with a bootstrap interval over images. `suspicious` are the marks whose interval
-    lies above both a tenth and the share of the image that the mark covers: the model uses them.
+    `images` are those with objects and findings, sorted by the share of the objects, the lowest
+    first. `means` has the mean share of each carrier over those of them that have it, with a
+    bootstrap interval. `suspicious` are the marks on at least five images whose interval lies above
+    both a tenth and the share of the image that the mark covers: the model uses them. `empty` are
+    the images with objects and without findings, `clean` those without objects: no score, or no
+    object, could count there.
 
     >>> import hshap
     >>> found = hshap.demo.example()
@@ -62,14 +68,20 @@ class Carriers:
 
     images: tuple[Carried, ...]
     empty: tuple[str, ...] = ()
+    clean: tuple[str, ...] = ()
 
     @cached_property
     def means(self) -> dict[str, Interval]:
-        """The mean share of each carrier with its 95 % interval."""
+        """The mean share of each carrier over the images that have it, with its 95 % interval."""
         return {
-            name: bootstrap_mean([row.shares[name] for row in self.images], draws=2000)
+            name: bootstrap_mean([row.shares[name] for row in rows], draws=2000)
             for name in (self.images[0].shares if self.images else ())
+            if (rows := self.having(name))
         }
+
+    def having(self, name: str) -> list[Carried]:
+        """Return the images that have a carrier; on the others, it could carry nothing."""
+        return [row for row in self.images if row.areas[name] > 0]
 
     @property
     def suspicious(self) -> tuple[str, ...]:
@@ -77,17 +89,20 @@ class Carriers:
         return tuple(
             name
             for name, mean in self.means.items()
-            if name not in (OBJECTS, BACKGROUND) and mean.low > max(SUSPICIOUS, self._area(name))
+            if name not in (OBJECTS, BACKGROUND)
+            and len(self.having(name)) >= FEWEST
+            and mean.low > max(SUSPICIOUS, self.area(name))
         )
 
-    def _area(self, name: str) -> float:
-        return float(np.mean([row.areas[name] for row in self.images]))
+    def area(self, name: str) -> float:
+        """Return the mean share of the image that a carrier covers, on the images that have it."""
+        return float(np.mean([row.areas[name] for row in self.having(name)]))
 
     def __repr__(self) -> str:
-        lines = [f"<Carriers of the score over {len(self.images)} images"]
+        lines = [f"<Carriers of the score over {len(self.images)} images with objects"]
         lines += [
             f"  {name}: {mean.value:.0%} ({mean.low:.0%} to {mean.high:.0%}) on "
-            f"{self._area(name):.1%} of the area"
+            f"{self.area(name):.1%} of the area of {len(self.having(name))} images"
             for name, mean in self.means.items()
         ]
         lines.append(f"  {self.verdict}")
@@ -100,7 +115,7 @@ class Carriers:
     def verdict(self) -> str:
         """The result in one sentence."""
         if not self.images:
-            return "no image has findings, so nothing can be said"
+            return "no image with objects has findings, so nothing can be said"
         if self.suspicious:
             return f"suspicious: {', '.join(self.suspicious)} carry more than chance would"
         return "no mark carries more than chance would, as far as these images tell"
@@ -114,13 +129,16 @@ def carriers(
 ) -> Carriers:
     """Return which share of the score objects, marks and background carry, over a data set.
 
+    The shares are those of images with objects and findings. Images whose truth marks no pixel that
+    the model saw are in `clean`, and count for no carrier; those with objects and without findings,
+    such as images that the model calls negative, are in `empty`.
+
     `explanations` has for each image an explanation and its truth: a mask of the objects at the
     size of the original image, or a list of masks or `(start, stop)` boxes. `marks` has further
     truths by name and image, such as text. The corners and the border of each image are marks
     always. A pixel counts once: for the objects, grown by `margin` pixels; else for the first mark
     that holds it; else for the background. Shares are those of `attribution()`. How it is spread
-    inside a leaf is a guide, so small leaves make sharper reports. Images without findings are in
-    `empty`.
+    inside a leaf is a guide, so small leaves make sharper reports.
 
     >>> import hshap
     >>> found = hshap.demo.example()
@@ -133,19 +151,23 @@ def carriers(
         raise ArgumentError(message)
     rows: list[Carried] = []
     empty: list[str] = []
+    clean: list[str] = []
     for name, (explanation, truth) in explanations.items():
         place = explanation.placement
+        objects = as_truth(truth, place.shape)
         heat = np.maximum(place.spread(explanation.attribution()), 0.0)
-        if not heat.any():
+        if not (objects & place.seen).any():
+            clean.append(name)
+        elif not heat.any():
             empty.append(name)
-            continue
-        areas = {OBJECTS: _grown(as_truth(truth, place.shape), grown)}
-        for mark, found in (marks or {}).items():
-            areas[mark] = as_truth(found.get(name, []), place.shape)
-        areas |= usual_marks(place.shape)
-        rows.append(_carried(name, heat, areas, explanation.audit.doubt))
+        else:
+            areas = {OBJECTS: _grown(objects, grown)}
+            for mark, found in (marks or {}).items():
+                areas[mark] = as_truth(found.get(name, []), heat.shape)
+            areas |= usual_marks(heat.shape)
+            rows.append(_carried(name, heat, areas, explanation.audit.doubt))
     rows.sort(key=lambda row: (row.shares[OBJECTS], row.image))
-    return Carriers(tuple(rows), tuple(empty))
+    return Carriers(tuple(rows), tuple(empty), tuple(clean))
 
 
 def usual_marks(shape: Grid) -> dict[str, Mask]:

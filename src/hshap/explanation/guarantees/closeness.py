@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 
 def closeness(explanation: Explanation) -> Heat:
-    """Return a number from -1 to 1 for each pixel: how near it is to the centre of a finding.
+    """Return a number up to 1 for each pixel: how near it is to the centre of a finding.
 
     Where the smoothed map of attributions is above 0, it is that map as a share of its maximum.
     Elsewhere it is minus the distance to that area, in steps along the axes, as a share of the
-    longest one. So every limit gives an area, a lower limit gives a larger one, and the lowest one
-    gives the whole image. Without findings, it is -1 everywhere.
+    longest one. So every limit gives an area, a lower limit gives a larger one, and -1 gives the
+    whole image. Without findings, it is minus infinity everywhere: no limit gives an area around
+    nothing.
 
     >>> import hshap
     >>> closeness(hshap.demo.example()).max().item()
@@ -28,7 +29,7 @@ def closeness(explanation: Explanation) -> Heat:
     heat = np.maximum(explanation.attribution(smooth=AUTO), 0.0)
     most = float(heat.max())
     if most <= 0:
-        return np.full(explanation.grid, -1.0)
+        return np.full(explanation.grid, -np.inf)
     longest = max(sum(explanation.grid) - len(explanation.grid), 1)
     return np.where(heat > 0, heat / most, -steps_to(heat > 0) / longest)
 

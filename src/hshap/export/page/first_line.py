@@ -46,8 +46,8 @@ def missed(explanation: Explanation) -> str:
         told += f" {areas} not looked into, because the budget was spent."
     if explanation.calibration is not None:
         share = float(explanation.marked_area().mean())
-        promise = f"{explanation.calibration}: this is the area within the dashed line"
-        told += f" {promise}, {share:.1%} of the image."
+        marked = f"this is the area within the dashed line, {share:.1%} of the image"
+        told += f" {explanation.calibration}: {marked if share else 'nothing is marked here'}."
     return told
 
 
@@ -58,10 +58,9 @@ def facts(explanation: Explanation, truth: Mask | None, *, original: bool) -> di
     """
     findings, leaves = explanation.boxes(original=original), explanation.leaves
     overlap = None
-    if truth is not None:
+    if truth is not None and truth.any():  # a clean image has nothing to overlap with
         found = mask(leaves, explanation.grid)
-        either = int((found | truth).sum())
-        overlap = int((found & truth).sum()) / either if either else 1.0
+        overlap = int((found & truth).sum()) / int((found | truth).sum())
     score = explanation.score
     return {
         "score": score if math.isfinite(score) else None,

@@ -286,11 +286,12 @@ export function resultAt(view, tree, asked) {
   const findings = findingsOf(view, tree, leafOf);
   const findingOf = new Int32Array(leafOf.length).fill(-1);
   findings.forEach(({ cells }, i) => cells.forEach((cell) => { findingOf[cell] = i; }));
-  let [found, both, either] = [0, 0, 0];
+  let [found, both, either, there] = [0, 0, 0, 0];
   leafOf.forEach((leaf, cell) => {
     const area = view.areas[cell];
     const inTruth = view.truth !== null && view.truth[cell] === 1;
     if (leaf !== -1) found += area;
+    if (inTruth) there += area;
     if (leaf !== -1 && inTruth) both += area;
     if (leaf !== -1 || inTruth) either += area;
   });
@@ -299,7 +300,7 @@ export function resultAt(view, tree, asked) {
     leaves, leafOf, findings, findingOf, largest,
     holds: holdersOf(tree, leaves),
     share: found / view.grid.reduce((all, side) => all * side, 1),
-    overlap: view.truth === null ? null : either ? both / either : 1,
+    overlap: there ? both / either : null, // a clean image has nothing to overlap with
   };
 }
 

@@ -28,7 +28,7 @@ const ORDERS = {
   largest: ["highest strength", (card) => -most(card, "largest")],
   score: ["score of the model", (card) => -most(card, "score")],
   sure: ["how sure, worst first", (card) => WORST.indexOf(worst(card))],
-  overlap: ["overlap with the truth, worst first", (card) => most(card, "overlap")],
+  overlap: ["overlap with the truth, worst first", (card) => most(card, "overlap") < 0 ? 2 : most(card, "overlap")], // last: no objects
 };
 
 /** The views of a page of one file, once the sliders need them.
