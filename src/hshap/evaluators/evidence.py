@@ -51,9 +51,6 @@ GRADIENTS = "gradients"
 DIFFERENCES = "differences"
 """The origin of evidence from the differences between an image and its template."""
 
-RARITY = "rare colours"
-"""The origin of evidence from how rare the colours of an image are."""
-
 FAILED = "none: the backward pass failed"
 """Begins the origin of evidence that could not be made."""
 
