@@ -35,7 +35,10 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
         settings = settings.updated(evidence=guide.origin)
-    nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
+    # Cells lie around the largest differences: a map that is stronger in their middle would be a
+    # guess about the image.
+    may_follow = setup.evidence == AUTO and not isinstance(setup.partition, Spots)
+    nearby = may_follow and follows_nearby(guide, canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
