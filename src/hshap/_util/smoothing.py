@@ -36,15 +36,10 @@ def smoothed(
     axes = range(heat.ndim)
     if shut is None or not shut.any():
         return gaussian(heat, sigma, axes)
+    # Each pixel divides its value among the open pixels around it, so the total stays.
     room = gaussian(~shut, sigma, axes)
-    out = np.where(shut, heat, 0.0)
-    for sign in (1.0, -1.0):
-        part = np.where(shut, 0.0, np.maximum(sign * heat, 0.0))
-        # A mean over the open pixels around each one: an even map stays even up to the border.
-        mean = np.where(shut, 0.0, gaussian(part, sigma, axes) / np.where(shut, 1.0, room))
-        if mean.any():
-            out += sign * mean * (part.sum() / mean.sum())
-    return out
+    divided = np.divide(heat, room, out=np.zeros_like(heat), where=~shut)
+    return np.where(shut, heat, gaussian(divided, sigma, axes))
 
 
 def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:

@@ -49,7 +49,7 @@ GRADIENTS = "gradients"
 """The origin of evidence from backward passes."""
 
 DIFFERENCES = "differences"
-"""The origin of evidence from the differences between an image and its template."""
+"""The origin of evidence that the differences between an image and its template multiply."""
 
 FAILED = "none: the backward pass failed"
 """Begins the origin of evidence that could not be made."""

@@ -64,11 +64,7 @@ class Spin:
         return self._smoothed(lambda member: member.alone(even=even), smooth)
 
     def ranking(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps to rank pixels by, each smoothed by its own width.
-
-        With `evidence="auto"` and the partitions of several grids and a tree, this is the best map
-        of photographs that we know for a model without gradients and 100 evaluations or more.
-        """
+        """Return the mean of the members' maps to rank pixels by, each smoothed by its own width."""
         return self._mean(lambda member: member.ranking())
 
     def agreement(self) -> NDArray[np.float64]:
