@@ -64,7 +64,7 @@ class Spin:
         return self._smoothed(lambda member: member.alone(even=even), smooth)
 
     def ranking(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps to rank pixels by, each smoothed by its own width."""
+        """Return the mean of the members' maps to rank pixels by, each smoothed by its width."""
         return self._mean(lambda member: member.ranking())
 
     def agreement(self) -> NDArray[np.float64]:

@@ -107,7 +107,7 @@ def coefficients(games: Sequence[Game]) -> dict[Region, float]:
     return found
 
 
-def null_players(games: Sequence[Game]) -> list[Region]:
+def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     """Return the parts that the model was shown to ignore: no coalition's score depends on them.
 
     Games whose values were inferred show nothing.
@@ -118,7 +118,7 @@ def null_players(games: Sequence[Game]) -> list[Region]:
     >>> whole = hshap.Box((0,), (4,))
     >>> game = hshap.Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
     >>> null_players([game])
-    [Box(start=(2,), stop=(4,))]
+    (Box(start=(2,), stop=(4,)),)
     """
     played = [game for game in games if not game.inferred]
     most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
@@ -129,7 +129,7 @@ def null_players(games: Sequence[Game]) -> list[Region]:
             pairs = game.values.reshape(-1, 2, 1 << number)
             if float(np.abs(pairs[:, 1] - pairs[:, 0]).max()) <= most:
                 found.append(part)
-    return found
+    return tuple(found)
 
 
 def ratios(games: Sequence[Game]) -> list[Ratios]:
