@@ -178,9 +178,12 @@ class Explanation(Guarantees, EarlierNames):
     def ignored(self) -> Mask:
         """The pixels that the model was shown to ignore: in parts that change no coalition's score.
 
-        `attribution`, `alone` and `ranking` are 0 there.
+        `attribution`, `alone` and `ranking` are 0 there. Leaves are not among them: at a tolerance
+        of 0, a search keeps a part that only rounding raised above it.
         """
-        return mask(null_players(self.games), self.grid)
+        kept = set(self.leaves)
+        found = (part for part in null_players(self.games) if part not in kept)
+        return mask(tuple(found), self.grid)
 
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.
