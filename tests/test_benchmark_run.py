@@ -382,7 +382,7 @@ class TestCommitted:
         ("name", "method"),
         [
             ("malaria", "h-shap trees"),
-            ("platelets", "h-shap at 100"),
+            ("platelets", "h-shap quadtree tau=70%"),
             ("boards", "h-shap bisection"),
         ],
     )

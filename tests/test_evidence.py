@@ -121,7 +121,8 @@ def test_the_default_call_is_guided_and_stays_within_its_budget():
             search=hshap.DepthFirst(max_evaluations=most),
         ).explain(images(7), target=1)
         assert model.inputs == found.evaluations <= most
-        assert found.settings["evidence"] == ("rare colours" if most == 4 else "gradients")
+        told = "none: the budget has no room for it" if most == 4 else "gradients"
+        assert found.settings["evidence"] == told
         assert found.settings["partition"]["min_area"] == (25 if most == 4 else "uncut")
 
 
@@ -194,9 +195,10 @@ class Failing(nn.Module):
         return batch.amax((1, 2, 3))[:, None] * torch.ones(2)
 
 
-def test_models_without_gradients_are_guided_by_rare_colours():
+def test_models_without_gradients_follow_the_leaves_nearby():
     found = explained(lambda batch: batch.max(axis=(2, 3)), images(1))
-    assert found.settings["evidence"] == "rare colours"
+    assert found.evidence is None
+    assert found.settings["evidence"] == "none: the model gives no gradients"
     assert found.settings.nearby
 
 

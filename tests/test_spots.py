@@ -187,7 +187,7 @@ class TestAlone:
 class TestSmooth:
     @pytest.fixture
     def found(self):
-        image = np.zeros((1, 16, 16))
+        image = np.full((1, 16, 16), 0.01)  # nothing is ignored
         image[0, 2, 3] = image[0, 12, 15] = 1.0
         return Explainer(
             lambda b: b.sum(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)

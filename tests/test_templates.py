@@ -197,29 +197,6 @@ def _told(found):
     return found.settings["evidence"] if "evidence" in found.settings.document else None
 
 
-@settings(max_examples=10, deadline=None)
-@given(SEEDS, st.integers(10, 60))
-def test_without_gradients_the_differences_guide_the_map_inside_cells(seed, budget):
-    """The guide is the smoothed difference, made here by another library; totals stay exact."""
-    ndimage = pytest.importorskip("scipy.ndimage")
-    rng = np.random.default_rng(seed)
-    template = scene(rng)
-    image, places = with_findings(rng, template)
-    search = hshap.DepthFirst(max_evaluations=budget)
-    given_parts = (sees(places, (template, image)), hshap.Fixed(template), hshap.Spots(12), search)
-    found = hshap.Explainer(*given_parts, evidence="auto").explain(image, target=0)
-    even = hshap.Explainer(*given_parts).explain(image, target=0)
-    assert _told(found) == "differences"
-    assert (found.leaves, found.evaluations) == (even.leaves, even.evaluations)
-    apart = np.sqrt(np.square(image - template).sum(axis=0))
-    smooth = ndimage.gaussian_filter(apart, 12 / 4, mode="constant", truncate=6)
-    inside = np.corrcoef(np.sqrt(smooth).ravel(), found.evidence.ravel())[0, 1]
-    assert inside > 0.95
-    for leaf in found.leaves:
-        share = even.parts[leaf].share
-        assert found.attribution()[leaf.index].sum() == pytest.approx(share, abs=1e-9)
-
-
 def test_with_gradients_the_guide_is_evidence_times_differences():
     """Red is all that the model sees. One cell differs in red and, far more, in green beside it."""
     torch = pytest.importorskip("torch")
@@ -243,15 +220,13 @@ def test_with_gradients_the_guide_is_evidence_times_differences():
     without = hshap.Explainer(
         lambda b: Red()(torch.as_tensor(b)).numpy(), *parts, evidence="auto"
     ).explain(image, target=0)
-    assert _told(without) == "differences"
+    assert without.evidence is None
     red, green = (slice(24, 28), slice(24, 28)), (slice(24, 28), slice(36, 40))
-    maps = found.attribution(), without.attribution()
-    ours, differences = (heat[red].sum() / heat[green].sum() for heat in maps)
-    assert ours > 2
-    assert differences < 1
+    heat = found.attribution()
+    assert heat[red].sum() > 2 * heat[green].sum()
     for leaf in found.leaves:
         share = found.parts[leaf].share
-        assert maps[0][leaf.index].sum() == pytest.approx(share, abs=1e-9)
+        assert heat[leaf.index].sum() == pytest.approx(share, abs=1e-9)
     rng = np.random.default_rng(5)
     template = scene(rng, (96, 128)).astype(np.float32)
     image, _ = with_findings(rng, template)
@@ -262,16 +237,14 @@ def test_with_gradients_the_guide_is_evidence_times_differences():
     assert told in default.settings.chosen
 
 
-def test_the_guide_by_differences_is_told_and_can_be_refused():
+def test_differences_alone_are_no_guide():
     rng = np.random.default_rng(5)
     template = scene(rng, (96, 128))
     image, places = with_findings(rng, template)
     parts = (sees(places, (template, image)), hshap.Fixed(template))
     found = hshap.Explainer(*parts).explain(image, target=0)
-    assert "maps inside regions follow the differences from the baseline" in found.settings.chosen
-    assert _told(found) == "differences"
-    even = hshap.Explainer(*parts, evidence="even").explain(image, target=0)
-    assert even.evidence is None
+    assert "maps inside regions are even" in found.settings.chosen
+    assert found.evidence is None
 
 
 def test_a_backward_pass_that_failed_stays_told_beside_a_template():

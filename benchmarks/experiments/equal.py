@@ -55,8 +55,7 @@ def run(sets: Sequence[str] = tuple(ASKED)) -> None:
 def methods_of(name: str) -> list[Method]:
     """Return the methods of a set: ours and those of peers at its budgets, and some at small ones.
 
-    Maps over cells are smoothed as those of peers are, so boards need no wider smoothing, and their
-    guide is the template and not rare colours.
+    Maps over cells are smoothed as those of peers are, so boards need no wider smoothing.
     """
     own = ASKED[name] if name == "malaria-made" else BUDGETS
     at = [f"shap-bpt {n}" for n in ASKED[name]]

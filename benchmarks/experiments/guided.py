@@ -56,8 +56,7 @@ def run(sets: Sequence[str] = SETS) -> None:
 def methods_of(name: str) -> tuple[Method, ...]:
     """Return the methods of a set.
 
-    Boards have a template, and so cells instead of grids, and its differences instead of rare
-    colours. Their map at a budget is `ranking()`.
+    Boards have a template, and so cells instead of grids. Their map at a budget is `ranking()`.
     """
     others = (*JOINED, *RANKED, COLOURED)
     return tuple(m for m in METHODS if name != "boards" or m not in others)

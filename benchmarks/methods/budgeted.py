@@ -3,8 +3,8 @@
 Our maps at a budget are smoothed, and on boards they are made of cells where the image differs from
 its template. So peers are given both: their maps smoothed, by an eighth of the size, and at 10 and
 20 evaluations also by half of it, since their regions are large then (not their packages' settings,
-so rows of their own), and the same cells to hide or to show, one at a time. The guide inside our
-trees, rare colours, is a control by itself.
+so rows of their own), and the same cells to hide or to show, one at a time. Rare colours, a map of
+the image alone, is a control.
 """
 
 from __future__ import annotations

@@ -29,9 +29,7 @@ BUDGETS = (10, 20, 50, 100, 200, 500)
 SHORT = 24  # evaluations of the default call in a joined map
 FEWEST_FOR_GRIDS = 100  # with fewer evaluations, a joined map has no grids
 GRIDS_WEIGH = 1 / 3  # in the geometric mean of the call and grids
-COLOURS_WEIGH = 1 / 5  # in the geometric mean with rare colours, without grids
-COLOURS_WEIGH_WITH_GRIDS = 1 / 3
-COLOURS_WEIGH_IN_CONTROL = 1 / 2  # the best of four, on images of training and validation
+COLOURS_WEIGH = 1 / 2  # in the control with rare colours: the best of four weights
 COLOURS_SMOOTH = 2  # the part of the size that rare colours are smoothed by
 
 
@@ -57,25 +55,17 @@ def _ranked(subject: Subject, image: Image, budget: int) -> Map:
 
 
 def _joined(subject: Subject, image: Image, budget: int) -> Map:
-    """Rank by a short default call, by grids that the rest of the budget pays for, and by colours.
+    """Rank by a short default call, and by grids that the rest of the budget pays for.
 
     The call's map is hardly better with more evaluations than a few. Grids tell something else:
-    their games ask about places that the gradients leave out. Rare colours are a guess that needs
-    no model. The part of the budget and all weights were chosen on images of training and
-    validation (decisions 22 and 39).
+    their games ask about places that the gradients leave out. The part of the budget and the weight
+    were chosen on images of training and validation (decision 22).
     """
     if budget < FEWEST_FOR_GRIDS:
-        ranked = _ranked(subject, image, budget)
-        return _with_rare_colours(subject, image, ranked, COLOURS_WEIGH)
+        return _ranked(subject, image, budget)
     ranked, grids = _ranked(subject, image, SHORT), grids_at(subject, budget)
     spun = spin_evenly(subject, image, grids, budget - SHORT).attribution(smooth="auto")
-    heat = np.maximum(spun, 0.0) ** GRIDS_WEIGH * ranked ** (1 - GRIDS_WEIGH)
-    return _with_rare_colours(subject, image, heat, COLOURS_WEIGH_WITH_GRIDS)
-
-
-def _with_rare_colours(subject: Subject, image: Image, heat: Map, weight: float) -> Map:
-    rare = gaussian(rare_colours(subject, image), subject.size / COLOURS_SMOOTH, range(heat.ndim))
-    return rare**weight * np.maximum(heat, 0.0) ** (1 - weight)
+    return np.maximum(spun, 0.0) ** GRIDS_WEIGH * ranked ** (1 - GRIDS_WEIGH)
 
 
 def _evidence(subject: Subject, image: Image) -> Map:
@@ -101,9 +91,9 @@ def both(subject: Subject, image: Image) -> Map:
 
 
 def both_and_colours(subject: Subject, image: Image) -> Map:
-    """Return the mean of both with rare colours: what a joined map has without any game."""
-    heat = both(subject, image)
-    return _with_rare_colours(subject, image, heat, COLOURS_WEIGH_IN_CONTROL)
+    """Return the mean of both with rare colours, a guess about the image: a control."""
+    rare = gaussian(rare_colours(subject, image), subject.size / COLOURS_SMOOTH, range(2))
+    return rare**COLOURS_WEIGH * both(subject, image) ** (1 - COLOURS_WEIGH)
 
 
 def _smooth(subject: Subject, heat: Map) -> Map:

@@ -70,16 +70,12 @@ def _at(subject: Subject, image: Image, budget: int) -> Map:
 
 
 def _cells_at(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
-    """Explain over cells where a template differs, with the differences as the guide."""
+    """Explain over cells where a template differs."""
     return _guided(subject, hshap.Spots(subject.size), budget).explain(image, probability)
 
 
 def _guided(subject: Subject, partition: Partition, budget: int) -> hshap.Explainer:
-    """Return an explainer of outputs alone, with a guide inside regions.
-
-    Rare colours and the width that follows from regions were chosen on images of training and
-    validation (decision 39).
-    """
+    """Return an explainer of outputs alone, whose maps follow the regions nearby."""
     return hshap.Explainer(
         hshap.Batched(_without_gradients(subject), check_batches=False),
         baseline=hshap.Fixed(subject.baseline),
@@ -102,7 +98,7 @@ def _without_gradients(subject: Subject) -> Callable[[Image], Map]:
 def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
     """Explain as we would with a larger budget and without a template: over grids and a tree.
 
-    Chosen on images of training and validation (decision 39). Partitions share the budget evenly.
+    Partitions share the budget evenly.
     """
     partitions = [*grids_at(subject, budget), tree_of(subject)]
     explainer = _guided(subject, partitions[0], budget // len(partitions))

@@ -61,8 +61,8 @@ def _sides(by: Rows, guided_by: Rows) -> Iterator[tuple[Rows, str, list[str], li
     ours = [method.name for method in guided.AT]
     joined = [method.name for method in guided.JOINED]
     if all(method in both for method in joined):
-        # The default call joined with rare colours and, from 100 evaluations on, with games over
-        # grids, where there is no template: chosen on images of training and validation.
+        # The default call, from 100 evaluations on joined with games over grids, where there is no
+        # template: chosen on images of training and validation.
         ours = joined
     if ours[0] in both:
         rivals = [*others, *(method for method in guided.RIVALS if method not in by)]

@@ -14,19 +14,32 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Grid
+    from hshap._util.types import Array, Grid, Mask
 
 WIDEST = 4
 """Largest standard deviation, in lengths of the longest axis: beyond it the result is even."""
 
 
-def smoothed(heat: NDArray[np.float64], smooth: float | str) -> NDArray[np.float64]:
-    """Return a map smoothed over all axes by `smooth` pixels, or the map itself for 0."""
+def smoothed(
+    heat: NDArray[np.float64], smooth: float | str, shut: Mask | None = None
+) -> NDArray[np.float64]:
+    """Return a map smoothed over all axes by `smooth` pixels, or the map itself for 0.
+
+    Nothing flows into or out of the pixels that are `shut`. The total stays the same.
+    """
     if isinstance(smooth, str):
         message = f'smooth is {checks.shown(smooth)}; pass a number of pixels, or "auto"'
         raise ArgumentError(message)
     sigma = checks.number("smooth", smooth, minimum=0.0)
-    return gaussian(heat, sigma, range(heat.ndim)) if sigma else heat
+    if not sigma:
+        return heat
+    axes = range(heat.ndim)
+    if shut is None or not shut.any():
+        return gaussian(heat, sigma, axes)
+    # Each pixel divides its value among the open pixels around it, so the total stays.
+    room = gaussian(~shut, sigma, axes)
+    divided = np.divide(heat, room, out=np.zeros_like(heat), where=~shut)
+    return np.where(shut, heat, gaussian(divided, sigma, axes))
 
 
 def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.float64]:

@@ -49,10 +49,7 @@ GRADIENTS = "gradients"
 """The origin of evidence from backward passes."""
 
 DIFFERENCES = "differences"
-"""The origin of evidence from the differences between an image and its template."""
-
-RARITY = "rare colours"
-"""The origin of evidence from how rare the colours of an image are."""
+"""The origin of evidence that the differences between an image and its template multiply."""
 
 FAILED = "none: the backward pass failed"
 """Begins the origin of evidence that could not be made."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hshap._util.arrays import to_numpy
 from hshap.evaluators.models.facts import Facts
 from hshap.explainer.guides import follows_nearby, guide_by_probes, told_inside
-from hshap.explainer.rarity import unless_refuted
 from hshap.explainer.setups import EVEN
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
@@ -30,13 +29,16 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.table.targets[job.column], setup.settings
     games = found.games or tuple(job.games)
-    guide = unless_refuted(setup.guides[job.column], games)
-    guide = guide_by_probes(guide, found.probes, float(games[0].values[0]))
+    baseline_score = float(games[0].values[0])
+    guide = guide_by_probes(setup.guides[job.column], found.probes, baseline_score, canvas.grid)
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
     if guide.origin:
         settings = settings.updated(evidence=guide.origin)
-    nearby = setup.evidence == AUTO and follows_nearby(guide, canvas.grid)
+    # Cells lie around the largest differences: a map that is stronger in their middle would be a
+    # guess about the image.
+    may_follow = setup.evidence == AUTO and not isinstance(setup.partition, Spots)
+    nearby = may_follow and follows_nearby(guide, canvas.grid)
     if nearby:
         settings = settings.updated(inside=NEARBY)
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""

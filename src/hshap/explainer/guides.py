@@ -1,6 +1,7 @@
-"""Guides: how shares are spread inside regions, by the caller's evidence, differences or probes.
+"""Guides: how shares are spread inside regions, by gradients, probes or the caller's evidence.
 
-`rarity.py` has one more, for images without any of these.
+Only the model speaks in a map. So the differences from a template, which are the image's own, guide
+nothing alone: they are multiplied by the gradients.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from hshap.evaluators.evidence import (
     FAILED,
     GRADIENTS,
     MOST_PIXELS,
-    RARITY,
+    SQUARES,
     Guide,
     levels,
-    weights,
 )
 from hshap.explanation.nearby import has_nearby
 
@@ -28,13 +28,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Grid, Image
+    from hshap._util.types import Grid, Heat, Image
     from hshap.evaluators.easel import Easel
     from hshap.partitions.protocol import Region
     from hshap.partitions.spots import Spots
 
+GIVEN = "a function"
+"""The origin of the caller's own evidence."""
+
 UNSEEN = 0.01
 """Weight of cells that were not shown alone, as a share of that of the strongest cell."""
+
+PROBES = "the scores of {} shown alone"
+"""The origin of evidence from probes."""
 
 
 def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
@@ -48,29 +54,37 @@ def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
             f"0 or more for each pixel, {grid}"
         )
         raise ArgumentError(message)
-    return Guide(levels(given), "a function") if given.any() else Guide(None, "none: it is 0")
+    return Guide(levels(given), GIVEN) if given.any() else Guide(None, "none: it is 0")
 
 
-def guide_with_differences(partition: Spots, easel: Easel, pixels: Image, guide: Guide) -> Guide:
-    """Return a guide times the differences that the cells are around; these alone without one.
+def differences(partition: Spots, easel: Easel, pixels: Image) -> Heat | None:
+    """Return the differences that the cells are around; None where they cannot weigh anything.
 
-    Gradients tell which of the differences the model looks at, and differences where it cannot look
-    at all. A backward pass that failed stays told.
+    That is in large images, and where no difference is above 0 or one is not finite.
     """
-    if guide.origin.startswith(FAILED) or pixels[0].size > MOST_PIXELS:
-        return guide
+    if pixels[0].size > MOST_PIXELS:
+        return None
     heat = partition.guide(pixels, easel.hidden(pixels))
-    origin = DIFFERENCES
-    if guide.levels is not None:
-        heat, origin = heat * weights(guide.levels), f"{guide.origin} times {DIFFERENCES}"
-    if not (np.isfinite(heat).all() and heat.any()):
+    return heat / heat.max() if np.isfinite(heat).all() and heat.any() else None
+
+
+def guide_with_differences(guide: Guide, apart: Heat | None) -> Guide:
+    """Return a guide times the differences from a template; as it is where it has no levels.
+
+    Gradients tell which of the differences the model looks at. Differences alone are a guess about
+    the image: the model may ignore the largest of them.
+    """
+    if guide.levels is None or apart is None:
         return guide
-    return Guide(levels(heat), origin, guide.evaluations)
+    heat = SQUARES.take(guide.levels) * apart
+    if not heat.any():
+        return guide
+    return Guide(levels(heat), f"{guide.origin} times {DIFFERENCES}", guide.evaluations)
 
 
-def by_differences(guide: Guide) -> bool:
-    """Tell whether a guide rests on the differences from a template."""
-    return DIFFERENCES in guide.origin
+def has_failed(guide: Guide) -> bool:
+    """Tell whether the backward pass of a guide failed."""
+    return guide.origin.startswith(FAILED)
 
 
 def by_gradients(guide: Guide) -> bool:
@@ -79,39 +93,39 @@ def by_gradients(guide: Guide) -> bool:
 
 
 def guide_by_probes(
-    guide: Guide, probes: Sequence[tuple[Region, float]], baseline_score: float
+    guide: Guide, probes: Sequence[tuple[Region, float]], baseline_score: float, grid: Grid
 ) -> Guide:
     """Return the guide times the root of the score that each probed region adds alone.
 
-    Pixels of other regions count little, but more than those of a region that adds nothing.
+    Without a guide, it is that root. Pixels of other regions count little, but more than those of a
+    region that adds nothing.
     """
-    if guide.levels is None or not probes:
+    if not probes:
         return guide
     added = [max(score - baseline_score, 0.0) for _, score in probes]
-    weight, strongest = np.full(guide.levels.shape, UNSEEN), max(added) or 1.0
+    weight, strongest = np.full(grid, UNSEEN), max(added) or 1.0
     for (region, _), score in zip(probes, added, strict=True):
         weight[region.index] = (score / strongest) ** 0.5
-    heat = (guide.levels / 255.0) ** 2 * weight
+    heat = weight if guide.levels is None else SQUARES.take(guide.levels) * weight
     if not heat.any():
         return guide
-    cells = "1 cell" if len(probes) == 1 else f"{len(probes)} cells"
-    origin = f"{guide.origin}, and the scores of {cells} shown alone"
+    scores = PROBES.format("1 cell" if len(probes) == 1 else f"{len(probes)} cells")
+    origin = scores if guide.levels is None else f"{guide.origin}, and {scores}"
     return Guide(levels(heat), origin, guide.evaluations)
 
 
 def follows_nearby(guide: Guide, grid: Grid) -> bool:
-    """Tell whether maps follow the leaves nearby, too: a guide of the model is enough by itself."""
-    return (guide.levels is None or guide.origin == RARITY) and has_nearby(grid)
+    """Tell whether maps follow the leaves nearby: a guide is enough by itself."""
+    return guide.levels is None and has_nearby(grid)
 
 
 def told_inside(guide: Guide, *, nearby: bool) -> str:
     """Return in words how shares are spread inside regions."""
     if nearby:
-        rare = f"{RARITY} (a guess from the image) and " if guide.origin == RARITY else ""
-        return f"maps inside regions follow {rare}the regions nearby"
+        return "maps inside regions follow the regions nearby"
     if guide.levels is None:
         return "maps inside regions are even"
-    if not guide.origin.startswith((GRADIENTS, DIFFERENCES)):
+    if guide.origin == GIVEN:
         return "maps inside regions follow the given evidence"
     own = guide.origin.replace(GRADIENTS, f"the model's {GRADIENTS}", 1)
     own = own.replace(DIFFERENCES, f"the {DIFFERENCES} from the baseline", 1)

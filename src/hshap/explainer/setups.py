@@ -25,12 +25,12 @@ from hshap.explainer.budgets import (
     within,
 )
 from hshap.explainer.guides import (
-    by_differences,
     by_gradients,
+    differences,
     given_guide,
     guide_with_differences,
+    has_failed,
 )
-from hshap.explainer.rarity import guides_by_rarity
 from hshap.explanation.settings import Settings
 from hshap.games.automatic import partition_by_template, usual_partition, usual_search
 from hshap.games.baseline_choice import choose_baseline, usual_baselines
@@ -196,10 +196,11 @@ class Setups:
             chosen = replace(chosen, regions=reason)
         if partition is not given.partition:
             settings = settings.updated(partition=partition)
-        if self._wanted == AUTO and isinstance(partition, Spots):
-            guides = tuple(guide_with_differences(partition, easel, pixels, one) for one in guides)
-        if self._wanted == AUTO:
-            guides = guides_by_rarity(pixels, guides)
+        apart = None
+        can_weigh = self._wanted == AUTO and not any(map(has_failed, guides))
+        if can_weigh and isinstance(partition, Spots):
+            apart = differences(partition, easel, pixels)
+            guides = tuple(guide_with_differences(one, apart) for one in guides)
         if given.search is None:
             if given.partition is None and isinstance(partition, Spots):
                 search = usual_search(partition_is_given=False, by_template=True)
@@ -208,7 +209,7 @@ class Setups:
             chosen = replace(chosen, search=told)
         search = within(search, spent + max(guide.evaluations for guide in guides), started)
         given_budget = given.search is not None and budget_of(search) is not None
-        if given_budget and isinstance(partition, Spots) and all(map(by_differences, guides)):
+        if given_budget and isinstance(partition, Spots) and apart is not None:
             fewest = FEWEST_BESIDE_GRADIENTS if any(map(by_gradients, guides)) else 1
             search = with_probes(search, partition, easel, pixels, fewest)
         return Setup(

@@ -30,14 +30,14 @@ from hshap.explanation.findings import (
     significant_boxes,
 )
 from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.nearby import levels_nearby, ranked, smoothing_width, weighted
+from hshap.explanation.nearby import confined, levels_nearby, ranked, smoothing_width, weighted
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
 from hshap.explanation.settings import AUTO, Settings
 from hshap.games.search.automatic_size import uncut
-from hshap.games.tree import Part, parts, shares
-from hshap.partitions.regions import fill
+from hshap.games.tree import Part, null_players, parts, shares
+from hshap.partitions.regions import fill, mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Grid, Heat
+    from hshap._util.types import Array, Grid, Heat, Mask
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.explanation.guarantees.significance import ErrorRate, Tests
     from hshap.explanation.nearby import Smooth
@@ -66,7 +66,7 @@ class Explanation(Guarantees, EarlierNames):
     value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
     for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
-    from the gradients of a torch module, the differences from a template or rare colours, or None.
+    from the gradients of a torch module, its answers about single cells or yours, or None.
     `placement` tells where the grid lies in the original image, if the model saw it resized,
     cropped, padded or flipped: exports and `boxes` are in pixels of the original image. Give it
     with `placed`. `certificate` tells whether measurements confirm the answer of `GroupTesting`; it
@@ -174,6 +174,17 @@ class Explanation(Guarantees, EarlierNames):
         """Whether this explanation holds, needs a second look or should not be trusted, and why."""
         return how_sure(self.concerns, self.audit.gap)
 
+    @cached_property
+    def ignored(self) -> Mask:
+        """The pixels that the model was shown to ignore: in parts that change no coalition's score.
+
+        `attribution`, `alone` and `ranking` are 0 there. Leaves are not among them: at a tolerance
+        of 0, a search keeps a part that only rounding raised above it.
+        """
+        kept = set(self.leaves)
+        found = (part for part in null_players(self.games) if part not in kept)
+        return mask(tuple(found), self.grid)
+
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.
 
@@ -203,13 +214,14 @@ class Explanation(Guarantees, EarlierNames):
         The sum over each leaf is exact: it is the leaf's share. How it is spread inside the leaf is
         a guide: by `evidence` if there is any, and by the leaves nearby if the model gave none and
         the explainer chose the partition; evenly if it was given. `even` asks for it in any case.
+        Parts whose games showed that the model ignores them have 0.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
         to a quarter of the size of the object is a good value. "auto" takes a quarter of the
-        leaves' mean side, each leaf counted by its share; where rare colours guide the map, at most
-        a fiftieth of the image's. On photographs this makes the map of a model without gradients
-        much better; on drawings, whose leaves are objects, it blurs them.
+        leaves' mean side, each leaf counted by its share. Nothing flows into parts that the model
+        ignores. On photographs this makes the map of a model without gradients much better; on
+        drawings, whose leaves are objects, it blurs them.
         """
         return self._spread(self._shares.__getitem__, smooth, even=even)
 
@@ -226,15 +238,16 @@ class Explanation(Guarantees, EarlierNames):
         """Return a map to rank pixels by. Nothing adds up in it; `attribution()` does.
 
         With `evidence` of the model: the evidence, times the root of the score that each leaf adds
-        by itself, and 0 outside the leaves. Of `Superpixels("uncut")`, regions count that no split
-        has cut, where the search went on inside. Without evidence: `attribution(smooth="auto")`. On
-        photographs both rank pixels better than `attribution()`, in which a small leaf shows its
-        whole share on few pixels.
+        by itself, and 0 outside the leaves and on parts that the model was shown to ignore. Of
+        `Superpixels("uncut")`, regions count that no split has cut, where the search went on
+        inside. Without evidence: `attribution(smooth="auto")`. On photographs both rank pixels
+        better than `attribution()`, in which a small leaf shows its whole share on few pixels.
         """
-        if self.evidence is None or self.settings.nearby:
+        if self.evidence is None:
             return self.attribution(smooth=AUTO)
         regions = uncut(self.games, self.leaves) if self.adaptive == "uncut" else self.leaves
-        return ranked(regions, lambda region: self.parts[region].alone, self.evidence)
+        heat = ranked(regions, lambda region: self.parts[region].alone, self.evidence)
+        return heat * ~self.ignored
 
     def dropped_at_most(self) -> Heat:
         """Return a map of the most that dropped parts add alone, if the model is monotone.
@@ -358,25 +371,26 @@ class Explanation(Guarantees, EarlierNames):
         width = self.usual_width if smooth == AUTO else smooth
         levels = None if even else self._levels
         if levels is None:
-            return smoothed(self._paint(lambda leaf: value(leaf) / leaf.area), width)
-        return smoothed(weighted(self.leaves, value, levels), width)
+            heat = self._paint(lambda leaf: value(leaf) / leaf.area)
+        else:
+            heat = weighted(self.leaves, value, levels)
+        played = {game.region for game in self.games}
+        ended = [leaf for leaf in self.leaves if leaf in played]  # by the automatic rule
+        heat = confined(heat, ended, self.ignored) if ended else heat
+        return smoothed(heat, width, self.ignored if width else None)
 
     @cached_property
     def usual_width(self) -> float:
         """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, or less."""
         found = [self._shares[leaf] for leaf in self.leaves]
-        guided = self.settings.nearby and self.evidence is not None
-        return smoothing_width(self.leaves, found, self.grid, guided=guided)
+        return smoothing_width(self.leaves, found, self.grid)
 
     @cached_property
     def _levels(self) -> NDArray[np.uint8] | None:
-        """The guide inside leaves: evidence, leaves nearby, or both; None for an even map."""
+        """The guide inside leaves: evidence or leaves nearby; None for an even map."""
         if not self.settings.nearby:
             return self.evidence
-        if self.evidence is None:
-            return levels_nearby(self.attribution(even=True), self.usual_width)
-        heat = weighted(self.leaves, self._shares.__getitem__, self.evidence)
-        return levels_nearby(heat, self.usual_width)
+        return levels_nearby(self.attribution(even=True), self.usual_width)
 
     @cached_property
     def _shares(self) -> dict[Region, float]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Grid, Heat
+    from hshap._util.types import Grid, Heat, Mask
     from hshap.partitions.protocol import Region
 
 Smooth: TypeAlias = float | Literal["auto"]
@@ -30,9 +30,6 @@ Smooth: TypeAlias = float | Literal["auto"]
 
 WIDTH = 0.25
 """Standard deviation of the smoothing, in mean sides of the leaves."""
-
-WIDEST = 1 / 50
-"""Largest standard deviation with a guide, in mean sides of the image."""
 
 FINENESS = 2
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -73,29 +70,35 @@ def ranked(
     return out
 
 
-def smoothing_width(
-    leaves: Sequence[Region], shares: Sequence[float], grid: Grid, *, guided: bool = False
-) -> float:
+def confined(heat: Heat, leaves: Sequence[Region], ignored: Mask) -> Heat:
+    """Return the map with 0 on ignored pixels, changed in place; the sum over each leaf stays.
+
+    A leaf that is ignored as a whole is left as it is.
+    """
+    for leaf in leaves:
+        own, without = pixels_of(leaf, heat), pixels_of(leaf, ignored)
+        left = np.where(without, 0.0, own)
+        if without.any() and left.any():
+            fill(leaf, heat, left * (own.sum() / left.sum()))
+    return heat
+
+
+def smoothing_width(leaves: Sequence[Region], shares: Sequence[float], grid: Grid) -> float:
     """Return a quarter of the leaves' mean side, at least one pixel; 0 without leaves.
 
-    Each leaf counts by its share, so that weak leaves in the background hardly count. With a guide
-    inside leaves, the width is at most a fiftieth of the image's own mean side: a small budget
-    leaves large leaves, and the guide would be lost.
+    Each leaf counts by its share, so that weak leaves in the background hardly count.
 
     >>> import hshap
     >>> leaves = [hshap.Box((0, 0), (8, 8)), hshap.Box((8, 8), (24, 24))]
     >>> smoothing_width(leaves, [3.0, 1.0], grid=(100, 100))
     2.5
-    >>> smoothing_width(leaves, [3.0, 1.0], grid=(100, 100), guided=True)
-    2.0
     """
     if not leaves:
         return 0.0
     sides = [leaf.area ** (1 / len(grid)) for leaf in leaves]
     counts = np.maximum(shares, 0.0)
     mean = np.average(sides, weights=counts) if counts.any() else np.mean(sides)
-    widest = WIDEST * prod(grid) ** (1 / len(grid)) if guided else np.inf
-    return max(1.0, min(WIDTH * float(mean), widest))
+    return max(1.0, WIDTH * float(mean))
 
 
 def has_nearby(grid: Grid) -> bool:

@@ -64,11 +64,7 @@ class Spin:
         return self._smoothed(lambda member: member.alone(even=even), smooth)
 
     def ranking(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps to rank pixels by, each smoothed by its own width.
-
-        With `evidence="auto"` and the partitions of several grids and a tree, this is the best map
-        of photographs that we know for a model without gradients and 100 evaluations or more.
-        """
+        """Return the mean of the members' maps to rank pixels by, each smoothed by its width."""
         return self._mean(lambda member: member.ranking())
 
     def agreement(self) -> NDArray[np.float64]:
@@ -98,10 +94,14 @@ class Spin:
     def _smoothed(
         self, read: Callable[[Explanation], NDArray[np.float64]], smooth: Smooth
     ) -> NDArray[np.float64]:
-        """Return the mean of maps, smoothed; "auto" takes the mean width of the members."""
+        """Return the mean of maps, smoothed; "auto" takes the mean width of the members.
+
+        Nothing flows into pixels that the model was shown to ignore in every member.
+        """
         if smooth == AUTO:
             smooth = float(np.mean([member.usual_width for member in self.members]))
-        return smoothed(self._mean(read), smooth)
+        shut = np.logical_and.reduce([one.ignored for one in self.members]) if smooth else None
+        return smoothed(self._mean(read), smooth, shut)
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
         # One map at a time, in the order of the members: no stack of maps in memory.

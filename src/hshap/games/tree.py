@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Ratios: TypeAlias = "list[float] | None"
 """How a game divides the share of its region among the parts; None if none of them raises it."""
 
+ROUNDING = 1e-6
+"""A change of score below this share of the run's largest one is rounding."""
+
 
 class Part(NamedTuple):
     """A region of the tree.
@@ -102,6 +105,31 @@ def coefficients(games: Sequence[Game]) -> dict[Region, float]:
     for game in games:
         found.update(zip(game.children, game.coefficients.tolist(), strict=True))
     return found
+
+
+def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
+    """Return the parts that the model was shown to ignore: no coalition's score depends on them.
+
+    Games whose values were inferred show nothing.
+
+    >>> import hshap
+    >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
+    >>> values = np.array([0.0, 1.0, 0.0, 1.0])  # none, left, right, both
+    >>> whole = hshap.Box((0,), (4,))
+    >>> game = hshap.Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
+    >>> null_players([game])
+    (Box(start=(2,), stop=(4,)),)
+    """
+    played = [game for game in games if not game.inferred]
+    most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
+    found: list[Region] = []
+    for game in played:
+        for number, part in enumerate(game.children):
+            # Pairs of coalitions, without the part and with it.
+            pairs = game.values.reshape(-1, 2, 1 << number)
+            if float(np.abs(pairs[:, 1] - pairs[:, 0]).max()) <= most:
+                found.append(part)
+    return tuple(found)
 
 
 def ratios(games: Sequence[Game]) -> list[Ratios]:

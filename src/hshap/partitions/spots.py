@@ -136,7 +136,7 @@ class Spots:
         return _tree(labels, centres, ratios(self.spacing, labels.ndim))
 
     def guide(self, image: Image, hidden: Image) -> Heat:
-        """Return the differences, smoothed by a quarter of a cell: a guide to pixels in cells."""
+        """Return the differences, smoothed by a quarter of a cell, to weigh gradients by."""
         difference = difference_of(image, hidden)
         size, _, _ = self._cells(difference)
         return _smoothed(difference, size / 4, ratios(self.spacing, difference.ndim))

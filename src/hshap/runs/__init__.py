@@ -118,8 +118,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
 
     `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
     that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
-    that of all pixels, about one byte each, and "none" nothing. Rare colours take little room, so
-    "leaves" stores all of them.
+    that of all pixels, about one byte each, and "none" nothing.
 
     `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()`, `DaskWorkers()`
     or `Slurm()`. `explainer` may be a function that returns one, which each worker calls.

@@ -292,11 +292,10 @@ def coefficients_of(values: NDArray[np.float64], players: NDArray[np.int64]) -> 
 
 
 def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
-    """Return the evidence that is kept. Rare colours take little room, so all of them are."""
+    """Return the evidence that is kept."""
     levels = explanation.evidence
     if levels is None or keep == "none":
         return {"evidence": b"", "evidence_kept": "none"}
-    keep = "all" if explanation.settings.nearby else keep
     chosen = levels if keep == "all" else levels.reshape(-1)[places_of(explanation)]
     return {"evidence": chosen.tobytes(), "evidence_kept": keep}
 
