@@ -859,7 +859,9 @@ def test_workers_of_dask_give_the_rows_of_one_process(tmp_path, images, dask):
 
 def test_the_client_of_a_caller_is_used_and_stays_open(tmp_path, images, dask):
     with (
-        dask.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        dask.LocalCluster(
+            n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         dask.Client(cluster) as client,
     ):
         several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
@@ -1329,7 +1331,8 @@ def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
     files.create(f"claims/{task}", b"elsewhere+boot+7+99")
     own = Fingerprint("model", "settings")
     job = Job(explainer(), as_source(images, decode=None, root=None), files, own, (0,))
-    Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5).run(runs.InProcess())
+    driver = Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5)
+    driver.run(runs.InProcess())
     assert len(runs.Run.at(Folder(files))) == len(images)
 
 

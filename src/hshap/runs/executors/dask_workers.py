@@ -105,8 +105,9 @@ class DaskWorkers:
         # The driver tries a lost task again: that Dask does so, too, only takes time.
         with (
             dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+            # Without an address, its page takes port 8787 and warns if another cluster has it.
             distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, dashboard_address=None
+                n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
             ) as cluster,
         ):
             yield cluster
