@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -36,8 +36,7 @@ Kind: TypeAlias = Literal[
 ]
 """In the order of harm."""
 
-Word: TypeAlias = Literal["supported", "look twice", "do not trust"]
-SUPPORTED: Word = "supported"
+SUPPORTED: Final = "supported"
 
 GRAVE: frozenset[Kind] = frozenset(["random", "baseline", "together"])
 """Kinds that say "do not trust": findings may be in the wrong place, or mean nothing."""
@@ -47,6 +46,9 @@ LITTLE = 0.25
 
 HALF = 0.5
 """Findings that lack more than this share of the score do not explain it."""
+
+SPARSE = 0.4
+"""Findings of which hiding changes fewer pixels are larger than the object; see decision 15."""
 
 WHOLE = 0.9
 """Findings that cover this share of the image name no place; large objects cover less."""
@@ -69,7 +71,7 @@ class Concern:
     - "partial": the findings carry less than half of the score, together or each by itself.
     - "unfinished": a budget ended the search.
     - "whole": the leaves cover 90 % of the image or more.
-    - "loose": most pixels of the findings are as in the baseline.
+    - "loose": hiding the findings changes less than 40 % of their pixels.
     - "evidence": the backward pass for the maps inside leaves failed.
 
     >>> print(Concern("nothing", "nothing was found", "lower the tolerance"))
@@ -98,7 +100,7 @@ class HowSure(NamedTuple):
     supported: no check of this run raised a concern
     """
 
-    word: Word
+    word: Literal["supported", "look twice", "do not trust"]
     reason: str
     fix: str = ""
 
@@ -270,11 +272,11 @@ def _unfinished(explanation: Explanation) -> Iterator[Concern]:
 
 
 def _loose(explanation: Explanation) -> Iterator[Concern]:
-    audit = explanation.audit
-    if audit.loose >= FAR:
+    filled = explanation.audit.filled
+    if filled < SPARSE:
         yield Concern(
             "loose",
-            f"hiding the findings changes about {audit.filled:.0%} of their pixels: they may be "
+            f"hiding the findings changes about {filled:.0%} of their pixels: they may be "
             "much larger than the object",
             "allow smaller regions (min_size, min_area), or take regions that follow the image",
         )
