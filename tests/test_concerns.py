@@ -280,7 +280,7 @@ def test_a_spin_tells_the_concerns_of_its_members():
 def test_an_image_that_scores_below_its_baseline_is_told():
     (first, *_) = explained(lowered).concerns
     assert first.kind == "baseline"
-    assert "nothing speaks for this target" in first.text
+    assert "does not speak for this target" in first.text
 
 
 def test_findings_that_carry_little_are_told():

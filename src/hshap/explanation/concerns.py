@@ -167,12 +167,13 @@ def _baseline(explanation: Explanation) -> Iterator[Concern]:
         "(baseline=, --baseline), or explain the class that the model predicts"
     )
     highest = max(float(game.values.max()) for game in explanation.games)
-    lowest = min(float(game.values.min()) for game in explanation.games)
-    if score <= bare and highest - bare >= HALF * max(highest - bare, bare - lowest):
+    if score <= bare < highest and bare - score < LITTLE * (highest - bare):
         text = f"{scores}, but a part of it {highest:.3g}: areas cancel each other out"
         yield Concern("together", text, "look at the parts by themselves, or explain another class")
     elif score <= bare:
-        yield Concern("baseline", f"{scores}, so nothing speaks for this target", fix)
+        yield Concern(
+            "baseline", f"{scores}, so the image as a whole does not speak for this target", fix
+        )
     elif score - bare < LITTLE * max(abs(score), abs(bare)):
         yield Concern("baseline", f"{scores}, so little of the score is explained", fix)
 
