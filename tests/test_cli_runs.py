@@ -112,11 +112,7 @@ def explain(model, *words, images=("images",), out="found"):
 def without_concerns(text):
     """Return the lines but those on findings of 8 x 8 pixels around a smaller object."""
     about = "they may be much larger than the object"
-    return [
-        line
-        for line in text.splitlines()
-        if not (line.startswith("hshap: concern: ") and about in line)
-    ]
+    return [line for line in text.splitlines() if about not in line]
 
 
 def fine(*words, **options):

@@ -432,31 +432,31 @@ def test_gallery_sorts_filters_and_opens(show):
 
 
 def test_concerns_stand_in_the_first_line_of_the_page(show):
-    image, good = explained(0, hshap.Dyadic(1), hshap.DepthFirst())
-    nothing = good.at(tolerance=1e9)
+    image, fine = np.zeros((1, 8, 8)), hshap.demo.example()
+    nothing = fine.at(tolerance=1e9)
     assert nothing.concerns[0].kind == "nothing"
-    plain = replace(good, games=good.games[:1], leaves=())  # no doubt is left
-    fine = hshap.demo.example()
+    origin = "none: the backward pass failed with RuntimeError"
+    plain = replace(nothing, settings=nothing.settings.updated(evidence=origin))
+    assert [one.kind for one in plain.concerns] == ["nothing", "evidence"]
     views = [
         View("bad.png", image, {"a": nothing, "b": plain}),
-        View("good.png", np.zeros((1, 8, 8)), {"a": fine}),
+        View("good.png", image, {"a": fine}),
     ]
     tab = show(views)
     line = tab.locator("#concerns")
     assert line.text_content().startswith("1 of 2 images has a concern")
     tab.select_option("#filter", "concern")
     assert tab.locator("#cards strong").all_text_contents() == ["bad.png"]
-    assert "concern" in tab.locator(".card .small").first.text_content()
+    assert tab.locator(".card .badge").first.text_content() == "look twice"
     tab.locator(".card").first.click()
     tab.wait_for_selector(".panel")
     assert line.is_visible()
     said = line.text_content().splitlines()
-    assert f"Concern (a): {nothing.concerns[0]}" in said
-    assert [s for s in said if s.startswith("Concern (b)")] == [
-        f"Concern (b): {concern}" for concern in plain.concerns
-    ]
+    # Each is said once: the gravest beside the badge, the others below.
+    assert said == [f"Also (b): {plain.concerns[1]}"]
+    assert tab.inner_text("#first").count(str(nothing.concerns[0])) == 2
     tab.evaluate("hshap.set({ side: 4 })")
-    assert line.text_content().startswith("Concern about the run as it was (a): ")
+    assert line.text_content().startswith("Also, about the run as it was (b): ")
     tab.evaluate("hshap.set({ side: null })")
     tab.click("#next")
     tab.wait_for_selector(".panel")

@@ -53,7 +53,10 @@ def explain_by(model, baseline=0.0, search=None):
 
 
 RUNS = {
-    "holds": (lambda: (np.zeros((1, 8, 8)), hshap.demo.example()), "every check of this run"),
+    "supported": (
+        lambda: (np.zeros((1, 8, 8)), hshap.demo.example()),
+        "no check of this run raised a concern",
+    ),
     "look twice": (
         lambda: (np.zeros((1, 8, 8)), hshap.demo.example().at(tolerance=1e9)),
         "nothing was found",
@@ -81,15 +84,18 @@ def test_the_first_line_tells_score_findings_and_how_sure(show, word):
         assert len(shown.get_attribute("title")) > 40
 
 
-def test_the_first_line_tells_areas_that_were_not_looked_into(show):
-    search = hshap.DepthFirst(max_evaluations=20)
-    image, explanation = explained(0, hshap.Bisection(1), search)
+def test_the_page_tells_once_that_the_budget_ended_the_search(show):
+    image = np.eye(8)[None]
+    explanation = hshap.Explainer(
+        hshap.demo.brightest,
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(1),
+        search=hshap.DepthFirst(max_evaluations=20),
+    ).explain(image, target=0)
     assert explanation.unfinished
     tab = show(only(explanation, image))
-    left = len(explanation.unfinished)
-    assert f"{left} area{'s were' if left > 1 else ' was'} not looked into" in tab.inner_text(
-        "#first"
-    )
+    (told,) = [one for one in explanation.concerns if one.kind == "unfinished"]
+    assert (tab.inner_text("#first") + tab.inner_text("#concerns")).count(str(told)) == 1
 
 
 def test_the_page_speaks_to_readers_of_results(show):

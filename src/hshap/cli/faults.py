@@ -36,7 +36,7 @@ class Code(IntEnum):
     OUTPUT = 5  # a result cannot be written, or exists already
     MISSING = 6  # a library is not installed
     SKIPPED = 7  # all is done, except for images that --skip-bad left out
-    CONCERN = 8  # all is done, and --strict: there is a concern about an explanation
+    CONCERN = 8  # all is done, and --strict: an explanation is not supported by its checks
 
 
 class Refusal(HshapError):  # noqa: N818, a command refuses; nothing went wrong inside hshap

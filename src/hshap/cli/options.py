@@ -240,7 +240,7 @@ SkipBad = Annotated[
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict", help="End with exit code 8 if there is a concern about any explanation."
+        "--strict", help="End with exit code 8 unless every explanation is supported by its checks."
     ),
 ]
 Resize = Annotated[

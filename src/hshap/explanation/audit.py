@@ -19,7 +19,7 @@ from hshap.explanation.gaps import all_gaps
 from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from hshap._util.types import Array, Grid, Heat
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Region
 
 FAR = 0.3
-"""From this gap on, an explanation warns that it should not be trusted alone."""
+"""From this gap on, areas act together; smaller lacks than this are not put into words."""
 
 LOOSE = 4
 """Power of `1 - filled` in the doubt; chosen on families of drawings, see decision 15."""
@@ -71,9 +71,9 @@ class Audit:
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
-    budget left unsplit do not count in `alike`, `covered` and `filled`. `doubt` is the one number
-    to look at: how far the findings are from carrying the score, each by itself, on a small area
-    whose pixels differ from the baseline.
+    budget left unsplit do not count in `alike`, `covered` and `filled`. `doubt` is a number to sort
+    runs by: how far the findings are from carrying the score, each by itself, on a small area whose
+    pixels differ from the baseline. The verdict is `Explanation.how_sure`.
 
     Here a model needs two pixels at once, which no part has alone:
 
@@ -102,7 +102,9 @@ class Audit:
 
     @property
     def doubt(self) -> float:
-        """One minus a product of shares: 0 if the result can be trusted, 1 if not at all.
+        """One minus a product of shares: 0 for small findings that each have the score by itself.
+
+        It sorts runs, and is no verdict: findings that rightly cover a large object raise it.
 
         The shares are the smaller of `carried` and `alone`, since both count a dropped part,
         `1 - covered`, `1 - unlike`, `1 - cancelled ** 2` and `1 - loose`. Small lacks of the last
@@ -132,16 +134,9 @@ class Audit:
         return self.dropped_at_most
 
     def __str__(self) -> str:
-        """Return the audit in words."""
+        """Return the audit in words: measurements, and no verdict; see `Explanation.how_sure`."""
         made = f"Scores: {self.provenance.sentence}."
-        told = (
-            _rule(self.gap),
-            _carried(self.carried),
-            _leaves(self),
-            _dropped(self),
-            made,
-        )
-        return " ".join(sentence for sentence in told if sentence)
+        return " ".join((_rule(self.gap), _leaves(self), _dropped(self), made))
 
 
 def audit(  # noqa: PLR0913, one for each field of an explanation that counts
@@ -252,16 +247,28 @@ def dropped(
     measured: it is shown there with others.
     """
     left = 0.0 if certificate is None else max(certificate.left, 0.0)
+    return [
+        (part, left if game.inferred else len(game.children) * max(phi, 0.0))
+        for game, number, part in _outside(games, leaves)
+        for phi in [float(game.coefficients[number])]
+    ]
+
+
+def dropped_alone(games: Sequence[Game], leaves: Sequence[Region]) -> list[float]:
+    """Return the score that each dropped part adds alone, as its game has it."""
+    return [float(game.alone[number]) for game, number, _ in _outside(games, leaves)]
+
+
+def _outside(games: Sequence[Game], leaves: Sequence[Region]) -> Iterator[tuple[Game, int, Region]]:
+    """Yield the dropped parts, each with its game and its number there."""
     found = set(leaves)
     # A root that plays alone is its own part.
     played = {game.region for game in games if game.children != (game.region,)}
-    return [
-        (part, left if game.inferred else len(game.children) * max(phi, 0.0))
-        for game in games
-        if game.region not in found
-        for part, phi in zip(game.children, game.coefficients.tolist(), strict=True)
-        if part not in found and part not in played
-    ]
+    for game in games:
+        if game.region not in found:
+            for number, part in enumerate(game.children):
+                if part not in found and part not in played:
+                    yield game, number, part
 
 
 def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
@@ -273,23 +280,15 @@ def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
 
 
 def _rule(gap: float) -> str:
-    if gap < FAR / 3:
-        return f"Parts speak for themselves (OR gap {gap:.2f}): the paper's assumption holds here."
-    if gap < FAR:
-        return f"Parts mostly speak for themselves (OR gap {gap:.2f}): near the paper's assumption."
     return (
-        f"Parts act together (OR gap {gap:.2f}): the paper's assumption fails here, and the "
-        "findings may be too small, too large or in the wrong place."
+        f"OR gap {gap:.2f}: 0 if every region scores as its best part, as the paper assumes, and 1 "
+        "if no part scores alone."
     )
 
 
-def _carried(share: float) -> str:
-    told = f"The findings carry {share:.0%} of the score that the image adds"
-    return f"{told}." if 1.0 - share < FAR else f"{told}; the source of the rest is not shown."
-
-
 def _leaves(found: Audit) -> str:
-    told: list[str] = []
+    share = f"carry {found.carried:.0%} of the score that the image adds"
+    told = [f"The findings {share}, and cover {found.covered:.0%} of the image."]
     if 1.0 - found.alone >= FAR:
         told.append(f"The findings, each by itself, add up to {found.alone:.0%} of the score.")
     if 1.0 - found.alike >= FAR:
@@ -297,24 +296,15 @@ def _leaves(found: Audit) -> str:
     if found.cancelled >= FAR:
         told.append(f"The whole image lacks {found.cancelled:.0%} of the score that parts have.")
     if found.loose >= FAR:
-        told.append(
-            f"Hiding the findings changes about {found.filled:.0%} of their pixels: they may be "
-            "much larger than the object."
-        )
-    if found.covered >= FAR:
-        told.append(
-            f"The findings cover {found.covered:.0%} of the image; where in them the evidence is, "
-            "is not known."
-        )
+        told.append(f"Hiding the findings changes about {found.filled:.0%} of their pixels.")
     return " ".join(told)
 
 
 def _dropped(found: Audit) -> str:
-    bound = f"{found.dropped_at_most:.2g}"
+    bound = f"no single dropped part adds more than {found.dropped_at_most:.2g}"
     if found.failures:
         return (
             f"In {found.failures:.0%} of the games one more part lowered the score, by up to "
-            f"{found.fall:.1%} of it, so the model is not monotone: a dropped part may add more "
-            f"than {bound}."
+            f"{found.fall:.1%} of it. If it never did, {bound}."
         )
-    return f"If the model is monotone, no single dropped part adds more than {bound}."
+    return f"If showing more never lowers the score, {bound}."

@@ -34,9 +34,8 @@ def as_text(explanation: Explanation) -> str:
     )
     end = f", OR gap {explanation.audit.gap:.2f}"
     if explanation.certificate is not None:
-        inferred = sum(game.inferred for game in explanation.games)
-        word = "holds" if explanation.certificate.held else "failed"
-        end += f", certificate {word}, {_count(inferred, 'game')} inferred"
+        made = explanation.certificate
+        end += f", {made.word}, {_count(made.inferred, 'game')} inferred"
     if not explanation.complete:
         end += f", incomplete: {len(explanation.unfinished)} unsplit"
     if explanation.provenance.is_told:
@@ -47,7 +46,7 @@ def as_text(explanation: Explanation) -> str:
 
 
 def as_lines(explanation: Explanation) -> str:
-    """Return the line of `as_text`, one for the choices of the run, and one for each concern."""
+    """Return the line of `as_text`, one for the choices of the run, and its concerns, if any."""
     return "\n  ".join([as_text(explanation), *_remarks(explanation)])
 
 
@@ -59,7 +58,8 @@ def _remarks(explanation: Explanation) -> list[str]:
             f"marked area: {explanation.marked_area().mean():.2%} of the image; "
             f"{explanation.calibration}"
         )
-    lines += [f"concern: {concern}" for concern in concerns[:MOST_CONCERNS]]
+    lines += [str(explanation.how_sure)] if concerns else []
+    lines += [f"also: {concern}" for concern in concerns[1:MOST_CONCERNS]]
     if len(concerns) > MOST_CONCERNS:
         lines.append(f"and {_count(len(concerns) - MOST_CONCERNS, 'more concern')}")
     return [_printable(line) for line in lines]

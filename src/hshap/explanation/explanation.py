@@ -166,13 +166,13 @@ class Explanation(Guarantees, EarlierNames):
 
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
-        """Reasons not to trust this explanation as it is, each with the next step; often none."""
+        """Reasons that change how to read this explanation, the gravest first; often none."""
         return concerns_of(self)
 
     @property
     def how_sure(self) -> HowSure:
-        """Whether this explanation holds, needs a second look or should not be trusted, and why."""
-        return how_sure(self.concerns, self.audit.gap)
+        """The verdict on this explanation in one word, the gravest reason, and the next step."""
+        return how_sure(self.concerns, self.certificate)
 
     @cached_property
     def ignored(self) -> Mask:

@@ -58,6 +58,18 @@ def monotone_gaps(values: Heat) -> Heat:
     return np.maximum(np.max(every, axis=0), 0.0)
 
 
+def additive_gap(values: Heat) -> float:
+    """Return the largest difference between parts together and the sum of what each adds alone.
+
+    >>> additive_gap(np.array([0.0, 1.0, 2.0, 3.0])), additive_gap(np.array([0.0, 0.0, 0.0, 1.0]))
+    (0.0, 1.0)
+    """
+    singles = 1 << np.arange(len(values).bit_length() - 1)
+    is_member = (np.arange(len(values))[:, None] & singles) > 0
+    added = values - values[0]
+    return float(np.abs(added - is_member @ added[singles]).max())
+
+
 def _players(values: Heat) -> int:
     return values.shape[1].bit_length() - 1
 

@@ -94,7 +94,7 @@ def check_certificate(found: object, inferred: object) -> None:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         expect(is_number, f"certificate: {name} is no number")
         expect(low <= cast("float", value) <= high, f"certificate: {name} is out of range")
-    expect(isinstance(told["held"], bool), "certificate: held is neither true nor false")
+    expect(told["inferred"] == len(listed), "certificate: inferred is not the number of such games")
     expect(_is_count(told["questions"], least=1), "certificate: questions is no number of them")
     expect(isinstance(told["reason"], str), "certificate: reason is no text")
 

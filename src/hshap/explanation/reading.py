@@ -80,7 +80,7 @@ def reread(
         games=tuple(games),
         evaluations=explanation.evaluations if by_worth else spent,
         unfinished=tuple(unfinished),
-        certificate=_certificate(explanation, found),
+        certificate=_certificate(explanation, found, games),
         settings=settings.updated(search=search),
     )
 
@@ -112,11 +112,14 @@ def worths(explanation: Explanation) -> dict[Region, float]:
     return found
 
 
-def _certificate(explanation: Explanation, found: Sequence[Region]) -> Certificate | None:
-    """Return the certificate of a reading: one that leaves out findings was not certified."""
+def _certificate(
+    explanation: Explanation, found: Sequence[Region], games: Sequence[Game]
+) -> Certificate | None:
+    """Return the certificate of a reading: none of its checks is about one without findings."""
     made = explanation.certificate
     if made is None:
         return None
+    inferred = sum(game.inferred for game in games)
     tree, by_number, kept = explanation.parts, list(explanation.parts.values()), set(found)
 
     def is_kept(part: Part) -> bool:
@@ -126,11 +129,12 @@ def _certificate(explanation: Explanation, found: Sequence[Region]) -> Certifica
         return part.region in kept
 
     if all(is_kept(tree[leaf]) for leaf in explanation.leaves):
-        return made
+        return replace(made, inferred=inferred)
     reasons = (made.reason, "this reading at a higher tolerance leaves out findings")
     # Nothing less is known of the image without the findings that are left.
     left = max(made.left, explanation.games[0].total)
-    return replace(made, held=False, left=left, reason=", and ".join(filter(None, reasons)))
+    reason = ", and ".join(filter(None, reasons))
+    return replace(made, inferred=inferred, left=left, reason=reason)
 
 
 def _evaluations(games: Sequence[Game], draws: int) -> int:
@@ -163,7 +167,8 @@ class _Tree:
             return game
         ends, total = game.values[[0, -1]], np.array([game.total])
         error = game.errors if len(game.children) == 1 else np.full(1, np.nan)
-        return Game(region, (region,), ends, total, error if game.errors.any() else 0 * total)
+        errors = error if game.errors.any() else 0 * total
+        return Game(region, (region,), ends, total, errors, game.inferred)
 
 
 @dataclass(eq=False, slots=True)

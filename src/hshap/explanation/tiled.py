@@ -12,7 +12,7 @@ import numpy as np
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.explanation import tiled_storage
-from hshap.explanation.concerns import Concern
+from hshap.explanation.concerns import Concern, HowSure, how_sure, in_order
 from hshap.explanation.display import map_as_html
 from hshap.explanation.seams import joined, pieces_of, without_copies
 from hshap.explanation.storage import MAX_BYTES
@@ -118,7 +118,10 @@ class TiledExplanation:
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
-        """Reasons not to trust this explanation as it is: of the game over tiles, and of tiles."""
+        """Reasons that change how to read this explanation: of the game over tiles, and of tiles.
+
+        The gravest comes first.
+        """
         out = [one for one in self.tiles.concerns if one.kind != "whole"]
         if self.unexplained:
             out.append(
@@ -128,18 +131,20 @@ class TiledExplanation:
                     "raise max_tiles (--max-tiles), or the tolerance",
                 )
             )
-        doubtful = [one for one in self.inside if one.concerns]
+        doubtful = [one.concerns[0] for one in self.inside if one.concerns]
         if doubtful:
-            first = doubtful[0]
-            out.append(
-                Concern(
-                    first.concerns[0].kind,
-                    f"{len(doubtful)} of {len(self.inside)} found tiles have concerns of their "
-                    f"own, the first: {first.concerns[0].text}",
-                    first.concerns[0].fix,
-                )
+            worst = in_order(doubtful)[0]
+            text = (
+                f"{len(doubtful)} of {len(self.inside)} found tiles have concerns of their own, "
+                f"the gravest: {worst.text}"
             )
-        return tuple(out)
+            out.append(Concern(worst.kind, text, worst.fix))
+        return in_order(out)
+
+    @property
+    def how_sure(self) -> HowSure:
+        """The verdict on this explanation in one word, the gravest reason, and the next step."""
+        return how_sure(self.concerns)
 
     def boxes(self, *, merge: bool = True) -> list[Finding]:
         """Return the boxes around the findings in pixels of the whole image, the strongest first.
@@ -208,7 +213,8 @@ class TiledExplanation:
             f"{rows * columns} tiles of {self.side} pixels{left_out}, image of {height} x {width}, "
             f"{_count(self.evaluations, 'evaluation')}, {self.seconds:.2f} s"
         )
-        return "\n  ".join([line, *(f"concern: {one}" for one in self.concerns)])
+        told = [str(self.how_sure), *(f"also: {one}" for one in self.concerns[1:])]
+        return "\n  ".join([line, *(told if self.concerns else ())])
 
     @cached_property
     def _pieces(self) -> list[Piece]:

@@ -58,7 +58,7 @@ def compare(  # noqa: PLR0913, one for each option
         return
     rows = [
         (name.replace("_", " "), str(_document(one, a)[name]), str(_document(other, b)[name]))
-        for name in ("class", "score", "leaves", "area", "evaluations", "concerns")
+        for name in ("class", "score", "leaves", "area", "evaluations", "how_sure")
     ]
     table(("", "A", "B"), [("file", a.name, b.name), *rows])
     table(("agreement", ""), [(k.replace("_", " "), _number(v)) for k, v in agreed.items()])
@@ -109,7 +109,7 @@ def _document(explanation: Explanation, path: Path) -> dict[str, Json]:
         "leaves": len(explanation.leaves),
         "area": round(float((explanation.saliency() > 0).mean()), 6),
         "evaluations": explanation.evaluations,
-        "concerns": ", ".join(concern.kind for concern in explanation.concerns),
+        "how_sure": explanation.how_sure.word,
     }
 
 

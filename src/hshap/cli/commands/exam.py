@@ -112,7 +112,7 @@ def exam(  # noqa: PLR0913, one for each option
         except Stop as stop:
             raise stop.told("nothing was written") from None
     _end(record, out, json=json, volume=is_volume)
-    for line in few([f"concern: {line}" for line in concerns]):
+    for line in few(concerns):
         say(line)
     if strict and concerns:
         raise typer.Exit(Code.CONCERN)

@@ -149,7 +149,7 @@ def _end(
     if stop is not None:
         reason = stop.strerror or stop
         raise Refusal(Code.OUTPUT, f"{way.out} cannot be written ({reason}); {kept}") from stop
-    for line in few([f"concern: {line}" for line in results.concerns()]):
+    for line in few(results.concerns()):
         say(line)
     if json:
         print_json({"out": str(way.out), **results.summary})

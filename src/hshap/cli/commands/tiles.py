@@ -107,7 +107,7 @@ def tiles(  # noqa: PLR0913, one for each option
             raise stop.told(parts.told) from None
     parts.remove()
     _end(record, out, json=json)
-    for line in few([f"concern: {line}" for line in concerns]):
+    for line in few(concerns):
         say(line)
     if strict and concerns:
         raise typer.Exit(Code.CONCERN)

@@ -67,7 +67,7 @@ class ExamRun:
     volume: bool
 
     def run(self) -> tuple[dict[str, Json], list[str]]:
-        """Explain the scan; return the record of the run, and all concerns."""
+        """Explain the scan; return the record, and the verdict on results with concerns."""
         pixels = self._pixels()
         explainer = self._explainer(pixels)
         wanted = self.reader.format
@@ -91,7 +91,7 @@ class ExamRun:
         if first.settings.chosen:
             say(f"{self.path}: {first.settings.chosen}; options override these choices")
         record = self._written(placed, wanted)
-        concerns = [str(concern) for one in placed.values() for concern in one.concerns]
+        concerns = [str(one.how_sure) for one in placed.values() if one.concerns]
         return record, concerns
 
     def _pixels(self) -> NDArray[np.float32]:

@@ -93,7 +93,7 @@ class LargeRun:
     parts: TileParts
 
     def run(self) -> tuple[dict[str, Json], list[str]]:
-        """Explain all images; return the record of the run, and all concerns."""
+        """Explain all images; return the record, and the verdict on results with concerns."""
         wanted = self.reader.format
         explainer = Explainer(
             evaluator_of(self.loaded, self.method.batch_size),
@@ -121,7 +121,7 @@ class LargeRun:
             )
         record = {"hshap": __version__, "command": "tiles", **settings, "images": entries}
         results = [one for classes in found for one in classes.values()]
-        concerns = [str(concern) for one in results for concern in one.concerns]
+        concerns = [str(one.how_sure) for one in results if one.concerns]
         return write_summary(self.place.path, record, {}), concerns
 
     def _settings(self, explainer: Explainer) -> dict[str, Json]:
@@ -200,6 +200,7 @@ class LargeRun:
                         {"start": list(box.start), "stop": list(box.stop), "score": box.score}
                         for box in found.boxes()
                     ],
+                    "how_sure": found.how_sure.word,
                     "concerns": [str(concern) for concern in found.concerns],
                 }
             )

@@ -17,6 +17,7 @@ from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
+from hshap.explanation.concerns import SUPPORTED, HowSure
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".npz", ".png")
 MARGIN = 0.05
 """Inches around a picture."""
-HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "concerns")
+HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "how sure")
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class Done:
     file: Path
     facts: dict[str, Json]
     row: tuple[str, ...]
-    concerns: tuple[str, ...]
+    verdict: HowSure
 
     @classmethod
     def of(cls, name: str, file: Path, explanation: Explanation) -> Done:
         """Return the facts of an explanation that was saved to a file."""
-        concerns = tuple(str(concern) for concern in explanation.concerns)
-        return cls(name, file, _document(name, explanation), _row(explanation), concerns)
+        document, row = _document(name, explanation), _row(explanation)
+        return cls(name, file, document, row, explanation.how_sure)
 
     @property
     def explanation(self) -> Explanation:
@@ -267,13 +268,14 @@ class Results:
         }
 
     def concerns(self) -> list[str]:
-        """Return the concerns about explanations in the order of the command, a line for each."""
+        """Return the verdict on each explanation with a concern, in the order of the command."""
         return [
-            f"{asked.path.name}{about}: {concern}"
+            f"{asked.path.name}{about}: {verdict}"
             for asked in self.finished()
             for number in asked.classes
             for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
-            for concern in self._done[asked.path, number].concerns
+            for verdict in [self._done[asked.path, number].verdict]
+            if verdict.word != SUPPORTED
         ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -305,7 +307,7 @@ def _row(one: Explanation) -> tuple[str, ...]:
         str(len(one.boxes())),
         f"{_area(one):.1%}",
         str(one.evaluations),
-        ", ".join(concern.kind for concern in one.concerns),
+        one.how_sure.word + "".join(f" ({concern.kind})" for concern in one.concerns[:1]),
     )
 
 
@@ -328,6 +330,7 @@ def facts(explanation: Explanation) -> dict[str, Json]:
         "or_gap": explanation.audit.gap,
         "carried": explanation.audit.carried,
         "doubt": explanation.audit.doubt,
+        "how_sure": explanation.how_sure.word,
         "concerns": [asdict(concern) for concern in explanation.concerns],
         "chosen": explanation.settings.chosen or None,
         **_promise(explanation),

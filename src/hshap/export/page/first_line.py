@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.explanation.audit import dropped_alone
 from hshap.partitions.regions import mask
 
 if TYPE_CHECKING:
@@ -18,37 +19,40 @@ MOST_BOXES = 100
 
 
 def missed(explanation: Explanation) -> str:
-    """Return the findings that the run may have missed, in one or two sentences.
+    """Return the most that was measured outside the findings, in one sentence.
+
+    It is a fact and judges nothing: only `Explanation.how_sure` does.
 
     >>> from hshap.demo import example
     >>> missed(example())
-    'Nothing outside the findings adds to the score by itself.'
+    'No checked area outside the findings adds to the score by itself.'
     """
-    audit, left = explanation.audit, len(explanation.unfinished)
-    bound = np.format_float_positional(
-        audit.dropped_at_most, precision=2, fractional=False, trim="-"
-    )
-    if audit.failures:
-        told = (
-            f"An area outside the findings may add more than {bound} to the score by itself: "
-            f"showing more of the image lowered the score in {100 * audit.failures:.0f} % of the "
-            "checks."
-        )
-    elif audit.dropped_at_most > 0:
-        told = (
-            f"No checked area outside the findings adds more than {bound} to the score by itself, "
-            "as long as showing more of the image never lowers the score."
-        )
-    else:
-        told = "Nothing outside the findings adds to the score by itself."
-    if left:
-        areas = "1 area was" if left == 1 else f"{left} areas were"
-        told += f" {areas} not looked into, because the budget was spent."
+    told = _outside(explanation)
     if explanation.calibration is not None:
         share = float(explanation.marked_area().mean())
         marked = f"this is the area within the dashed line, {share:.1%} of the image"
         told += f" {explanation.calibration}: {marked if share else 'nothing is marked here'}."
     return told
+
+
+def _outside(explanation: Explanation) -> str:
+    made = explanation.certificate
+    if made is not None and made.inferred:
+        if made.word == "not supported":
+            return "Not every area outside the findings was checked."
+        return f"Without the findings of the run, the image adds {_short(made.left)} to the score."
+    outside = dropped_alone(explanation.games, explanation.leaves)
+    if not outside:
+        return "No checked area lies outside the findings."
+    most = f"more than {_short(max(outside))} " if max(outside) > 0 else ""
+    return f"No checked area outside the findings adds {most}to the score by itself."
+
+
+def _short(number: float) -> str:
+    """Return a number with two digits that is not below it, so that a bound stays one."""
+    scale = 10.0 ** (math.floor(math.log10(abs(number))) - 1) if number else 1.0
+    up = math.ceil(number / scale) * scale
+    return np.format_float_positional(up, precision=2, fractional=False, trim="-")
 
 
 def facts(explanation: Explanation, truth: Mask | None, *, original: bool) -> dict[str, Json]:
@@ -69,7 +73,6 @@ def facts(explanation: Explanation, truth: Mask | None, *, original: bool) -> di
         "largest": max((finding.score for finding in findings), default=0.0),
         "overlap": overlap,
         "sure": explanation.how_sure.word,
-        "concerns": len(explanation.concerns),
         "unfinished": len(explanation.unfinished),
         "boxes": np.array(
             [[*box.start[-2:], *box.stop[-2:]] for box in findings[:MOST_BOXES]], dtype=int

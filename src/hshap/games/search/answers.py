@@ -15,7 +15,7 @@ from hshap.games.search.order import Node, inside, joined
 from hshap.games.search.protocol import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from hshap._util.types import Heat
     from hshap.games.game import Game
@@ -86,15 +86,19 @@ class Answers:
         """Return the measured score that a coalition adds to the bare baseline."""
         return float(self.score(spans).mean() - self._scores[()].mean())
 
-    def contradictions(self, found: Sequence[Span], tolerance: float) -> int:
+    def contradictions(self, found: Mapping[Span, Heat], tolerance: float, slack: float) -> int:
         """Count the answers that the OR rule excludes.
 
-        A coalition adds more than the tolerance if and only if it holds one of the findings.
+        A coalition scores as the best finding that it holds, up to `slack`, and adds more than the
+        tolerance if and only if it holds one. A score below the baseline or below that of a finding
+        in the coalition contradicts the rule as much as one above.
         """
-        return sum(
-            (self.adds(spans) > tolerance) != any(inside(span, spans) for span in found)
-            for spans in self._scores
-        )
+        base, count = self._scores[()].mean(), 0
+        for spans, score in self._scores.items():
+            held = [heat.mean() for span, heat in found.items() if inside(span, spans)]
+            is_near = abs(score.mean() - max(held, default=base)) <= slack
+            count += not is_near or (self.adds(spans) > tolerance) != bool(held)
+        return count
 
     def gap(self, found: Mapping[Span, Heat]) -> float:
         """Return the mean distance of all answers from the OR rule, weighted by their scores."""
@@ -119,9 +123,7 @@ class Answers:
         best = [self._best(part.span, found) for part in parts]
         values: list[Heat] = []
         inferred = False
-        for coalition in range(2 ** len(players)):
-            chosen = [i for i in range(len(players)) if coalition >> i & 1]
-            spans = joined(parts[i].span for i in chosen)
+        for chosen, spans in coalitions(node):
             if spans in self._scores:
                 values.append(self._scores[spans])
                 continue
@@ -136,14 +138,34 @@ class Answers:
 
     def games(self, found: Mapping[Span, Heat]) -> tuple[Game, ...]:
         """Return the games of all regions that hold a finding and are none, parents first."""
-        waiting, games = [self.row.root], list["Game"]()
+        return tuple(self.game(node, own) for node, own in self._above(found))
+
+    def unknown(self, found: Mapping[Span, Heat]) -> list[Spans]:
+        """Return the coalitions of these games whose scores were not measured."""
+        every = (spans for node, _ in self._above(found) for _, spans in coalitions(node))
+        return [spans for spans in dict.fromkeys(every) if spans not in self._scores]
+
+    def _above(self, found: Mapping[Span, Heat]) -> Iterator[tuple[Node, Mapping[Span, Heat]]]:
+        """Yield the regions that hold a finding and are none, each with its own, parents first."""
+        waiting = [self.row.root]
         while waiting:
             node = waiting.pop(0)
             own = {span: heat for span, heat in found.items() if inside(span, (node.span,))}
-            games.append(self.game(node, own))
+            yield node, own
             waiting += [
                 part
                 for part in node.parts
                 if part.span not in own and any(inside(span, (part.span,)) for span in own)
             ]
-        return tuple(games)
+
+
+def coalitions(node: Node) -> Iterator[tuple[list[int], Spans]]:
+    """Yield the players and the spans of each coalition of a region's game, in its order.
+
+    A region with too many parts is refused.
+    """
+    players = players_of(node.region)
+    parts = node.parts or (node,)
+    for coalition in range(2 ** len(players)):
+        chosen = [i for i in range(len(players)) if coalition >> i & 1]
+        yield chosen, joined(parts[i].span for i in chosen)

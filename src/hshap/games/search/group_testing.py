@@ -27,11 +27,17 @@ class GroupTesting:
     the target, and more than `share` of the score that the image adds.
 
     Under the paper's assumption the result is that of `DepthFirst` on the same partition, with
-    about two thirds of the evaluations. The games on the way to the leaves are then inferred, not
-    played. `explanation.certificate` says whether measurements confirm it: every leaf has the score
-    by itself, all leaves together keep it, and the image without them has lost it. If one of these
-    fails, the search goes on until the last two hold, and plays the games of all regions that hold
-    a leaf without the score by itself. `explanation.concerns` then says so.
+    about two thirds of the evaluations. The games on the way to the leaves are then inferred by the
+    OR rule, not played. `explanation.certificate` says what measurements make of it: every leaf has
+    the score by itself, all leaves together keep it, the image without them has lost it, and no
+    answer contradicts the rule. They support the inferred values and prove them only for models
+    that never score less for showing more. If a check fails, the search goes on until the leaves
+    keep the score and the rest has lost it, and plays all games on the way, so that no value is
+    inferred.
+
+    `checks` measures so many of the values that would be inferred, drawn at random. It finds a
+    model that breaks the rule in a share `p` of them with a chance of `1 - (1 - p) ** checks`. With
+    as many checks as values, all are measured.
 
     With `min_size="auto"`, a leaf that does not add to the score by itself is replaced by the
     smallest region around it that does. Up to `width` questions are asked at once. With
@@ -47,8 +53,8 @@ class GroupTesting:
     ...     partition=hshap.Bisection(min_size=1),
     ...     search=GroupTesting(),
     ... ).explain(image, target=0)
-    >>> explanation.leaves, explanation.certificate.held
-    ((Box(start=(20, 50), stop=(21, 51)),), True)
+    >>> explanation.leaves, explanation.certificate.word
+    ((Box(start=(20, 50), stop=(21, 51)),), 'supported')
     """
 
     tolerance: float = 0.0
@@ -56,10 +62,12 @@ class GroupTesting:
     max_evaluations: int | None = None
     max_seconds: float | None = None
     width: int = 64
+    checks: int = 0
 
     def __post_init__(self) -> None:
         settle(self, tolerance=checks.number("tolerance", self.tolerance, minimum=0.0))
         settle(self, share=checks.number("share", self.share, minimum=0.0, maximum=1.0))
+        settle(self, checks=checks.integer("checks", self.checks, minimum=0))
         settle(self, **checked_limits(self.max_evaluations, self.max_seconds, self.width))
 
     def __call__(self, root: Region, draws: int = 1) -> Asking:
@@ -68,7 +76,7 @@ class GroupTesting:
         answers = Answers(Row(root), budget, draws)
         yield from answers.begin()
         tolerance = max(self.tolerance, self.share * max(answers.total, 0.0))
-        hunt = Hunt(answers, tolerance, self.width)
+        hunt = Hunt(answers, tolerance, self.width, self.checks)
         yield from hunt.run()
         equal_to = replace(self, tolerance=tolerance, share=0.0) if self.share else None
         return replace(hunt.result(), equal_to=equal_to)

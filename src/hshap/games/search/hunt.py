@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hshap.games.game import players_of
+import numpy as np
+
+from hshap.games.search.answers import coalitions
 from hshap.games.search.order import Node, area, between, inside, joined, without
 from hshap.games.search.protocol import Certificate, SearchResult
 from hshap.games.search.strand import Strand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hshap._util.types import Heat
     from hshap.games.search.answers import Answers, Asked
     from hshap.games.search.order import Span, Spans
@@ -35,9 +35,9 @@ ROUNDING = 1e-6
 class Hunt:
     """One search: the findings so far, and the leaves about which nothing is known."""
 
-    def __init__(self, answers: Answers, tolerance: float, width: int) -> None:
+    def __init__(self, answers: Answers, tolerance: float, width: int, checks: int) -> None:
         self._answers, self._row = answers, answers.row
-        self._tolerance, self._width = tolerance, width
+        self._tolerance, self._width, self._checks = tolerance, width, checks
         self._slack = max(tolerance, ROUNDING * abs(answers.total))
         self._image: Spans = (self._row.root.span,)
         self._found: list[Node] = []
@@ -53,6 +53,8 @@ class Hunt:
             yield from self._find_all()
         yield from self._answers.ask((self._together, self._others))
         if not self._answers.spent:
+            yield from self._answers.ask(self._checked())
+        if not self._answers.spent:
             self._note_failures()
             if self._failures:
                 yield from self._complete()
@@ -65,7 +67,7 @@ class Hunt:
         games = self._answers.games(found)
         unfinished = self._unfinished()
         certificate = Certificate(
-            held=not self._reason(),
+            inferred=sum(game.inferred for game in games),
             kept=self._answers.adds(self._together),
             left=self._answers.adds(self._others),
             gap=self._answers.gap(found),
@@ -180,19 +182,29 @@ class Hunt:
                 return
             self._found.append(leaf)
 
+    def _checked(self) -> list[Spans]:
+        """Draw some of the coalitions whose scores would be inferred."""
+        if not self._checks:
+            return []
+        unknown = self._answers.unknown(self._worth())
+        drawn = np.random.default_rng(0).permutation(len(unknown))[: self._checks]
+        return [unknown[i] for i in drawn]
+
     def _play(self) -> Asked:
-        """Play the games of regions that hold a leaf without the score, and follow their parts."""
-        unsettled = [node.span for node in self._found if not self._is_settled(node)]
+        """Play the games of all regions that hold a finding, and follow parts that matter.
+
+        The OR rule failed in this run, so no value is left to be inferred by it.
+        """
         waiting = [self._row.root]
         while waiting and not self._answers.spent:
             nodes, waiting = waiting[: self._width], waiting[self._width :]
-            yield from self._answers.ask(spans for node in nodes for spans in _coalitions(node))
+            yield from self._answers.ask(spans for node in nodes for _, spans in coalitions(node))
             if self._answers.spent:
                 return
             for node in nodes:
-                waiting += self._followed(node, unsettled)
+                waiting += self._followed(node)
 
-    def _followed(self, node: Node, unsettled: Sequence[Span]) -> list[Node]:
+    def _followed(self, node: Node) -> list[Node]:
         """Return the parts whose games are played next; parts that matter and end are findings."""
         if not node.parts:
             return []
@@ -203,16 +215,12 @@ class Hunt:
             holds = [span for span in spans if inside(span, (part.span,))]
             is_found = part.span in holds
             is_new = not holds and phi > self._tolerance and not inside(part.span, spans)
-            if any(span in unsettled for span in holds) or is_new:
+            if holds or is_new:
                 if part.parts and not is_found:
                     followed.append(part)
                 elif is_new:
                     self._found.append(part)
         return followed
-
-    def _is_settled(self, node: Node) -> bool:
-        """Tell whether a leaf has the score by itself, in a run where all of them keep it."""
-        return not self._lacks(self._together) and not self._lacks((node.span,))
 
     def _lacks(self, spans: Spans) -> bool:
         """Tell whether a coalition has not the whole score."""
@@ -224,8 +232,7 @@ class Hunt:
             self._note(f"{lacking} of {len(self._found)} findings lacked the score alone")
         if self._lacks(self._together):
             self._note("the first findings together lacked some of the score")
-        spans = [node.span for node in self._found]
-        against = self._answers.contradictions(spans, self._tolerance)
+        against = self._answers.contradictions(self._worth(), self._tolerance, self._slack)
         if against:
             self._note(f"{against} of {self._answers.count} answers contradict the OR rule")
 
@@ -234,7 +241,7 @@ class Hunt:
             self._failures.append(failure)
 
     def _reason(self) -> str:
-        """Say why the certificate does not hold; nothing if it does."""
+        """Say which checks failed or were not made; nothing if all agree."""
         ends: list[str] = []
         if self._answers.adds(self._others) > self._slack:
             ends.append("the image without the findings has some of the score")
@@ -275,13 +282,3 @@ class Hunt:
         """Return the score of each finding; for an unfinished one, that of its group."""
         found = {node.span: self._answers.score((node.span,)) for node in self._found}
         return found | {node.span: self._answers.score(spans) for node, spans in self._unsplit()}
-
-
-def _coalitions(node: Node) -> list[Spans]:
-    """Return the coalitions of a region's game; too many parts are refused."""
-    players_of(node.region)
-    parts = [part.span for part in node.parts]
-    return [
-        joined(part for i, part in enumerate(parts) if coalition >> i & 1)
-        for coalition in range(1, 2 ** len(parts))
-    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from hshap.games.game import Game
 
@@ -36,26 +36,54 @@ class Question:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Measurements that show whether the answer of `GroupTesting` is exact.
+    """What measurements say about the games of `GroupTesting`; `word` sums it up.
 
-    `held` says that every leaf has the score by itself, that the leaves together keep it, that the
-    image without them has lost it, each up to the tolerance, and that no other answer contradicts
-    the OR rule of the paper, by which the games were inferred. Else `reason` says which of them
-    failed. `kept` is the score that the leaves together add to the baseline, `left` the score that
-    the image without them adds. `gap` is the mean distance of all answers from the OR rule, as a
-    share of the largest change of score: 0 if the rule holds. `questions` counts the coalitions
-    that the search asked about.
+    - "measured": every value of every game was measured. They are exact for any model.
+    - "supported": some values were inferred by the OR rule, and every check agrees with it: each
+      leaf has the score by itself, the leaves together keep it, the image without them has lost it,
+      and all other answers are as the rule says, each up to the tolerance. If showing more of the
+      image never lowers the score, every inferred value is then right up to the tolerance. This is
+      no proof for other models: one may break the rule in a coalition that was not shown.
+    - "not supported": some values were inferred, and a check failed or was not made.
 
-    >>> Certificate(held=True, kept=1.0, left=0.0, gap=0.0, questions=16).reason
-    ''
+    `reason` says which checks failed; it is empty if none did. `inferred` counts the games with
+    inferred values. `kept` is the score that the leaves together add to the baseline, `left` the
+    score that the image without them adds. `gap` is the mean distance of all answers from the OR
+    rule, as a share of the largest change of score. `questions` counts the coalitions that the
+    search asked about.
+
+    >>> Certificate(inferred=3, kept=1.0, left=0.0, gap=0.0, questions=16).word
+    'supported'
     """
 
-    held: bool
+    inferred: int
     kept: float
     left: float
     gap: float
     questions: int
     reason: str = ""
+
+    @property
+    def word(self) -> Literal["measured", "supported", "not supported"]:
+        """Whether the values of the games were measured, or how far measurements support them."""
+        if not self.inferred:
+            return "measured"
+        return "not supported" if self.reason else "supported"
+
+    def __str__(self) -> str:
+        """Return the word, and what it means for this run."""
+        games = "1 game is" if self.inferred == 1 else f"{self.inferred} games are"
+        match self.word:
+            case "measured":
+                failed = f" The OR rule failed: {self.reason}." if self.reason else ""
+                return f"measured: every value of every game was measured, none inferred.{failed}"
+            case "supported":
+                return (
+                    f"supported by every check, not proven: {games} inferred by the OR rule, which "
+                    "is right if showing more of the image never lowers the score."
+                )
+            case "not supported":
+                return f"not supported: {games} inferred by the OR rule, but {self.reason}."
 
 
 @dataclass(frozen=True)

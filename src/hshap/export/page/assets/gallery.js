@@ -8,17 +8,17 @@ import { resultAt } from "./findings.js";
 import { data, loadThumb, loadView } from "./parts.js";
 import { strokeBoxes } from "./stage.js";
 import { entries, isAsRun, state } from "./state.js";
-import { badge } from "./words.js";
+import { badge, SUPPORTED } from "./words.js";
 
 const THUMB = 220;
-const WORST = ["do not trust", "look twice", "holds"];
+const WORST = ["do not trust", "look twice", SUPPORTED];
 /** @typedef {Entry["classes"][number]} Facts */
 /** @typedef {{ number: number, element: HTMLLIElement, canvas: HTMLCanvasElement, text: HTMLElement, sure: HTMLElement, isNear: boolean, facts: Facts[] }} Card */
 
 /** @type {(card: Card, key: "share" | "count" | "largest" | "score" | "overlap") => number} */
 const most = (card, key) => Math.max(-1, ...card.facts.map((one) => one[key] ?? -1));
 /** @type {(card: Card) => string} */
-const worst = (card) => WORST.find((sure) => card.facts.some((one) => one.sure === sure)) ?? "holds";
+const worst = (card) => WORST.find((sure) => card.facts.some((one) => one.sure === sure)) ?? SUPPORTED;
 /** @type {Record<string, [string, ((card: Card) => number) | null]>} */
 const ORDERS = {
   order: ["as given", (card) => card.number],
@@ -82,7 +82,6 @@ export function makeGallery(open) {
       });
       const parts = [`${count(most(card, "count"), "finding")} on ${share(most(card, "share"))}`];
       if (most(card, "overlap") >= 0) parts.push(`overlap ${most(card, "overlap").toFixed(2)}`);
-      if (card.facts.some((one) => one.concerns)) parts.push("concern");
       card.text.textContent = card.facts.length ? parts.join(", ") : "not explained for this class";
       card.sure.replaceChildren(...(card.facts.length ? [badge(worst(card))] : []));
       card.canvas.setAttribute("aria-label", `${entry.name}: ${card.text.textContent}`);
@@ -99,7 +98,7 @@ export function makeGallery(open) {
       const isFound = card.facts.some((one) => one.count > 0);
       return entries[card.number].name.toLowerCase().includes(words) && card.facts.length > 0 &&
         (kind === "all" || (kind === "found" && isFound) || (kind === "empty" && !isFound) ||
-          (kind === "concern" && card.facts.some((one) => one.concerns)) ||
+          (kind === "concern" && worst(card) !== SUPPORTED) ||
           (kind === "unfinished" && card.facts.some((one) => one.unfinished)));
     };
     /** @type {(a: Card, b: Card) => number} */

@@ -96,7 +96,6 @@ interface Entry {
     largest: number;
     overlap: number | null;
     sure: string;
-    concerns: number;
     unfinished: number;
     boxes: number[];
   }[];

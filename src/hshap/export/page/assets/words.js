@@ -9,18 +9,21 @@ export const WORDS = {
   finding: "an area that raises the score of the model; areas that touch are one finding",
   strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
     "coefficient), in the unit of the score. It is not the chance that the finding is right",
-  "how sure": "whether the checks of this run hold. \"holds\": all of them. \"look twice\": there is a concern, " +
-    "but the findings stand. \"do not trust\": the findings may be in the wrong place",
+  "how sure": "what the checks of this run say. \"supported\": no check raised a concern, which is no proof. " +
+    "\"look twice\": one did, but the findings stand. \"do not trust\": the findings may be in the wrong place",
   "checked area": "an area that was hidden from the model and shown to it, to see how the score changes",
   score: "the number that the model gives this image for this class; its unit is the model's own",
   baseline: "the image with every pixel hidden: the model's score for it is the score without any evidence",
-  missed: "how much an area that is not marked can add to the score at most, and areas that were not looked into",
+  missed: "the most that any checked area outside the findings adds to the score by itself. Smaller areas inside " +
+    "it were not checked",
   truth: "the objects that should be found, drawn by people; only some images have it",
   overlap: "the area that two markings share, divided by the area of both together: 1 if they are equal",
   window: "the grey values that are shown black and white; all values between them are shades of grey",
 };
+/** The word of a run without a concern. */
+export const SUPPORTED = "supported";
 /** Words for a badge, with its colour. @type {Record<string, string>} */
-const BADGES = { holds: "good", "look twice": "fair", "do not trust": "poor" };
+const BADGES = { [SUPPORTED]: "good", "look twice": "fair", "do not trust": "poor" };
 
 /** A word with its meaning, which shows on hover and focus.
     @param {string} key
@@ -49,9 +52,9 @@ function firstLine(klass) {
     word("missed", "May be missed"), `: ${tree.missed}`);
 }
 
-/** The concerns about the classes that are shown, one in each line; Python has written them. */
+/** The concerns about the classes that are shown, after the one beside the badge; Python has written them. */
 function concerns() {
-  const start = isAsRun() ? "Concern" : "Concern about the run as it was";
+  const start = isAsRun() ? "Also" : "Also, about the run as it was";
   return state.shown.flatMap((klass) => {
     const { name, concerns: found } = treeOf(klass);
     const about = state.shown.length > 1 ? ` (${name})` : "";
@@ -61,7 +64,7 @@ function concerns() {
 
 /** How many images of the page have a concern; empty if none has. */
 function galleryConcerns() {
-  const some = entries.filter((one) => one.classes.some((klass) => klass.concerns)).length;
+  const some = entries.filter((one) => one.classes.some((klass) => klass.sure !== SUPPORTED)).length;
   return some ? `${some} of ${count(entries.length, "image")} ${some === 1 ? "has" : "have"} a concern: see "Show", and open the image` : "";
 }
 
