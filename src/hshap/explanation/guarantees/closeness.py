@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.explanation.settings import AUTO
+from hshap._util.smoothing import smoothed
 
 if TYPE_CHECKING:
     from hshap._util.types import Heat, Mask
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def closeness(explanation: Explanation) -> Heat:
     """Return a number up to 1 for each pixel: how near it is to the centre of a finding.
 
-    Where the smoothed map of attributions is above 0, it is that map as a share of its maximum.
+    Where the map of attributions, smoothed over all parts, is above 0, it is that map as a share of its maximum.
     Elsewhere it is minus the distance to that area, in steps along the axes, as a share of the
     longest one. So every limit gives an area, a lower limit gives a larger one, and -1 gives the
     whole image. Without findings, it is minus infinity everywhere: no limit gives an area around
@@ -26,7 +26,8 @@ def closeness(explanation: Explanation) -> Heat:
     >>> closeness(hshap.demo.example()).max().item()
     1.0
     """
-    heat = np.maximum(explanation.attribution(smooth=AUTO), 0.0)
+    # An object reaches beyond what the model needs of it, so the area may enter ignored parts.
+    heat = np.maximum(smoothed(explanation.attribution(), explanation.usual_width), 0.0)
     most = float(heat.max())
     if most <= 0:
         return np.full(explanation.grid, -np.inf)
