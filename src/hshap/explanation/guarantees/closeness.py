@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def closeness(explanation: Explanation) -> Heat:
     """Return a number up to 1 for each pixel: how near it is to the centre of a finding.
 
-    Where the map of attributions, smoothed over all parts, is above 0, it is that map as a share of its maximum.
-    Elsewhere it is minus the distance to that area, in steps along the axes, as a share of the
-    longest one. So every limit gives an area, a lower limit gives a larger one, and -1 gives the
-    whole image. Without findings, it is minus infinity everywhere: no limit gives an area around
-    nothing.
+    Where the map of attributions, smoothed over all parts, is above 0, it is that map as a share of
+    its maximum. Elsewhere it is minus the distance to that area, in steps along the axes, as a
+    share of the longest one. So every limit gives an area, a lower limit gives a larger one, and -1
+    gives the whole image. Without findings, it is minus infinity everywhere: no limit gives an area
+    around nothing.
 
     >>> import hshap
     >>> closeness(hshap.demo.example()).max().item()
