@@ -201,15 +201,6 @@ BatchSize = Annotated[
     ),
 ]
 ChannelsLast = Annotated[
-    bool | None,
-    typer.Option(
-        "--channels-last/--no-channels-last",
-        help="Memory layout of a torch module's input; by default the faster one, for 4 images "
-        "and more.",
-        rich_help_panel=RUN,
-    ),
-]
-FixedLayout = Annotated[
     bool,
     typer.Option(
         "--channels-last",

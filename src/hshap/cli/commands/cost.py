@@ -94,7 +94,7 @@ def cost(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
-    channels_last: opt.ChannelsLast = None,
+    channels_last: opt.ChannelsLast = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
