@@ -137,6 +137,7 @@ class Explainer:
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation: ...
 
@@ -148,16 +149,18 @@ class Explainer:
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> list[Explanation]: ...
 
-    def explain(
+    def explain(  # noqa: PLR0913, one for each choice of the caller
         self,
         image: ArrayLike,
         target: Wanted | Sequence[Wanted],
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation | list[Explanation]:
         """Explain one image.
@@ -177,10 +180,14 @@ class Explainer:
         (5.0, 1.0, 1.0) for slices that are 5 mm apart. Regions are then about as long on each axis
         in this unit, and `min_size` counts pixels of the finest axis. A DataArray with evenly
         spaced coordinates in one unit needs none.
+
+        The image is explained even if the model calls it negative, and `explanation.negative` then
+        says so. With `positives`, it is not, as in `explain_many`.
         """
         wanted = as_targets(target, self.facts.index)
-        jobs = self._run([(image, wanted)], (layout, spacing), progress, None)
-        found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
+        places = {id(one): place for place, one in enumerate(wanted)}
+        jobs = self._run([(image, wanted)], (layout, spacing), progress, None, positives)
+        found = [done for _, done in sorted(jobs, key=lambda item: places[id(item[0].target)])]
         return found if is_several(target) else found[0]
 
     def explain_many(  # noqa: PLR0913, one for each choice of the caller

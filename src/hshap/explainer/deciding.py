@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -201,7 +201,7 @@ def _nothing(root: Region, draws: int, /) -> Asking:
     """Search for nothing: the only game has one player, the whole image."""
     del draws
     bare, full = yield [Question(()), Question((root,))]
-    values = np.array([[np.mean(bare), np.mean(full)]])
+    values = np.array([[float(np.mean(cast("Heat", one))) for one in (bare, full)]])
     return SearchResult((), games=(game_of(root, (root,), values),))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
     """Return the explanation of a finished job."""
     found, canvas = job.result or SearchResult(()), job.canvas
-    target, settings = job.table.targets[job.column], setup.settings
+    target, settings = job.target, setup.settings
     games = found.games or tuple(job.games)
     guide = unless_refuted(setup.guides[job.column], games)
     guide = guide_by_probes(guide, found.probes, float(games[0].values[0]))
@@ -75,10 +75,9 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
 
 def _negative(job: Job, game: Game) -> str:
     """Return why the image of a job is negative; empty if it is positive, or nobody knows."""
-    table, target = job.table, job.table.targets[job.column]
-    told = ""
+    table, told = job.table, ""
     if table.whole is not None and table.bare is not None:
-        told = decided_against(target, table.whole, table.bare[None])
+        told = decided_against(job.target, table.whole, table.bare[None])
     return told or not_above(float(game.values[-1]), float(game.values[0]))
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.checks import shown
+from hshap._util import checks
 from hshap._util.recipes import recipe, settle
-from hshap.errors import ArgumentError
 from hshap.games.targets import Output, class_index, measure
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
 
 HALF = 0.5
+DECISION = "the model's decision"
 CLOSE = 1e-3
 """Probabilities of classes that exclude each other add up to 1, but for this."""
 
@@ -48,12 +48,17 @@ class Positives:
     min_score: float | None = None
 
     def __post_init__(self) -> None:
-        given = self.min_score
-        if given is None:
-            return
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not np.isfinite(given):
-            raise ArgumentError(f"min_score is {shown(given)}; pass a finite number, or None")
-        settle(self, min_score=float(given))
+        if self.min_score is not None:
+            settle(self, min_score=checks.number("min_score", self.min_score, minimum=-np.inf))
+
+    @property
+    def rule(self) -> str:
+        """The rule in a few words, for the rows of a run.
+
+        >>> Positives().rule, Positives(0.2).rule
+        ("the model's decision", 'a score of at least 0.2')
+        """
+        return DECISION if self.min_score is None else f"a score of at least {self.min_score:g}"
 
     def reason(self, target: Target, outputs: Heat, hidden: Heat) -> str:
         """Return why the model's decision is negative; empty if it is positive.
@@ -66,6 +71,10 @@ class Positives:
             return decided_against(target, outputs, hidden)
         score = float(measure(target, outputs[None])[0])
         return f"{score:.3g} is below {self.min_score:.3g}" * (score < self.min_score)
+
+
+POSITIVES = Positives()
+"""The usual rule."""
 
 
 def not_above(score: float, bare: float) -> str:

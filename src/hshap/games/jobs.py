@@ -195,6 +195,11 @@ class Job:
         return self.table.canvas
 
     @property
+    def target(self) -> Target:
+        """The target of the job."""
+        return self.table.targets[self.column]
+
+    @property
     def has_played(self) -> bool:
         """Whether all games that were asked for have been played."""
         return all(request.game or request.region is None for request in self.asked)

@@ -65,6 +65,7 @@ class Work:
     item: Item
     explained: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    negative: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Outcome:
 
     task: Task
     done: int = 0
+    negative: int = 0
     skipped: int = 0
     failed: int = 0
     evaluations: int = 0

@@ -43,7 +43,9 @@ def sampled_cost(
         outputs = first_outputs(drawn, usable, skip_bad=skip_bad)
         explainer = method.explainer(drawn.loaded, baseline)
         pairs = drawn.pairs(usable, outputs)
-        found = predicted_cost(explainer, pairs, images=count, most=most)
+        found = predicted_cost(
+            explainer, pairs, images=count, most=most, positives=method.positives
+        )
     for line in few([f"left out of the sample: {one.line}" for one in drawn.bad]):
         say(line)
     return found, drawn.asked[0].size

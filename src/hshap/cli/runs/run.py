@@ -17,6 +17,7 @@ from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
+from hshap.games.decisions import POSITIVES, Positives
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class Method:
     evidence: Literal["auto", "even"] | None = None
     calibration: Calibration | None = None
     channels_last: bool = False
+    positives: Positives | None = POSITIVES
+
+    @property
+    def rule(self) -> str:
+        """The rule by which images are explained, in words."""
+        return "all images" if self.positives is None else self.positives.rule
 
     def explainer(self, loaded: Loaded, baseline: Baseline | None) -> Explainer:
         """Return the explainer of a model; without a baseline, one is chosen for each image."""
@@ -123,6 +130,7 @@ class Run:
         settings["template"] = plan.templates is not None
         settings["calibration"] = method.calibration and method.calibration.document
         settings["channels_last"] = method.channels_last
+        settings["explained"] = method.rule
         results = Results(plan, self.place, self.scale, method.calibration)
         if self.way.resume:
             keep = self.way.keep_removed
@@ -172,7 +180,10 @@ class Run:
         with bar(total, self.method.budget) as progress:
             try:
                 told_to = progress if self.watch is None else _both(progress, self.watch)
-                many = explainer.explain_many(pairs, on_error=on_error, progress=told_to)
+                rule = self.method.positives
+                many = explainer.explain_many(
+                    pairs, positives=rule, on_error=on_error, progress=told_to
+                )
                 for explanation in many:
                     try:
                         results.add(explanation)

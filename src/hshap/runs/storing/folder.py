@@ -2,6 +2,7 @@
 
     run.json                         model, settings and schema of the run
     explanations/WRITER-NUMBER-SHA256.parquet
+    negatives/WRITER-NUMBER-SHA256.parquet
     errors/WRITER-NUMBER-SHA256.parquet
     tiled/SHA256.npz                 explanations of large images, whose digests are in their rows
     unfinished/KEY/             finished tiles of a large image that is being explained
@@ -299,11 +300,17 @@ class Folder:
 
 @dataclass
 class Committed:
-    """The rows that a folder has by now: the identities of each image, in both tables."""
+    """The rows that a folder has by now: the identities of each image, in all tables.
+
+    Those of negative images are kept by rule and image.
+    """
 
     folder: Folder
     explained: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     failed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    negative: dict[tuple[str, str], set[str]] = field(
+        default_factory=dict[tuple[str, str], set[str]]
+    )
     _seen: set[str] = field(default_factory=set[str])
 
     def refresh(self) -> None:
@@ -314,6 +321,12 @@ class Committed:
                     continue
                 self._seen.add(shard.name)
                 self._add(shard, into)
+        for shard in self.folder.shards("negatives"):
+            if shard.name not in self._seen:
+                self._seen.add(shard.name)
+                rows = self.folder.rows(shard, ["rule", "image", "identity"]).to_pydict()
+                for rule, image, identity in zip(*rows.values(), strict=True):
+                    self.negative.setdefault((rule, image), set()).add(identity)
 
     def _add(self, shard: Shard, into: dict[str, set[str]]) -> None:
         columns = ["image", "identity", *(["kind"] if shard.table == "errors" else [])]
