@@ -911,12 +911,14 @@ def test_cost_of_images_is_what_explaining_them_takes(work):
     fine("explain", "images", *options)
     record = json.loads(Path("hshap-output/summary.json").read_text())
     assert told["images"] == told["sampled"] == 2
-    assert told["evaluations"]["expected"] == record["evaluations"]
+    # The images of a run share the score of a given baseline; those of a sample do in part.
+    expected = pytest.approx(record["evaluations"], rel=0.02)
+    assert told["evaluations"]["expected"] == expected
     assert told["evaluations"]["low"] <= told["evaluations"]["expected"]
     assert told["seconds"]["expected"] > 0
     assert told["seconds_per_evaluation"] > 0
     tenfold = json.loads(fine("cost", "images", *options, "--images", 20, "--json").stdout)
-    assert tenfold["evaluations"]["expected"] == 10 * record["evaluations"]
+    assert tenfold["evaluations"]["expected"] == 10 * told["evaluations"]["expected"]
     assert "by a sample of 2" in fine("cost", "images", *options).stdout
 
 

@@ -76,7 +76,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and links of POSI
 
 
 # Nothing is left to choose, so that nothing is told of it.
-GIVEN = ("--baseline", "constant:0", "--partition", "bisection", "--tolerance", "5%")
+GIVEN = ("--all", "--baseline", "constant:0", "--partition", "bisection", "--tolerance", "5%")
 
 
 def picture(path, value=100):

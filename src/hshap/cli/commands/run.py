@@ -245,9 +245,9 @@ def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) 
         failed = {"failed": len(errors)}
         print_json({"out": out, "page": page and plain(str(page)), **counts, **failed})
     else:
+        also = f", {negative} negative" if negative else ""
         tell(
-            f"{out} has {len(made)} explanations of {images} images; {negative} images are "
-            f"negative, and {len(errors)} failed"
+            f"{out} has {len(made)} explanations of {images} images{also}, and {len(errors)} failed"
         )
         if negative:
             tell(left_out(negative, negative + images, str(made.negatives[0]["rule"])))
