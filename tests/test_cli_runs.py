@@ -685,7 +685,7 @@ def test_a_closed_terminal_leaves_finished_images_and_no_hidden_folder(name):
     if child == 0:
         _usual_signals()
         words = ["explain", "images", "-m", f"{name}:waits", "--min-size", "8"]
-        words += ["--batch-size", "1", "--out", "found"]
+        words += ["--all", "--batch-size", "1", "--out", "found"]
         os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
         os.execv(sys.executable, [sys.executable, "-m", "hshap", *words])  # noqa: S606
     ended = 0
