@@ -167,6 +167,23 @@ def test_an_image_that_fails_costs_no_other_its_decision():
     assert sorted(errors) == [1, 3, 5, 6]
 
 
+@pytest.mark.parametrize("parts", [{}, GIVEN], ids=["chosen", "given"])
+def test_a_score_that_is_not_a_number_is_an_error(parts):
+    def odd(batch):
+        score = batch.max(axis=(1, 2, 3))
+        return np.where(score > 0.9, np.nan, score)
+
+    errors = {}
+    made = Explainer(odd, **parts).explain_many(
+        [(part(number), 0) for number in range(4)],
+        positives=Positives(),
+        on_error=errors.__setitem__,
+    )
+    assert sorted(one.position for one in made) == [0, 2]
+    assert sorted(errors) == [1, 3]
+    assert all("the model gave nan" in str(error) for error in errors.values())
+
+
 def test_random_baselines_are_compared_by_their_mean():
     references = np.stack([np.zeros((1, 32, 32)), np.ones((1, 32, 32)) * 0.9])
     explainer = Explainer(

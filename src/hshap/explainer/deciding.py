@@ -107,8 +107,7 @@ def _tried(
 
 
 def _explaining(setups: Setups, order: ReadOrder) -> list[list[Job]]:
-    hiding = setups.hide(order.position, order.reading, order.targets, order.baseline)
-    return [_searches(setups, order, hiding)]
+    return [_searches(setups, order, setups.hide(*order))]
 
 
 def _searches(
@@ -140,6 +139,10 @@ class _Scores(NamedTuple):
     whole: Heat
     bare: Heat
 
+    @property
+    def are_finite(self) -> bool:
+        return bool(np.isfinite(self.whole).all() and np.isfinite(self.bare).all())
+
     def of(self, columns: Sequence[int]) -> _Scores:
         return _Scores(self.whole[columns], self.bare[:, columns])
 
@@ -148,8 +151,10 @@ def _deciding(setups: Setups, one: Decided, positives: Positives) -> list[list[J
     """Return the jobs of an image: one group for each baseline that its targets have."""
     order, hiding = one.order, one.below.hiding
     targets, every = order.targets, range(len(order.targets))
-    told = {at: positives.reason(targets[at], one.outputs, one.hidden) for at in every}
     scores = _Scores(_values(targets, one.outputs[None])[0], _values(targets, one.hidden))
+    if not scores.are_finite:  # the search asks again, and says which input it was
+        return [_searches(setups, order, setups.hide(*order))]
+    told = {at: positives.reason(targets[at], one.outputs, one.hidden) for at in every}
     against = [at for at in every if told[at]]
     groups = [_declined(setups, order, one.below, scores.of(against), told)] if against else []
     left = [at for at in every if not told[at]]
