@@ -1148,6 +1148,7 @@ def test_an_answer_is_the_same_alone_in_any_folder_and_by_run(name):
         assert run("explain", *images, *model, "--out", out).exit_code == 0
     assert run("run", "scenes", *model, "--out", "archive", "--model-id", "a").exit_code == 0
     archive = hshap.runs.open("archive")
+    assert len(archive) == 10  # all of them are explained
     for number in range(10):
         assert run("explain", f"scenes/{number}.png", *model, "--out", f"{number}").exit_code == 0
         alone = numbers_of(hshap.Explanation.load(f"{number}/{number}.npz"))

@@ -58,7 +58,7 @@ class Positives:
         >>> Positives().rule, Positives(0.2).rule
         ("the model's decision", 'a score of at least 0.2')
         """
-        return DECISION if self.min_score is None else f"a score of at least {self.min_score:g}"
+        return DECISION if self.min_score is None else f"a score of at least {self.min_score!r}"
 
     def reason(self, target: Target, outputs: Heat, hidden: Heat) -> str:
         """Return why the model's decision is negative; empty if it is positive.
