@@ -911,12 +911,14 @@ def test_cost_of_images_is_what_explaining_them_takes(work):
     fine("explain", "images", *options)
     record = json.loads(Path("hshap-output/summary.json").read_text())
     assert told["images"] == told["sampled"] == 2
-    assert told["evaluations"]["expected"] == record["evaluations"]
+    # The images of a run share the score of a given baseline; those of a sample do in part.
+    expected = pytest.approx(record["evaluations"], rel=0.02)
+    assert told["evaluations"]["expected"] == expected
     assert told["evaluations"]["low"] <= told["evaluations"]["expected"]
     assert told["seconds"]["expected"] > 0
     assert told["seconds_per_evaluation"] > 0
     tenfold = json.loads(fine("cost", "images", *options, "--images", 20, "--json").stdout)
-    assert tenfold["evaluations"]["expected"] == 10 * record["evaluations"]
+    assert tenfold["evaluations"]["expected"] == 10 * told["evaluations"]["expected"]
     assert "by a sample of 2" in fine("cost", "images", *options).stdout
 
 
@@ -1016,26 +1018,6 @@ def test_cost_and_explain_take_a_module_of_one_image_at_a_time(work):
     sys.modules.pop("single")
 
 
-def test_cost_with_channels_last_says_that_run_takes_it_on_request_alone(work):
-    pytest.importorskip("torch")
-    Path("waits.py").write_text(
-        "import time\nimport torch\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        if not x.is_contiguous(memory_format=torch.channels_last):\n"
-        "            time.sleep(0.2)\n"
-        "        return x.amax((2, 3))\n"
-        "net = Net().eval()\n"
-    )
-    for number in range(4):
-        shutil.copy("mean.png", f"images/{number}.png")
-    options = ("cost", "images", "-m", "waits:net", *COST)
-    line = "hshap run takes channels last only with --channels-last"
-    assert line in fine(*options).stderr
-    assert line not in fine(*options, "--no-channels-last").stderr
-    sys.modules.pop("waits")
-
-
 def test_the_layout_of_a_run_is_kept_by_its_record(work):
     torch = pytest.importorskip("torch")
     Path("layouts.py").write_text(
@@ -1053,9 +1035,9 @@ def test_the_layout_of_a_run_is_kept_by_its_record(work):
     assert json.loads(Path("hshap-output/summary.json").read_text())["channels_last"] is True
     Path("images/new.png").write_bytes(Path("mean.png").read_bytes())
     sys.modules["layouts"].seen.clear()
-    fine("explain", "images", *options, "--resume")
+    fine("explain", "images", *options, "--resume", "--channels-last")
     assert {last for last, several in sys.modules["layouts"].seen if several} == {True}
-    done = run("explain", "images", *options, "--resume", "--no-channels-last")
+    done = run("explain", "images", *options, "--resume")
     assert done.exit_code == Code.USAGE
     assert "channels_last" in done.stderr
     sys.modules.pop("layouts")

@@ -29,7 +29,7 @@ def brightest(batch):
 def other(batch):
     return brightest(batch) * 0.5
 """
-GIVEN = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
+GIVEN = ("--all", "--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def counted(table="explanations"):
 def test_a_folder_becomes_a_run(name):
     done = run(name)
     assert "5 explanations of 5 images, and 0 failed" in done.stdout
-    assert "5 of 5 images (0 failed)" in done.stderr
+    assert "5 of 5 images (5 explained, 0 negative, 0 failed)" in done.stderr
     assert counted() == 5
     found = hshap.runs.open("RUN")
     assert found["3.png"].boxes()[0].score > 0.5
@@ -240,7 +240,7 @@ def test_verify_checks_digests_and_recomputes_values(name):
     assert done.exit_code == 0
     assert "1 shard with 5 rows is as written" in done.stdout
     assert "no value was computed again" in done.stdout
-    again = ("verify", "RUN", "images", "-t", 0, *GIVEN, "--json")
+    again = ("verify", "RUN", "images", "-t", 0, *GIVEN[1:], "--json")
     found = json.loads(call(*again, "-m", f"{name}:brightest").stdout)
     assert found["problems"] == []
     assert found["values"] > 50
@@ -317,7 +317,7 @@ def test_large_images_of_a_folder_go_to_the_errors_with_the_command_that_reads_t
     assert all("hshap tiles" in row["reason"] for row in found.errors)
     assert len(found) == 5
     assert "failed: b.svs: b.svs is a large image" in done.stderr
-    assert "10 of 10 images (5 failed)" in done.stderr
+    assert "10 of 10 images (5 explained, 0 negative, 5 failed)" in done.stderr
     assert "images: 1 entry is no image that is read here, and left out (1 .txt)" in done.stderr
     again = run(name, code=7)
     assert "10 from before" in again.stderr

@@ -57,7 +57,7 @@ def small(batch):
     return bright(batch)
 """
 REGIONS = ("--partition", "bisection", "--min-size", "1", "--baseline", "constant:0")
-OPTIONS = (*REGIONS, "--tolerance", "0", "--channels", "grey", "--budget", "20000")
+OPTIONS = ("--all", *REGIONS, "--tolerance", "0", "--channels", "grey", "--budget", "20000")
 SLICES, VOLUME = ("--model", "exam_models:bright"), ("--model", "exam_models:whole", "--volume")
 BOX = [
     {

@@ -28,7 +28,7 @@ def bright(batch):
     return (batch > 0.6).mean(axis=(1, 2, 3))
 """
 OPTIONS = ("--model", "seen:bright", "--partition", "quadtree", "--min-size", "1")
-OPTIONS += ("--baseline", "constant:0", "--tolerance", "0", "--channels", "grey")
+OPTIONS += ("--all", "--baseline", "constant:0", "--tolerance", "0", "--channels", "grey")
 
 
 def run(*words):

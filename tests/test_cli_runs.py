@@ -63,6 +63,10 @@ def always_fails(batch):
 def deletes(batch):
     pathlib.Path("images/c.png").unlink(missing_ok=True)
     return brightest(batch)
+def unlike_the_scene(batch):
+    import numpy as np
+    scene = np.random.default_rng(0).integers(60, 200, (16, 16)) / 255
+    return np.abs(batch - scene).max(axis=(1, 2, 3))
 def meddles(batch):
     pathlib.Path("found").mkdir(exist_ok=True)
     pathlib.Path("found/a.png").write_text("mine")
@@ -72,7 +76,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and links of POSI
 
 
 # Nothing is left to choose, so that nothing is told of it.
-GIVEN = ("--baseline", "constant:0", "--partition", "bisection", "--tolerance", "5%")
+GIVEN = ("--all", "--baseline", "constant:0", "--partition", "bisection", "--tolerance", "5%")
 
 
 def picture(path, value=100):
@@ -677,7 +681,7 @@ def test_a_closed_terminal_leaves_finished_images_and_no_hidden_folder(name):
     if child == 0:
         _usual_signals()
         words = ["explain", "images", "-m", f"{name}:waits", "--min-size", "8"]
-        words += ["--batch-size", "1", "--out", "found"]
+        words += ["--all", "--batch-size", "1", "--out", "found"]
         os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
         os.execv(sys.executable, [sys.executable, "-m", "hshap", *words])  # noqa: S606
     ended = 0
@@ -1109,3 +1113,42 @@ def test_a_journal_leads_to_no_other_file(name):
     explain(f"{name}:brightest", "--trust")
     assert images_in("found") == ["a.png"]
     assert Path("images/a.png").exists()
+
+
+# An image's answer does not depend on its neighbours
+
+
+def scenes(count):
+    """Write images of one scene, each with a spot of its own."""
+    scene = np.random.default_rng(0).integers(60, 200, (16, 16))
+    for number in range(count):
+        pixels = np.repeat(scene[..., None], 3, axis=2).astype(np.uint8)
+        row, column = divmod(number, 4)
+        pixels[4 * row : 4 * row + 3, 4 * column : 4 * column + 3] = 255 if number % 2 else 0
+        Path("scenes").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(f"scenes/{number}.png")
+
+
+def numbers_of(found):
+    """Return all numbers of an explanation, to compare bit for bit."""
+    values = [(game.values.tolist(), game.coefficients.tolist()) for game in found.games]
+    baseline, evidence = found.settings["baseline"], found.evidence
+    levels = None if evidence is None else evidence.tolist()
+    return found.grid, found.saliency().tolist(), found.evaluations, values, baseline, levels
+
+
+def test_an_answer_is_the_same_alone_in_any_folder_and_by_run(name):
+    scenes(10)
+    model = ("-m", f"{name}:unlike_the_scene", "-t", 0)
+    for out, images in (("all", ["scenes"]), ("some", [f"scenes/{n}.png" for n in (7, 3, 0, 5)])):
+        assert run("explain", *images, *model, "--out", out).exit_code == 0
+    assert run("run", "scenes", *model, "--out", "archive", "--model-id", "a").exit_code == 0
+    archive = hshap.runs.open("archive")
+    assert len(archive) == 10  # all of them are explained
+    for number in range(10):
+        assert run("explain", f"scenes/{number}.png", *model, "--out", f"{number}").exit_code == 0
+        alone = numbers_of(hshap.Explanation.load(f"{number}/{number}.npz"))
+        assert numbers_of(hshap.Explanation.load(f"all/{number}.npz")) == alone
+        assert numbers_of(archive[f"{number}.png"]) == alone
+        if number in (0, 3, 5, 7):
+            assert numbers_of(hshap.Explanation.load(f"some/{number}.npz")) == alone

@@ -300,23 +300,10 @@ def test_the_command_without_options_finds_every_cross_and_nothing_else(tmp_path
         found = hshap.Explanation.load(tmp_path / "hshap-output" / f"{number}.npz")
         assert f1(found.saliency(), truth) > 0.99
         assert len(found.boxes()) == crosses
-    # A slow machine has lines of progress, too, and some have one about the layout in memory.
-    others = ("hshap: explaining: ", "hshap: channels last: ")
-    (line,) = (line for line in done.stderr.splitlines() if not line.startswith(others))
+    # A slow machine has lines of progress, too.
+    lines = done.stderr.splitlines()
+    (line,) = (line for line in lines if not line.startswith("hshap: explaining: "))
     assert re.match(r"hshap: \d\.png: hidden pixels show the image's own colour \(score ", line)
-    assert "on the mean of 4 images" in line
+    assert "on the mean of" not in line
     assert "regions are those of Superpixels" in line
     assert "parts below 20% of the strongest finding are dropped, at most 1000 evaluations" in line
-
-
-def test_the_mean_of_the_run_is_a_candidate_for_several_images_of_one_shape():
-    running = pytest.importorskip("hshap.cli.runs.plan").RunningMean()
-    for level in range(3):
-        running.add(np.full((1, 4, 4), float(level)))
-    assert running.mean() is None  # too few
-    running.add(np.full((1, 4, 4), 5.0))
-    assert running.mean() == hshap.Mean(
-        np.array([0.0, 1.0, 2.0, 5.0])[:, None, None, None] * np.ones((1, 4, 4))
-    )
-    running.add(np.zeros((1, 4, 5)))
-    assert running.mean() is None

@@ -101,7 +101,7 @@ if __name__ == "__main__":
         model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(2)
     )
     hshap.runs.explain_dataset(
-        explainer, Slow(), sys.argv[1], target=0, task_images=4,
+        explainer, Slow(), sys.argv[1], target=0, task_images=4, positives=None,
         executor=hshap.runs.Processes(2),
     )
 """

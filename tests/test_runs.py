@@ -417,7 +417,8 @@ def test_a_typical_row_takes_at_most_five_kilobytes(tmp_path):
     def reddish(batch):
         return 20 * (np.clip(batch[:, 0] - batch[:, 1] - 0.3, 0, 1) > 0).mean(axis=(1, 2))
 
-    run = runs.explain_dataset(Explainer(reddish), dataset, tmp_path / "run", target=0)
+    out = tmp_path / "run"
+    run = runs.explain_dataset(Explainer(reddish), dataset, out, target=0, positives=None)
     size = sum(file.stat().st_size for file in (tmp_path / "run").rglob("*.parquet"))
     assert len(run) == 12
     assert size / 12 <= 5000
@@ -460,7 +461,8 @@ def test_only_new_images_and_targets_are_explained(tmp_path, images):
     first = runs.explain_dataset(both, images[:4], tmp_path / "run", target=0)
     assert len(first) == 4
     spent = model.inputs
-    second = runs.explain_dataset(both, images[:5], tmp_path / "run", target=[0, 1])
+    out = tmp_path / "run"
+    second = runs.explain_dataset(both, images[:5], out, target=[0, 1], positives=None)
     assert len(second) == 10
     assert {key.target for key in second.keys} == {"0", "1"}
     assert model.inputs - spent < 3 * spent
@@ -473,7 +475,7 @@ def test_an_image_whose_bytes_changed_is_explained_again(tmp_path, images):
     runs.explain_dataset(explainer(), images, tmp_path / "run", target=0)
     changed = images.copy()
     changed[3] /= 2
-    run = runs.explain_dataset(explainer(), changed, tmp_path / "run", target=0)
+    run = runs.explain_dataset(explainer(), changed, tmp_path / "run", target=0, positives=None)
     assert len(run) == 10
     assert run["00000003"].score == pytest.approx(changed[3].max())
     assert [key.image for key in run.history] == ["00000003"]
@@ -802,7 +804,7 @@ class Deadly:
     def __getitem__(self, number):
         if number == 4:
             os._exit(3)
-        return np.full((1, 4, 4), number / 9)
+        return np.full((1, 4, 4), 1 - number / 18)
 
 
 def test_an_image_that_kills_its_worker_fails_alone(tmp_path):

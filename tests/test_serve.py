@@ -355,13 +355,13 @@ def named_in(page):
 def test_images_that_are_removed_leave_the_page_and_keep_their_results(rounds, tmp_path):
     out = tmp_path / "found"
     for number, name in enumerate("abc"):
-        picture(tmp_path / "images" / f"{name}.png", value=100 + number)
+        picture(tmp_path / "images" / f"{name}.png", value=200 + number)
     assert rounds.explain(lambda _: None).done == 3
     before = (out / "b.npz").read_bytes()
     removed = tmp_path / "images" / "b.png"
     data = removed.read_bytes()
     removed.unlink()
-    picture(tmp_path / "images" / "d.png", value=200)
+    picture(tmp_path / "images" / "d.png", value=250)
     assert rounds.explain(lambda _: None).done == 3
     assert named_in(out / "index.html") == ["a.png", "c.png", "d.png"]
     assert (out / "b.npz").read_bytes() == before

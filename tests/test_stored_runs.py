@@ -35,7 +35,7 @@ def brightest(batch):
     score = batch.max(axis=(1, 2, 3))
     return np.stack([score, 1 - score], axis=1)
 """
-GIVEN = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
+GIVEN = ("--all", "--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
 ALL_GREY = "its findings on grey"
 
 

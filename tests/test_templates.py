@@ -365,7 +365,7 @@ def work(tmp_path, monkeypatch):
         pillow.fromarray(pixels).save(f"images/{number}.png")
 
     def run(*words):
-        return runner.invoke(app, ["explain", "images", "-m", f"{name}:white", *words])
+        return runner.invoke(app, ["explain", "images", "-m", f"{name}:white", "--all", *words])
 
     return run
 

@@ -7,7 +7,6 @@ import pytest
 
 import hshap
 from hshap.cli.inputs.models import Loaded, evaluator_of
-from hshap.cli.runs.layout import faster_layout
 from hshap.evaluators.canvas import Canvas, Row, StandIns
 from hshap.evaluators.throughput import Throughput
 
@@ -132,73 +131,3 @@ def test_commands_choose_the_size_by_speed_on_a_gpu_alone():
     assert evaluator_of(Loaded(model, "m"), None).batch_size is None
     assert evaluator_of(Loaded(model, "m", device="cuda"), None).batch_size == "auto"
     assert evaluator_of(Loaded(model, "m", device="cuda"), 8).batch_size == 8
-
-
-@pytest.mark.parametrize(("last_seconds", "expected"), [(0.5, True), (0.99, False), (2.0, False)])
-def test_channels_last_is_taken_where_it_is_clearly_faster(last_seconds, expected, capsys):
-    torch = pytest.importorskip("torch")
-    clock = Hand()
-
-    class Net(torch.nn.Module):
-        def forward(self, batch):
-            last = batch.stride(1) == 1
-            clock.now += last_seconds if last else 1.0
-            return batch.mean(dim=(1, 2, 3))[:, None]
-
-    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert faster_layout(Loaded(Net().eval(), "net"), image, clock=clock) is expected
-    assert ("--no-channels-last" in capsys.readouterr().err) is expected
-
-
-def test_channels_last_is_not_taken_where_scores_differ():
-    torch = pytest.importorskip("torch")
-    clock = Hand()
-
-    class Net(torch.nn.Module):
-        def forward(self, batch):
-            last = batch.stride(1) == 1
-            clock.now += 0.1 if last else 1.0
-            return batch.mean(dim=(1, 2, 3))[:, None] * (1.01 if last else 1.0)
-
-    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert not faster_layout(Loaded(Net().eval(), "net"), image, clock=clock)
-
-
-def test_a_model_that_fails_with_channels_last_keeps_its_layout():
-    torch = pytest.importorskip("torch")
-
-    class Net(torch.nn.Module):
-        def forward(self, batch):
-            return batch.view(len(batch), -1).mean(dim=1, keepdim=True)
-
-    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert not faster_layout(Loaded(Net().eval(), "net"), image)
-
-
-def one_at_a_time(torch):
-    class Net(torch.nn.Module):
-        def forward(self, batch):
-            assert len(batch) == 1
-            clock.now += 0.1 if batch.stride(1) == 1 else 1.0
-            return batch.mean(dim=(1, 2, 3))[:, None]
-
-    clock = Hand()
-    return Loaded(Net().eval(), "net"), clock
-
-
-def test_the_layout_is_timed_in_batches_no_larger_than_asked():
-    loaded, clock = one_at_a_time(pytest.importorskip("torch"))
-    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert faster_layout(loaded, image, 1, clock=clock)
-
-
-@pytest.mark.parametrize("size", [None, "auto", 8])
-def test_a_model_that_fails_in_both_layouts_keeps_the_usual_one(size):
-    loaded, clock = one_at_a_time(pytest.importorskip("torch"))
-    image = np.random.default_rng(0).random((3, 16, 16), dtype=np.float32)
-    assert not faster_layout(loaded, image, size, clock=clock)
-
-
-def test_models_of_other_libraries_keep_their_layout():
-    image = np.zeros((3, 8, 8), np.float32)
-    assert not faster_layout(Loaded(lambda batch: batch.mean(axis=(1, 2, 3)), "m"), image)

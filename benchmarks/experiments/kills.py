@@ -112,7 +112,14 @@ def explainer() -> hshap.Explainer:
 def explain(files: LocalFiles, executor: Untyped = None) -> runs.Run:
     """Explain all images into a folder."""
     return runs.explain_dataset(
-        explainer(), Images(), files, target=0, task_images=6, shard_rows=3, executor=executor
+        explainer(),
+        Images(),
+        files,
+        target=0,
+        positives=None,
+        task_images=6,
+        shard_rows=3,
+        executor=executor,
     )
 
 

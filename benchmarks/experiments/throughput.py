@@ -162,7 +162,9 @@ def own_cost(count: int, home: Path, chunk: int = 128) -> dict:
     found = {name: Counter() for name in ("library", "run")}
     ratios = []
     begun = time.process_time()  # once for each process: libraries are imported, a model warms up
-    runs.explain_dataset(made, [Crosses(1)[0]], home / "once", target=0, model_id="synthetic")
+    runs.explain_dataset(
+        made, [Crosses(1)[0]], home / "once", target=0, positives=None, model_id="synthetic"
+    )
     once = time.process_time() - begun - watched.beside - watched.seconds
     for begin in range(0, count, chunk):
         images = [Crosses(count)[n] for n in range(begin, min(begin + chunk, count))]
@@ -174,7 +176,9 @@ def own_cost(count: int, home: Path, chunk: int = 128) -> dict:
                 del made_now
             else:
                 folder = home / f"own-{begin}"
-                runs.explain_dataset(made, images, folder, target=0, model_id="synthetic")
+                runs.explain_dataset(
+                    made, images, folder, target=0, positives=None, model_id="synthetic"
+                )
             taken = time.process_time() - begun - watched.beside
             raw = float(np.median(watched.raw)) * watched.inputs
             found[name] += Counter(taken=taken, model=watched.seconds, raw=raw)
@@ -270,6 +274,7 @@ def whole(count: int, home: Path, seconds: float) -> dict:
         Crosses(count),
         home / "whole",
         target=0,
+        positives=None,
         executor=runs.Processes(2),
         progress=note,
     )
@@ -303,6 +308,7 @@ def workers(count: int, home: Path, rounds: int = 3) -> dict:
                 Crosses(count),
                 home / f"{number}-{turn}",
                 target=0,
+                positives=None,
                 executor=runs.Processes(number, threads=1),
                 task_images=16,
                 progress=told.append,
@@ -350,7 +356,12 @@ def memory(count: int, home: Path) -> dict:
     )
     begun = time.process_time()
     run = runs.explain_dataset(
-        made, Small(count), home / "small", target=0, progress=lambda p: seen.append(p.finished)
+        made,
+        Small(count),
+        home / "small",
+        target=0,
+        positives=None,
+        progress=lambda p: seen.append(p.finished),
     )
     taken, samples = time.process_time() - begun, watch.close()
     size = sum(file.stat().st_size for file in (home / "small").rglob("*.parquet"))
@@ -400,7 +411,7 @@ def photographs(count: int, home: Path) -> Path:
     """Explain photographs by the default call; return the run folder."""
     images = [photograph(number) for number in range(count)]
     made = hshap.Explainer(bright_area)
-    runs.explain_dataset(made, images, home / "photographs", target=0)
+    runs.explain_dataset(made, images, home / "photographs", target=0, positives=None)
     return home / "photographs"
 
 

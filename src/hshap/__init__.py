@@ -62,6 +62,7 @@ from hshap.formats.large.protocol import LargeImage
 from hshap.formats.reading import read_image
 from hshap.formats.scan import Scan
 from hshap.games import theory
+from hshap.games.decisions import Positives
 from hshap.games.engine import Progress
 from hshap.games.game import Game
 from hshap.games.search import (
@@ -127,6 +128,7 @@ __all__ = [
     "Partition",
     "Pixels",
     "Placement",
+    "Positives",
     "PredictedCost",
     "Progress",
     "Provenance",

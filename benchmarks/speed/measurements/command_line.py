@@ -42,9 +42,9 @@ SET = ("MALLOC_", "OMP_", "MKL_", "OPENBLAS_")
 """Beginnings of variables that a user does not have."""
 
 OPTIONS = tuple(
-    ("--batch-size", str(size), layout)
+    ("--batch-size", str(size), *layout)
     for size in (8, 32)
-    for layout in ("--no-channels-last", "--channels-last")
+    for layout in ((), ("--channels-last",))
 )
 CASES: dict[str, tuple[tuple[int, int], int, int]] = {
     "ConvNet": ((100, 120), 4, 500),
@@ -82,7 +82,7 @@ def against_tuned(name: str, turns: int = TURNS) -> dict[str, Any]:
             *("--model", f"{__name__}:{MODELS[name]}()", "--target", "0"),
             *("--baseline", "constant:0.5", "--evidence", "even", "--partition", "bisection"),
             *("--min-size", str(smallest), "--tolerance", "0", "--budget", str(budget)),
-            *("--force", "--out", str(Path(folder, "out")), "--json"),
+            *("--all", "--force", "--out", str(Path(folder, "out")), "--json"),
         ]
         plain = {k: v for k, v in os.environ.items() if not k.startswith(SET)}
         _seconds(command, plain)  # the files of libraries are in memory from here on

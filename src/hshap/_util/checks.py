@@ -44,6 +44,7 @@ def integer(name: str, value: object, *, minimum: int) -> int:
 def number(name: str, value: object, *, minimum: float, maximum: float = math.inf) -> float:
     """Return a finite number between two limits, both allowed."""
     limits = f"from {minimum:g} to {maximum:g}" if maximum < math.inf else f"of {minimum:g} or more"
+    limits = "of any size" if minimum == -math.inf else limits
     try:
         found = math.nan if isinstance(value, (bool, str)) else float(cast("float", value))
     except (TypeError, ValueError, OverflowError):

@@ -15,6 +15,7 @@ from hshap.cli.inputs.images import MAX_PIXELS
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load, told_by_file
 from hshap.cli.output import say
 from hshap.evaluators.batched import AUTO
+from hshap.games.decisions import Positives
 
 MODEL = "Input of the model"
 SEARCH = "How to explain"
@@ -130,6 +131,22 @@ Budget = Annotated[
         min=1, help="Most model evaluations for each explanation.", rich_help_panel=SEARCH
     ),
 ]
+All = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="Explain every image, also those that the model calls negative.",
+        rich_help_panel=SEARCH,
+    ),
+]
+MinScore = Annotated[
+    float | None,
+    typer.Option(
+        "--min-score",
+        help="Explain images of at least this score, whatever the model decides.",
+        rich_help_panel=SEARCH,
+    ),
+]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -201,15 +218,6 @@ BatchSize = Annotated[
     ),
 ]
 ChannelsLast = Annotated[
-    bool | None,
-    typer.Option(
-        "--channels-last/--no-channels-last",
-        help="Memory layout of a torch module's input; by default the faster one, for 4 images "
-        "and more.",
-        rich_help_panel=RUN,
-    ),
-]
-FixedLayout = Annotated[
     bool,
     typer.Option(
         "--channels-last",
@@ -274,6 +282,14 @@ LIMIT = MAX_PIXELS
 
 Given = dict[str, object]
 """Fields of a `Format` that options give; None where an option is absent."""
+
+
+def positives_of(*, every: bool, min_score: float | None) -> Positives | None:
+    """Return the rule of the images that are explained; None for all of them."""
+    if every and min_score is not None:
+        message = f"--all and --min-score {min_score:g} exclude each other; pass one of them"
+        raise Refusal(Code.USAGE, message)
+    return None if every else Positives(min_score)
 
 
 def batch_size_of(text: str | None) -> int | Literal["auto"] | None:

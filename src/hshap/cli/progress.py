@@ -181,3 +181,17 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | N
     for row in shown:
         made.add_row(*map(text, row))
     console.print(made)
+
+
+def left_out(negative: int, total: int, rule: str) -> str:
+    """Return the line on negative images, with the rule by which the others were explained.
+
+    >>> left_out(3, 10, "the model's decision")
+    "3 of 10 images are negative, not explained: that takes the model's decision, and a score above
+    the baseline's; --all explains them, too"
+    """
+    are = "image is" if total == 1 else "images are"
+    needed = f"that takes {rule}, and a score above the baseline's"
+    return (
+        f"{negative} of {total} {are} negative, not explained: {needed}; --all explains them, too"
+    )

@@ -16,12 +16,12 @@ from hshap.evaluators.batched import Batched
 from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator
 from hshap.evaluators.provenance import provenance_of
+from hshap.explainer.deciding import ReadOrder, as_jobs
 from hshap.explainer.drawing import Plan, test_regions
 from hshap.explainer.finished import explanation_of
 from hshap.explainer.repeating import variants
 from hshap.explainer.setups import EVEN, Setups
 from hshap.games.engine import Progress, run
-from hshap.games.jobs import Job, ScoreTable
 from hshap.games.pairs import iterated, read, unpacked
 from hshap.games.targets import Target, Wanted, as_targets, is_several
 from hshap.partitions.grids import AUTO
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import ErrorRate
+    from hshap.games.decisions import Positives
     from hshap.games.engine import OnError
-    from hshap.games.pairs import Order, Pair
+    from hshap.games.jobs import Job
+    from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
@@ -135,6 +137,7 @@ class Explainer:
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation: ...
 
@@ -146,16 +149,18 @@ class Explainer:
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> list[Explanation]: ...
 
-    def explain(
+    def explain(  # noqa: PLR0913, one for each choice of the caller
         self,
         image: ArrayLike,
         target: Wanted | Sequence[Wanted],
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         progress: OnProgress | None = None,
     ) -> Explanation | list[Explanation]:
         """Explain one image.
@@ -175,18 +180,23 @@ class Explainer:
         (5.0, 1.0, 1.0) for slices that are 5 mm apart. Regions are then about as long on each axis
         in this unit, and `min_size` counts pixels of the finest axis. A DataArray with evenly
         spaced coordinates in one unit needs none.
+
+        The image is explained even if the model calls it negative, and `explanation.negative` then
+        says so. With `positives`, it is not, as in `explain_many`.
         """
         wanted = as_targets(target, self.facts.index)
-        jobs = self._run([(image, wanted)], (layout, spacing), progress, None)
-        found = [done for _, done in sorted(jobs, key=lambda item: item[0].column)]
+        places = {id(one): place for place, one in enumerate(wanted)}
+        jobs = self._run([(image, wanted)], (layout, spacing), progress, None, positives)
+        found = [done for _, done in sorted(jobs, key=lambda item: places[id(item[0].target)])]
         return found if is_several(target) else found[0]
 
-    def explain_many(
+    def explain_many(  # noqa: PLR0913, one for each choice of the caller
         self,
         pairs: Iterable[Pair],
         *,
         layout: str | None = None,
         spacing: Sequence[float] | None = None,
+        positives: Positives | None = None,
         on_error: OnError | None = None,
         progress: OnProgress | None = None,
     ) -> Iterator[Explanation]:
@@ -197,14 +207,17 @@ class Explainer:
         needed. Times and `max_seconds` are wall-clock: they include other images and the caller's
         own work. `layout` and `spacing` are as in `explain`.
 
+        With `positives`, only images that the model decides for are explained. The others take one
+        evaluation and that of the bare baseline, in batches of many images, and come back without
+        findings: `explanation.is_explained` is False, and `explanation.negative` has the reason.
+
         A pair that fails does not stop the others. After the last result, a `PairsFailedError`
         names every position that failed. With `on_error`, nothing is raised: it is called with the
         position and the exception as soon as a pair fails, and stops the run if it raises.
         """
         errors: dict[int, Exception] = {}
-        for _, found in self._run(
-            pairs, (layout, spacing), progress, on_error or errors.__setitem__
-        ):
+        failing = on_error or errors.__setitem__
+        for _, found in self._run(pairs, (layout, spacing), progress, failing, positives):
             yield found
         if errors:
             failed = PairsFailedError(errors)
@@ -299,39 +312,30 @@ class Explainer:
         axes: tuple[str | None, Sequence[float] | None],
         progress: OnProgress | None,
         on_error: OnError | None,
+        positives: Positives | None = None,
     ) -> Iterator[tuple[Job, Explanation]]:
         session = self.evaluator.open_session()
         setups = Setups(self, session, *axes)
-        groups = self._groups(iterated("pairs", pairs), setups, on_error)
+        orders = self._orders(iterated("pairs", pairs), setups, on_error)
+        groups = as_jobs(orders, setups, session, positives, on_error)
         for job in run(groups, session, setups.counted(progress), on_error):
             made = provenance_of(session, job.canvas.position)
             setup = setups.of(job.table)
             yield job, explanation_of(job, setup, made)
 
-    def _groups(
+    def _orders(
         self, pairs: Iterator[Pair], setups: Setups, on_error: OnError | None
-    ) -> Iterator[list[Job]]:
-        """Yield the jobs of each pair; without `on_error`, the first that fails is raised."""
+    ) -> Iterator[ReadOrder]:
+        """Yield each pair as it is read; without `on_error`, the first that fails is raised."""
         for position, pair in enumerate(read(pairs, on_error)):
             try:
                 # A copy, because a caller may yield one array filled with one image after another.
                 order = unpacked(pair, position, copy=bool(on_error))
-                made = _jobs(setups, position, order, self.facts.index)
+                targets = as_targets(order.target, self.facts.index)
+                made = ReadOrder(position, setups.read(order.image), targets, order.baseline)
             except Exception as error:
                 if on_error is None:
                     raise
                 on_error(position, error)
             else:
                 yield made
-
-
-def _jobs(setups: Setups, position: int, order: Order, index: Callable[[str], int]) -> list[Job]:
-    reading, targets = setups.read(order.image), as_targets(order.target, index)
-    setup, pixels = setups.make(position, reading, targets, order.baseline), reading.pixels
-    canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), position)
-    table = ScoreTable(canvas, targets)
-    setups.keep(table, setup)
-    return [
-        Job(table, column, setup.search, canvas.root, setup.started)
-        for column in range(len(targets))
-    ]

@@ -11,6 +11,7 @@ from hshap.explainer.setups import EVEN
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.settings import NEARBY
+from hshap.games.decisions import decided_against, not_above
 from hshap.games.search import SearchResult
 from hshap.games.targets import class_index, describe_target
 from hshap.partitions.grids import AUTO
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.provenance import Provenance
     from hshap.explainer.setups import Setup
+    from hshap.games.game import Game
     from hshap.games.jobs import Job
     from hshap.partitions.protocol import Partition
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
     """Return the explanation of a finished job."""
     found, canvas = job.result or SearchResult(()), job.canvas
-    target, settings = job.table.targets[job.column], setup.settings
+    target, settings = job.target, setup.settings
     games = found.games or tuple(job.games)
     baseline_score = float(games[0].values[0])
     guide = guide_by_probes(setup.guides[job.column], found.probes, baseline_score, canvas.grid)
@@ -44,6 +46,9 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})
+    negative = setup.negatives.get(job.column) or _negative(job, games[0])
+    if negative:
+        settings = settings.updated(negative=negative)
     chosen = setup.chosen
     inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
     told = "; ".join(
@@ -68,6 +73,14 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         certificate=found.certificate,
         filled=_filled(found, canvas, setup.partition),
     )
+
+
+def _negative(job: Job, game: Game) -> str:
+    """Return why the image of a job is negative; empty if it is positive, or nobody knows."""
+    table, told = job.table, ""
+    if table.whole is not None and table.bare is not None:
+        told = decided_against(job.target, table.whole, table.bare[None])
+    return told or not_above(float(game.values[-1]), float(game.values[0]))
 
 
 def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float | None:

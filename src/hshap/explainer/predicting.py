@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hshap.explainer import Explainer
+    from hshap.games.decisions import Positives
     from hshap.games.pairs import Pair
 
 FIRST, NEXT, MOST = 1, 4, 16
@@ -62,19 +63,21 @@ class PredictedCost:
     counts: tuple[float, ...]
 
 
-def predicted_cost(
+def predicted_cost(  # noqa: PLR0913, one for each choice of the caller
     explainer: Explainer,
     pairs: Iterable[Pair],
     *,
     images: int,
     most: int = MOST,
+    positives: Positives | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> PredictedCost:
     """Return the cost of explaining `images` images such as those of `pairs`.
 
     `pairs` are `(image, target)` as in `explain_many`. Give images in random order. Five are
     explained, and more, up to `most`, until the mean of their evaluations is known to about 20 %. A
-    pair that fails ends the prediction with its error. `clock` gives seconds.
+    pair that fails ends the prediction with its error. `positives` are as in `explain_many`.
+    `clock` gives seconds.
 
     >>> import hshap
     >>> import numpy as np
@@ -99,7 +102,7 @@ def predicted_cost(
         chunk = list(itertools.islice(left, NEXT if counts else FIRST))
         if not chunk:
             break
-        found, evaluations = _explained(explainer, chunk)
+        found, evaluations = _explained(explainer, chunk, positives)
         chunks.append((evaluations, clock() - started))
         counts += found
     if not counts:
@@ -111,11 +114,13 @@ def predicted_cost(
     return PredictedCost(images, len(counts), total, seconds, tuple(counts))
 
 
-def _explained(explainer: Explainer, chunk: Sequence[Pair]) -> tuple[list[float], int]:
+def _explained(
+    explainer: Explainer, chunk: Sequence[Pair], positives: Positives | None
+) -> tuple[list[float], int]:
     """Return the evaluations for each image, and those of all together."""
     by_image: dict[int, int] = {}
     progress = [Progress(0, 0, 0)]
-    for found in explainer.explain_many(chunk, progress=progress.append):
+    for found in explainer.explain_many(chunk, positives=positives, progress=progress.append):
         by_image[found.position] = by_image.get(found.position, 0) + found.evaluations
     # Several targets of an image share evaluations, which each of their explanations counts.
     spent, told = progress[-1].evaluations, sum(by_image.values())

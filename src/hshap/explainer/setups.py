@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 from weakref import WeakKeyDictionary
@@ -44,10 +44,10 @@ from hshap.partitions.regions import Box
 from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hshap._util.axes import Spacing
-    from hshap._util.types import Image
+    from hshap._util.types import Heat, Image
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.protocol import Session
@@ -85,6 +85,8 @@ class Setup:
     evidence: Evidence | Literal["auto", "even"] = EVEN
     chosen: Chosen = Chosen()
     class_names: tuple[str, ...] = ()
+    negatives: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Why targets are not explained, by their column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,22 @@ class Reading:
         """The facts about the axes that are known, for the description of a run."""
         known = {"layout": self.layout, "spacing": self.spacing}
         return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """The baseline of one image: given, or chosen with so many evaluations, and for what reason.
+
+    `scores` are those of the image and of the bare baseline, `(2, targets)`, where a choice has
+    asked for them.
+    """
+
+    easel: Easel
+    settings: Settings
+    started: float  # by `time.perf_counter()`
+    reason: str = ""
+    evaluations: int = 0
+    scores: Heat | None = None
 
 
 class Setups:
@@ -154,36 +172,74 @@ class Setups:
 
         return tell
 
-    def make(
+    def hide(
         self,
         position: int,
         image: Reading,
         targets: Sequence[Target],
         baseline: Baseline | None = None,
+    ) -> Hiding:
+        """Return the baseline of an image: its own, the given one, or the one the model chooses."""
+        started = time.perf_counter()
+        if not self.chooses(baseline):
+            return self.first(image, baseline)
+        budget = budget_of(self._search)
+        choice = self._baseline(position, image.pixels, targets, budget)
+        self.spend(choice.evaluations)
+        return Hiding(
+            Easel(choice.baseline, self._session.put, self._layout),
+            self._settings.updated(**image.facts, baseline=choice.baseline),
+            started,
+            choice.reason,
+            choice.evaluations,
+            choice.scores,
+        )
+
+    def first(self, image: Reading, baseline: Baseline | None) -> Hiding:
+        """Return the baseline of an image without a question: of candidates, the first one."""
+        settings, started = self._settings.updated(**image.facts), time.perf_counter()
+        if self.chooses(baseline):
+            baseline = self._candidates(image.pixels)[0]
+        if baseline is None:
+            return Hiding(self._easel, settings, started)
+        easel = Easel(baseline, self._session.put, self._layout)
+        return Hiding(easel, settings.updated(baseline=baseline), started)
+
+    def chooses(self, baseline: Baseline | None) -> bool:
+        """Tell whether the model chooses the baseline of an image; `baseline` is its own."""
+        return baseline is None and _given(self._explainer.baseline) is None
+
+    def spend(self, evaluations: int) -> None:
+        """Count evaluations that no search has asked for, for the progress of the run."""
+        self._spent += evaluations
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the model's outputs, as far as it tells."""
+        return self._explainer.facts.classes
+
+    @property
+    def _search(self) -> Search:
+        given = self._explainer
+        return given.search or usual_search(partition_is_given=given.partition is not None)
+
+    def make(
+        self,
+        image: Reading,
+        targets: Sequence[Target],
+        hiding: Hiding,
+        position: int,
         *,
         notice_template: bool = True,
     ) -> Setup:
-        """Return the setup of an image; parts that were not given are chosen.
+        """Return the setup of an image and its baseline; parts that were not given are chosen.
 
-        `baseline` is one for this image alone. `notice_template` allows the partition to be
-        `Spots`, which cannot be moved.
+        `notice_template` allows the partition to be `Spots`, which cannot be moved.
         """
-        started = time.perf_counter()
-        given, pixels = self._explainer, image.pixels
-        settings = self._settings.updated(**image.facts)
-        search = given.search or usual_search(partition_is_given=given.partition is not None)
-        easel, spent, chosen = self._easel, 0, Chosen(image.told)
-        if baseline is not None:
-            easel = Easel(baseline, self._session.put, self._layout)
-            settings = settings.updated(baseline=baseline)
-        elif _given(given.baseline) is None:
-            choice = self._baseline(position, pixels, targets, budget_of(search))
-            easel = Easel(choice.baseline, self._session.put, self._layout)
-            spent = choice.evaluations
-            self._spent += spent
-            settings = settings.updated(baseline=choice.baseline)
-            chosen = replace(chosen, baseline=choice.reason)
-        blank = partial(easel.canvas, pixels, _whole(pixels), position)
+        given, pixels, search = self._explainer, image.pixels, self._search
+        easel, settings, spent = hiding.easel, hiding.settings, hiding.evaluations
+        chosen = Chosen(image.told, hiding.reason)
+        blank = partial(easel.canvas, pixels, whole(pixels), position)
         own = given.partition and spaced(given.partition, image.spacing)
         split = partial(easel.root, own, pixels) if own else None
         guides = self._guides(blank, split, targets, room_in(search, spent))
@@ -207,7 +263,7 @@ class Setups:
             settings = settings.updated(search=search)
             told = _told(search) if isinstance(search, Share) else ""
             chosen = replace(chosen, search=told)
-        search = within(search, spent + max(guide.evaluations for guide in guides), started)
+        search = within(search, spent + max(guide.evaluations for guide in guides), hiding.started)
         given_budget = given.search is not None and budget_of(search) is not None
         if given_budget and isinstance(partition, Spots) and apart is not None:
             fewest = FEWEST_BESIDE_GRADIENTS if any(map(by_gradients, guides)) else 1
@@ -218,11 +274,11 @@ class Setups:
             search=search,
             settings=settings,
             guides=guides,
-            started=started,
+            started=hiding.started,
             evaluations=spent,
             evidence=self._wanted,
             chosen=chosen,
-            class_names=given.facts.classes,
+            class_names=self.class_names,
         )
 
     @property
@@ -248,15 +304,18 @@ class Setups:
         self, position: int, pixels: Image, targets: Sequence[Target], budget: int | None
     ) -> Choice:
         """Return the baseline of an image, chosen among the caller's candidates or the usual."""
-        given = self._explainer
-        candidates = cast("Sequence[Baseline]", given.baseline or usual_baselines(pixels.shape[1:]))
+        given, candidates = self._explainer, self._candidates(pixels)
         easels = [Easel(one, self._session.put) for one in candidates]
-        canvases = [one.canvas(pixels, _whole(pixels), position) for one in easels]
+        canvases = [one.canvas(pixels, whole(pixels), position) for one in easels]
         parts = USUAL_PARTS
         if budget is not None and given.partition is not None:
             parts = len(easels[0].root(given.partition, pixels).split())
         compared = list(zip(candidates, canvases, strict=True))
         return choose_baseline(self._session, targets, compared, budget, parts)
+
+    def _candidates(self, pixels: Image) -> Sequence[Baseline]:
+        given = self._explainer.baseline or usual_baselines(pixels.shape[1:])
+        return cast("Sequence[Baseline]", given)
 
     def _guides(
         self,
@@ -284,11 +343,12 @@ class Setups:
         made = tuple(
             evidence_of(self._session, canvas, partial(slope, target), copies) for target in targets
         )
-        self._spent += sum(guide.evaluations for guide in made)
+        self.spend(sum(guide.evaluations for guide in made))
         return made
 
 
-def _whole(pixels: Image) -> Box:
+def whole(pixels: Image) -> Box:
+    """Return the region of all pixels of an image."""
     return Box((0,) * (pixels.ndim - 1), pixels.shape[1:])
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.bags import Bags
     from hshap.explainer import Evidence
     from hshap.explanation.explanation import Explanation
+    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
     from hshap.games.game import Game
     from hshap.games.targets import Target
@@ -47,6 +48,7 @@ def explain_slices(
     bags: Bags = BEST_TILE,
     layout: str | None = None,
     spacing: Sequence[float] | None = None,
+    positives: Positives | None = None,
     progress: OnProgress | None = None,
 ) -> Explanation: ...
 
@@ -61,6 +63,7 @@ def explain_slices(
     bags: Bags = BEST_TILE,
     layout: str | None = None,
     spacing: Sequence[float] | None = None,
+    positives: Positives | None = None,
     progress: OnProgress | None = None,
 ) -> list[Explanation]: ...
 
@@ -74,6 +77,7 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     bags: Bags = BEST_TILE,
     layout: str | None = None,
     spacing: Sequence[float] | None = None,
+    positives: Positives | None = None,
     progress: OnProgress | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain an exam by a model of its slices: which slices matter, and where in each of them.
@@ -81,7 +85,7 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     The model of the explainer takes one slice, and so do its baseline and its partition. `axis` is
     the number of the spatial axis that the slices lie along, 0 for the first. `bags` pools the
     model's outputs over slices: by default the exam scores as its best slice does. `target` is a
-    class of the pooled outputs. `layout` and `spacing` are as in `Explainer.explain`.
+    class of the pooled outputs. `layout`, `spacing` and `positives` are as in `Explainer.explain`.
 
     First whole slices are shown and hidden, then the regions of those that matter. Both are games
     of one pooled model, so the result is an ordinary explanation of the exam, in its voxels: its
@@ -114,7 +118,9 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
         search=explainer.search or Share(SHARE, of="finding"),
         evidence=_evidence(explainer, number),
     )
-    found = made.explain(exam, target, layout=layout, spacing=spacing, progress=progress)
+    found = made.explain(
+        exam, target, layout=layout, spacing=spacing, positives=positives, progress=progress
+    )
     if isinstance(found, list):
         return [_forgetting(one) for one in found]
     return _forgetting(found)

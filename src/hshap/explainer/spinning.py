@@ -66,7 +66,8 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     setups = Setups(explainer, session, layout, spacing)
     reading, targets = setups.read(image), as_targets(target, explainer.facts.index)
     pixels = reading.pixels
-    setup = setups.make(0, reading, targets, notice_template=False)
+    hiding = setups.hide(0, reading, targets)
+    setup = setups.make(reading, targets, hiding, 0, notice_template=False)
     if partitions is not None:
         setup = replace(setup, chosen=replace(setup.chosen, regions=""))
     wanted = _members(setup.partition, shifts, partitions)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hshap.explainer.tile_parts import KeptTiles
     from hshap.explainer.tile_scores import TileScores
     from hshap.explanation.explanation import Explanation
+    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
     from hshap.games.search import Search
     from hshap.games.targets import Target
@@ -118,22 +119,25 @@ def _checked(tiles: object) -> Tiles:
     return tiles or Tiles()
 
 
-def explain_scored(
+def explain_scored(  # noqa: PLR0913, the facts of one target
     explainer: Explainer,
     scored: TileScores,
     target: Target,
     progress: OnProgress | None = None,
     kept: KeptTiles | None = None,
+    *,
+    positives: Positives | None = None,
 ) -> TiledExplanation:
     """Explain one target of an image whose tiles have been scored.
 
-    Found tiles are explained in groups; those that are `kept` are not explained again.
+    Found tiles are explained in groups; those that are `kept` are not explained again. With
+    `positives`, a negative image comes back without found tiles: see `Explainer.explain_many`.
     """
     started = time.perf_counter()
     reader = scored.reader
     grid, cut = reader.grid, reader.tiles
     pool = Pool.of(cut.bags, scored.outputs, scored.hidden)
-    over_tiles = _over_tiles(explainer, scored, target)
+    over_tiles = _over_tiles(explainer, scored, target, positives)
     values = measure(target, pool.alone().reshape(prod(grid), -1)).reshape(grid)
     scores = np.where(scored.skipped, 0.0, values - over_tiles.baseline_score)
     # The strongest first; equal ones from the top.
@@ -169,13 +173,15 @@ def explain_scored(
     )
 
 
-def _over_tiles(explainer: Explainer, scored: TileScores, target: Target) -> Explanation:
+def _over_tiles(
+    explainer: Explainer, scored: TileScores, target: Target, positives: Positives | None
+) -> Explanation:
     """Return the explanation over the grid of tiles, at its place in the whole image."""
     features, hidden = (np.moveaxis(each, -1, 0) for each in (scored.outputs, scored.hidden))
     cut, reader = scored.reader.tiles, scored.reader
     bags = Bags(cut.bags.embed, cut.bags.head, cut.bags.pool)
     game = Explainer(bags, Fixed(hidden), Bisection(min_size=1), _unlimited(explainer.search))
-    made = game.explain(features, target, layout="CYX")
+    made = game.explain(features, target, layout="CYX", positives=positives)
     shape = reader.image.shape[1:]
     factors = _factors(shape, reader.size)
     stop = [n * cut.stride * factor for n, factor in zip(reader.grid, factors, strict=True)]

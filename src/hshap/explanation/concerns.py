@@ -94,13 +94,14 @@ class HowSure(NamedTuple):
     - "look twice": there is a concern, but the findings stand.
     - "do not trust": the model gives other scores each time, the baseline has the score already, or
       areas act together, so the findings may be in the wrong place.
+    - "negative": the model does not decide for the target, so a run did not explain the image.
 
     >>> from hshap.demo import example
     >>> print(example().how_sure)
     supported: no check of this run raised a concern
     """
 
-    word: Literal["supported", "look twice", "do not trust"]
+    word: Literal["supported", "look twice", "do not trust", "negative"]
     reason: str
     fix: str = ""
 

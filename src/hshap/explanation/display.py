@@ -42,6 +42,9 @@ def as_text(explanation: Explanation) -> str:
         end += f"; {explanation.provenance.sentence}"
     name = explanation.settings.source.get("class")
     target = f"target {explanation.target}" + (f" ({name})" if name else "")
+    if explanation.negative and not explanation.is_explained:
+        told = f"negative, not explained: {explanation.negative}"
+        return _printable(f"{target}, {told}; {_count(explanation.evaluations, 'evaluation')}")
     return _printable(f"{target}, {found if leaves else 'nothing relevant'}, {cost}{end}")
 
 
@@ -53,6 +56,10 @@ def as_lines(explanation: Explanation) -> str:
 def _remarks(explanation: Explanation) -> list[str]:
     chosen, concerns = explanation.settings.chosen, explanation.concerns
     lines = [f"chosen: {chosen}"] if chosen else []
+    if explanation.negative and explanation.is_explained:
+        lines.append(
+            f"negative: the model does not decide for this target ({explanation.negative})"
+        )
     if explanation.calibration is not None:
         lines.append(
             f"marked area: {explanation.marked_area().mean():.2%} of the image; "

@@ -130,6 +130,20 @@ class Explanation(Guarantees, EarlierNames):
         return self.settings.adaptive or self.games[0].region.adaptive
 
     @property
+    def negative(self) -> str:
+        """Why the model does not decide for this target on this image; empty if it does.
+
+        The rule is that of `Positives`: the decision by the scale of the model's outputs, and a
+        score above the baseline's.
+        """
+        return self.settings.negative
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the image was explained: runs leave negative ones out, see `explain_many`."""
+        return self.settings.is_explained
+
+    @property
     def class_name(self) -> str:
         """Name of the explained class, as the model or the command line tells it; else empty."""
         return str(self.settings.source.get("class", ""))
@@ -167,11 +181,13 @@ class Explanation(Guarantees, EarlierNames):
     @cached_property
     def concerns(self) -> tuple[Concern, ...]:
         """Reasons that change how to read this explanation, the gravest first; often none."""
-        return concerns_of(self)
+        return concerns_of(self) if self.is_explained else ()
 
     @property
     def how_sure(self) -> HowSure:
         """The verdict on this explanation in one word, the gravest reason, and the next step."""
+        if not self.is_explained:
+            return HowSure("negative", f"not explained: {self.negative}")
         return how_sure(self.concerns, self.certificate)
 
     @cached_property

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AUTO, UNCUT, NEARBY = "auto", "uncut", "leaves nearby"
 NO_EVIDENCE, LONGEST = "none: ", 400
+UNEXPLAINED = "none: the image is negative"
 FAILED = "the backward pass failed"
 KNOWN_SEARCHES = {
     "DepthFirst": DepthFirst,
@@ -145,6 +146,16 @@ class Settings(Mapping[str, "Json"]):
     def chosen(self) -> str:
         """The choices that were not the caller's, with their reasons; empty if there are none."""
         return _short(self.document.get("chosen"))
+
+    @property
+    def negative(self) -> str:
+        """Why the model does not decide for the target on this image; empty if it does."""
+        return _short(self.document.get("negative"))
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether there was a search: a run explains no image that the model calls negative."""
+        return self.document.get("search") != UNEXPLAINED
 
     @property
     def nearby(self) -> bool:

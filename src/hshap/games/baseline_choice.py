@@ -45,11 +45,16 @@ AFFORDED = 0.1
 
 @dataclass(frozen=True)
 class Choice:
-    """A baseline, the reason for it in one line, and the evaluations that it took."""
+    """A baseline, the reason for it in one line, and the evaluations that it took.
+
+    `scores` are those of the image and of the bare baseline, `(2, targets)`; None if nothing was
+    compared.
+    """
 
     baseline: Baseline
     reason: str
     evaluations: int
+    scores: Heat | None = None
 
 
 def usual_baselines(grid: Grid) -> tuple[Baseline, ...]:
@@ -92,15 +97,16 @@ def choose_baseline(
     ends = np.cumsum([len(group) for group in groups])
     of_image, *of_hidden = (group.mean(axis=0) for group in np.split(values, ends[:-1]))
     best = _best(of_image, np.stack(of_hidden))
+    both = np.stack([of_image, of_hidden[best]])
     shown = f"hidden pixels show {names[best]}"
     if len(targets) > 1:  # a score of one of them would say little about the others
         reason = f"{shown}, chosen for {len(targets)} targets together{note}"
-        return Choice(baselines[best], reason, len(rows))
+        return Choice(baselines[best], reason, len(rows), both)
     own, scores = float(of_image[0]), [float(one[0]) for one in of_hidden]
     told = [f"{score:.3g} on {name}" for name, score in zip(names, scores, strict=True)]
     others = ", ".join([f"{own:.3g} on the image", *told[:best], *told[best + 1 :]])
     reason = f"{shown} (score {scores[best]:.3g}; {others}{note})"
-    return Choice(baselines[best], reason, len(rows))
+    return Choice(baselines[best], reason, len(rows), both)
 
 
 def affordable(draws: Sequence[int], budget: int | None, parts: int) -> list[int]:

@@ -247,6 +247,9 @@ class _Queue:
             self._score_apart(batch, error, self._on_error)
             return
         self._has_recorded = True
+        ends = accumulate((len(block.rows) for block in batch), initial=0)
+        for block, (begin, end) in zip(batch, pairwise(ends), strict=True):
+            block.job.table.note(block.rows, outputs[begin:end])
         for blocks, values in measured:
             end = 0
             for block in blocks:

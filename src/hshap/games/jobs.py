@@ -64,10 +64,29 @@ class ScoreTable:
         self.same_targets = tuple(one if isinstance(one, int) else -id(one) for one in self.targets)
         self.values = np.empty((FIRST_ROOM, canvas.draws, len(self.targets)))
         self.evaluations = 0  # model inputs that were asked for, each counted once
+        self.whole: Heat | None = None  # the model's outputs (classes,) for the image
+        self.bare: Heat | None = None  # and for the first draw of the bare baseline
         self._regions: dict[Region, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
         self._missing: list[int] = []  # inputs of each coalition that are not scored yet
         self._others: dict[int, list[Job]] = {}  # jobs that wait for a coalition of another one
+
+    def know(self, kept: Coalition, values: Heat) -> None:
+        """Take the scores `(draws, targets)` of a coalition that no job has asked for yet."""
+        number = len(self._missing)
+        self._numbers[tuple(_numbers(kept, self._regions))] = number
+        self._missing.append(0)
+        self.values[number] = values
+
+    def note(self, rows: Sequence[Row], outputs: Heat) -> None:
+        """Keep the outputs for the image and for the bare baseline, where they are among rows."""
+        if self.whole is not None and self.bare is not None:
+            return
+        for row, output in zip(rows, outputs, strict=True):
+            if not row.kept and not row.draw:
+                self.bare = output.copy()
+            elif len(row.kept) == 1 and row.kept[0] is self.canvas.root:
+                self.whole = output.copy()
 
     def ask(self, job: Job) -> Block:
         """Let a job wait for all coalitions that it asks for, and return the rows of new ones."""
@@ -174,6 +193,11 @@ class Job:
     def canvas(self) -> Canvas:
         """The image of the job."""
         return self.table.canvas
+
+    @property
+    def target(self) -> Target:
+        """The target of the job."""
+        return self.table.targets[self.column]
 
     @property
     def has_played(self) -> bool:

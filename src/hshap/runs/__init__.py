@@ -24,6 +24,7 @@ from hshap.errors import ArgumentError, FormatError
 from hshap.evaluators.tiles import Tiles
 from hshap.explainer import Explainer
 from hshap.explainer.probes import ask, noted_probes
+from hshap.games.decisions import POSITIVES, Positives
 from hshap.games.targets import as_targets
 from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
 from hshap.runs.executors.dask_workers import DaskWorkers
@@ -97,6 +98,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     tiles: Tiles | None = None,
     model_id: str | None = None,
     retry_failed: bool = False,
+    positives: Positives | None = POSITIVES,
     evidence: KeptEvidence = "leaves",
     task_images: int | None = None,
     shard_rows: int = 256,
@@ -115,6 +117,10 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     With `tiles`, the images are large ones that are read tile by tile, as by `explain_tiles`: a
     folder, a list or paths on this machine. Each row then has the numbers of the whole image, and
     its `TiledExplanation` in a file beside the shards.
+
+    Only images that the model decides for are explained, see `hshap.Positives`. The others cost an
+    evaluation and that of the bare baseline, and go to the table `negatives` with their scores and
+    reasons. `positives=None` explains all images, also those that an earlier call left out.
 
     `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
     that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
@@ -143,7 +149,9 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = explain_dataset(explainer, images, folder, target=0)
     ...     run["bright"].score, [row["image"] for row in run.errors]
+    ...     [(row["image"], row["reason"]) for row in run.negatives]
     (1.0, ['bad'])
+    [('dark', '0 is not above one half')]
     """
     if evidence not in KEPT:
         message = f"evidence={evidence!r} is not known; pass one of {', '.join(KEPT)}"
@@ -184,6 +192,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         evidence,
         rows,
         tiles=tiles,
+        positives=positives,
     )
     where = executor or InProcess()
     usual = TASK if isinstance(where, InProcess) else task_size(source.count)

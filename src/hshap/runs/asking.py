@@ -81,7 +81,8 @@ class Asking:
             targets = self._targets(read.label)
             identities = {text: print_of.identity(text, sha256) for text in targets}
             identity = print_of.identity(f"all of {sorted(targets)}", sha256)
-            missing = {text: one for text, one in identities.items() if one not in work.explained}
+            known = work.explained | work.negative
+            missing = {text: one for text, one in identities.items() if one not in known}
             if not missing and self.unfinished is not None:
                 # Of a worker that was killed after its commit.
                 forget_parts(self.unfinished, parts_key(identity, work.item.name))

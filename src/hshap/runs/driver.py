@@ -70,8 +70,10 @@ class RunStoppedError(HshapError, RuntimeError):
 class RunProgress:
     """How far a run is. Counts are of images; `total` is None if it is not known.
 
-    >>> print(RunProgress(done=30, skipped=0, failed=1, total=100, seconds=10.0))
-    31 of 100 images (1 failed), 3.1 images/s, 22 s left
+    `done` images were explained. `negative` ones were looked at and not explained, see `Positives`.
+
+    >>> print(RunProgress(done=30, skipped=0, failed=1, total=100, seconds=10.0, negative=9))
+    40 of 100 images (30 explained, 9 negative, 1 failed), 4 images/s, 15 s left
     """
 
     done: int
@@ -80,16 +82,18 @@ class RunProgress:
     total: int | None
     seconds: float
     evaluations: int = 0
+    negative: int = 0
 
     @property
     def finished(self) -> int:
         """Images that need no more work."""
-        return self.done + self.skipped + self.failed
+        return self.done + self.negative + self.skipped + self.failed
 
     @property
     def rate(self) -> float:
         """Images a second, without those that an earlier run had explained."""
-        return (self.done + self.failed) / self.seconds if self.seconds > 0 else 0.0
+        now = self.done + self.negative + self.failed
+        return now / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -100,7 +104,8 @@ class RunProgress:
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total}"
-        told = [f"{self.finished}{of} images ({self.failed} failed)"]
+        counts = f"{self.done} explained, {self.negative} negative, {self.failed} failed"
+        told = [f"{self.finished}{of} images ({counts})"]
         told += [f"{self.skipped} from before"] if self.skipped else []
         told.append(f"{self.rate:.3g} images/s")
         left = self.seconds_left
@@ -192,9 +197,11 @@ class Driver:
             )
 
     def _known(self, item: Item) -> Work:
-        known = self._committed.known(item.name)
+        known, positives = self._committed.known(item.name), self.job.positives
         failed = frozenset[str]() if self.retry_failed else frozenset(known.failed)
-        return Work(item, known.version, known.sha256, frozenset(known.explained), failed)
+        negative = known.negative.get("" if positives is None else positives.rule, ())
+        explained = frozenset(known.explained)
+        return Work(item, known.version, known.sha256, explained, failed, frozenset(negative))
 
     def _take(self, outcome: Outcome) -> None:
         task = outcome.task
@@ -216,6 +223,7 @@ class Driver:
         self._tally = replace(
             now,
             done=now.done + outcome.done,
+            negative=now.negative + outcome.negative,
             skipped=now.skipped + outcome.skipped,
             failed=now.failed + outcome.failed,
             evaluations=now.evaluations + outcome.evaluations,
@@ -224,7 +232,7 @@ class Driver:
         if self.progress is not None:
             self.progress(self._tally)
         failed = self._tally.failed - self._refused
-        useful = self._tally.done + self._tally.skipped - self._noted
+        useful = self._tally.done + self._tally.negative + self._tally.skipped - self._noted
         if not useful and failed >= GIVE_UP:
             message = (
                 f"the run has given up: its first {failed} images failed, the first "

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.tiled import TiledExplanation
+    from hshap.games.decisions import Positives
     from hshap.games.targets import Target
     from hshap.runs.storing.files import Files
 
@@ -51,6 +52,16 @@ class LargeResult:
         """The inputs of the model."""
         return self.found.evaluations
 
+    @property
+    def is_explained(self) -> bool:
+        """Whether the image was explained: negative ones are not."""
+        return self.found.tiles.is_explained
+
+    @property
+    def negative(self) -> str:
+        """Why the image is negative; empty if it is not."""
+        return self.found.tiles.negative
+
 
 @dataclass(frozen=True)
 class LargeWork:
@@ -62,12 +73,13 @@ class LargeWork:
     targets: Sequence[tuple[str, Target]]
 
 
-def explain_large(
+def explain_large(  # noqa: PLR0913, PLR0917, each is another part of the run
     explainer: Explainer,
     works: Iterator[LargeWork],
     tiles: Tiles,
     files: Files,
     on_error: Callable[[int, Exception], None],
+    positives: Positives | None = None,
 ) -> Iterator[LargeResult]:
     """Yield the explanations of all targets of large images, one image after the other."""
     for work in works:
@@ -77,7 +89,9 @@ def explain_large(
                 scored = score_tiles(explainer, image, tiles, None, parts)
                 for text, target in work.targets:
                     kept = parts and parts.found_tiles(_number(text))
-                    made = explain_scored(explainer, scored, target, None, kept)
+                    made = explain_scored(
+                        explainer, scored, target, None, kept, positives=positives
+                    )
                     yield LargeResult(work.position, made)
         except (MissingExtraError, MemoryError):
             raise  # concerns all images

@@ -15,7 +15,7 @@ from hshap.explanation.explanation import Finding
 from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.folder import newest
 from hshap.runs.storing.rows import blocks
-from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, arrow, schema_of
+from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, TOLD, arrow, schema_of
 from hshap.runs.storing.stored_rows import size_of
 from hshap.runs.storing.tiled import results_of
 
@@ -121,12 +121,15 @@ class Run:
 
     @cached_property
     def _indexed(self) -> tuple[tuple[Key, ...], int, tuple[Key, ...]]:
-        """The keys, the number of stored rows, some of them stored twice, and the history."""
+        return self._rows_of("explanations")
+
+    def _rows_of(self, table: str) -> tuple[tuple[Key, ...], int, tuple[Key, ...]]:
+        """Return the current rows, the number of stored ones, and those of changed images."""
         stored = 0
         found: dict[tuple[str, str], Key] = {}
         history: list[Key] = []
         columns = ["image", "target", "identity", "version", "image_sha256"]
-        for shard in self.shards["explanations"]:
+        for shard in self.shards[table]:
             rows = self.folder.rows(shard, columns).to_pydict()
             stored += len(rows["image"])
             for number, (image, target, identity, version, sha256) in enumerate(
@@ -140,10 +143,29 @@ class Run:
         return tuple(sorted(found.values(), key=_order)), stored, tuple(sorted(history, key=_order))
 
     @cached_property
+    def negative_keys(self) -> tuple[Key, ...]:
+        """The rows of images that were not explained, each once, sorted by image and target."""
+        explained = {(key.image, key.target) for key in self.keys}
+        return tuple(
+            key for key in self._rows_of("negatives")[0] if (key.image, key.target) not in explained
+        )
+
+    @cached_property
+    def negatives(self) -> list[dict[str, Untyped]]:
+        """The images that were looked at and not explained, with scores and reasons.
+
+        `run[image]` has the same as an explanation without findings.
+        """
+        shards = {key.shard for key in self.negative_keys}
+        rows = {shard: self.folder.rows(shard, TOLD).to_pylist() for shard in shards}
+        return [rows[key.shard][key.row] for key in self.negative_keys]
+
+    @cached_property
     def errors(self) -> list[dict[str, Untyped]]:
-        """The images that failed as they are, and have not been explained since, with reasons."""
-        explained = {key.image for key in self.keys}
-        rows = {(key.image, key.target) for key in self.keys}
+        """The images that failed as they are, and have not been looked at since, with reasons."""
+        every = (*self.keys, *self.negative_keys)
+        explained = {key.image for key in every}
+        rows = {(key.image, key.target) for key in every}
         found: dict[str, dict[str, Untyped]] = {}
         for shard in self.shards["errors"]:
             for row in self.folder.rows(shard).to_pylist():
@@ -177,7 +199,7 @@ class Run:
 
         It is an `Explanation`, and a `TiledExplanation` for a large image.
         """
-        mine = [key for key in self.keys if key.image == image]
+        mine = [key for key in (*self.keys, *self.negative_keys) if key.image == image]
         wanted = [key for key in mine if target is None or key.target == str(target)]
         if len(wanted) != 1:
             known = ", ".join(key.target for key in mine)
@@ -247,16 +269,20 @@ class Run:
         return pa.concat_tables(parts).take(order)
 
     def query(self, sql: str) -> list[dict[str, Untyped]]:
-        """Return the rows of an SQL query over the tables `explanations` and `errors`.
+        """Return the rows of an SQL query over the tables `explanations`, `negatives` and `errors`.
 
-        DuckDB runs it with access to these two tables, and to no file.
+        DuckDB runs it with access to these tables, and to no file.
         """
         duckdb: Untyped = require("duckdb", extra=EXTRA, needed_by="a query")
         pa = arrow()
         errors = pa.Table.from_pylist(self.errors, schema=schema_of("errors"))
+        whole = schema_of("negatives")
+        told = pa.schema([whole.field(name) for name in TOLD])
+        negatives = pa.Table.from_pylist(self.negatives, schema=told)
         with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as base:
             base.register("explanations", self._scanned())
             base.register("errors", errors)
+            base.register("negatives", negatives)
             base.execute("set lock_configuration = true")
             try:
                 found = base.execute(sql)

@@ -71,8 +71,8 @@ def texts_of(targets: Sequence[AnyTarget]) -> dict[str, AnyTarget]:
 class Work:
     """An image to explain, with the state that the folder has of it.
 
-    `version` and `sha256` are those of the image's last known content; identities of its rows and
-    errors are in `explained` and `failed`.
+    `version` and `sha256` are those of the image's last known content. Identities of its rows are
+    in `explained`, `failed` and `negative`, by the rule of this run.
     """
 
     item: Item
@@ -80,6 +80,7 @@ class Work:
     sha256: str | None = None
     explained: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    negative: frozenset[str] = frozenset()
 
     def seen(self, sha256: str) -> Work:
         """Return the state for the content that was read: one that has changed has no rows yet."""
@@ -106,6 +107,7 @@ class Outcome:
 
     task: Task
     done: int = 0
+    negative: int = 0
     skipped: int = 0
     failed: int = 0
     evaluations: int = 0

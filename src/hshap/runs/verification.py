@@ -211,7 +211,8 @@ def _forged_summary(row: Mapping[str, Untyped], folder: Folder) -> str:
     """Return the fault of a row whose columns for queries are not those that its games give."""
     try:
         found = next(results_of([row], folder.files))
-        wrong = forged_columns(row, summary_of_any(found))
+        tiles = found.tiles if isinstance(found, TiledExplanation) else found
+        wrong = forged_columns(row, {**summary_of_any(found), "reason": tiles.negative})
     except (HshapError, OSError, ValueError) as error:
         return reason_of(error)
     return f"its games give another {', '.join(wrong)}" if wrong else ""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 from hshap.errors import MissingExtraError
 from hshap.explainer import Explainer
+from hshap.games.decisions import POSITIVES, Positives
 from hshap.runs.asking import Asking, UnreadError
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.storing.folder import Writer
-from hshap.runs.storing.rows import KeptEvidence, Origin, as_rows, attempt
+from hshap.runs.storing.rows import KeptEvidence, Origin, as_rows, attempt, negative_row
+from hshap.runs.storing.schema import TABLES
 from hshap.runs.storing.tiled import store_tiled
 from hshap.runs.tasks import Outcome, error_row, reason_of
 
@@ -51,6 +53,7 @@ class Job:
     shard_rows: int = 256
     shard_seconds: float = 60.0
     tiles: Tiles | None = None
+    positives: Positives | None = POSITIVES
 
     def open(self) -> Worker:
         """Return a worker, with the model in memory."""
@@ -86,11 +89,16 @@ class Worker:
         job = self.job
         if job.tiles is None:
             yield from self.explainer.explain_many(
-                turn.pairs(), layout=job.layout, on_error=turn.on_error
+                turn.pairs(),
+                layout=job.layout,
+                positives=job.positives,
+                on_error=turn.on_error,
             )
         else:
             works = turn.large_works()
-            yield from explain_large(self.explainer, works, job.tiles, job.files, turn.on_error)
+            yield from explain_large(
+                self.explainer, works, job.tiles, job.files, turn.on_error, job.positives
+            )
 
     def rows(
         self, given: Sequence[tuple[Explanation | LargeResult, Asked]]
@@ -124,9 +132,9 @@ class _Turn:
     def __init__(self, worker: Worker, task: Task) -> None:
         self._worker, self._task = worker, task
         self._asked: list[Asked] = []
-        self._rows: dict[str, list[Row]] = {"explanations": [], "errors": []}
+        self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
         self._found: list[Explanation | LargeResult] = []
-        self._done = set[int]()
+        self._done, self._negative = set[int](), set[int]()
         self._failed: dict[int, str] = {}
         self._skipped = self._evaluations = 0
         self._since = time.monotonic()
@@ -163,10 +171,11 @@ class _Turn:
 
     def add(self, found: Explanation | LargeResult) -> None:
         """Take an explanation, and commit a shard when it is time."""
-        job, rows = self._worker.job, self._rows["explanations"]
+        job = self._worker.job
+        rows = len(self._rows["explanations"]) + len(self._rows["negatives"])
         self._found.append(found)
         late = time.monotonic() - self._since > job.shard_seconds
-        if late or len(rows) + len(self._found) >= job.shard_rows:
+        if late or rows + len(self._found) >= job.shard_rows:
             self.commit()
         elif len(self._found) >= TOGETHER:
             self._make_rows()
@@ -180,10 +189,19 @@ class _Turn:
             if isinstance(row, Exception):  # any other fault is that of this image
                 self.on_error(found.position, row)
                 continue
-            self._rows["explanations"].append(row)
-            self._done.add(one.work.item.number)
+            self._add_row(found, row, one.work.item.number)
             self._evaluations += found.evaluations
         self._found.clear()
+
+    def _add_row(self, found: Explanation | LargeResult, row: Row, number: int) -> None:
+        """Take the row of an explanation, or of an image that was not explained."""
+        positives = self._worker.job.positives
+        if found.is_explained or positives is None:
+            self._rows["explanations"].append(row)
+            self._done.add(number)
+        else:
+            self._rows["negatives"].append(negative_row(row, found.negative, positives.rule))
+            self._negative.add(number)
 
     def commit(self) -> None:
         """Write all explanations and errors that are in no shard yet."""
@@ -206,6 +224,7 @@ class _Turn:
         return Outcome(
             self._task,
             done=len(self._done - self._failed.keys()),
+            negative=len(self._negative - self._done - self._failed.keys()),
             skipped=self._skipped,
             failed=len(self._failed),
             evaluations=self._evaluations,

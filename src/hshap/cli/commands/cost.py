@@ -72,6 +72,8 @@ def cost(  # noqa: PLR0913, one for each option
     ] = 10,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     images: Annotated[
         int | None, typer.Option(min=1, help="Number of images; those of IMAGES by default, else 1")
     ] = None,
@@ -94,7 +96,7 @@ def cost(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
-    channels_last: opt.ChannelsLast = None,
+    channels_last: opt.ChannelsLast = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -116,7 +118,10 @@ def cost(  # noqa: PLR0913, one for each option
             regions = partition_of(partition, min_size)
             chosen = search_of(tolerance, percentile, budget, regions, search)
             guide = evidence_of(evidence)
-            method = Method(baseline, regions, chosen, budget, count, guide, None, channels_last)
+            rule = opt.positives_of(every=all_, min_score=min_score)
+            method = Method(
+                baseline, regions, chosen, budget, count, guide, None, channels_last, rule
+            )
             paths, bad = gather(files)
             if bad and not (skip_bad and paths):
                 end = "pass --skip-bad to leave them out" if paths else ""

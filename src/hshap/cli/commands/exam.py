@@ -60,6 +60,8 @@ def exam(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
     ),
@@ -86,7 +88,8 @@ def exam(  # noqa: PLR0913, one for each option
     del debug
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
-    method = Method(baseline, regions, search, budget, opt.batch_size_of(batch_size))
+    rule, size_ = opt.positives_of(every=all_, min_score=min_score), opt.batch_size_of(batch_size)
+    method = Method(baseline, regions, search, budget, size_, positives=rule)
     shown = _window(window, white)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [scan, *(path for path in named if path is not None and path.is_file())]

@@ -17,7 +17,7 @@ from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.inputs.templates import templates_of
 from hshap.cli.output import print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.progress import left_out, table, tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
@@ -50,6 +50,8 @@ def explain(  # noqa: PLR0913, one for each option
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
     ),
@@ -74,7 +76,7 @@ def explain(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
-    channels_last: opt.ChannelsLast = None,
+    channels_last: opt.ChannelsLast = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -98,6 +100,7 @@ def explain(  # noqa: PLR0913, one for each option
         guide,
         promise,
         channels_last,
+        opt.positives_of(every=all_, min_score=min_score),
     )
     way = Way(out, force=force, resume=resume, skip_bad=skip_bad)
     files, bad = gather(images)
@@ -155,6 +158,8 @@ def _end(
         print_json({"out": str(way.out), **results.summary})
     else:
         table(HEADINGS, results.rows())
+        if results.negative:
+            tell(left_out(results.negative, done, results.rule))
         if results.page_error is None:
             tell(f"the page is {way.out / PAGE}; explanations and pictures are next to it")
     if results.page_error is not None:

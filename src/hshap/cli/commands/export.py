@@ -207,7 +207,8 @@ def _write(
         return
     explanation = one.explanation()
     if format_ == "csv":
-        exports.table(explanation).to_csv(path, index=False)
+        # Of a negative image, the row of the whole image, which is not a leaf.
+        exports.table(explanation, every=not explanation.is_explained).to_csv(path, index=False)
         return
     picture = as_picture(explanation, one.file)
     whole = picture.placement.shape

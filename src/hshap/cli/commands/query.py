@@ -21,7 +21,9 @@ LONGEST = 60
 
 def query(
     run: Annotated[str, typer.Argument(help="Run folder, as hshap run wrote it.")],
-    sql: Annotated[str, typer.Argument(help="Query over the tables explanations and errors.")],
+    sql: Annotated[
+        str, typer.Argument(help="Query over the tables explanations, negatives, errors.")
+    ],
     *,
     json: opt.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")] = False,

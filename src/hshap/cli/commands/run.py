@@ -20,7 +20,7 @@ from hshap.cli.inputs.archives import Recipe, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import plain, print_json, say
-from hshap.cli.progress import status, tell
+from hshap.cli.progress import left_out, status, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
 from hshap.cli.runs.large import Prepared
 from hshap.cli.runs.signals import Stop
@@ -76,6 +76,8 @@ def run(  # noqa: PLR0913, one for each option
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     tiles: cut_by.Side = None,
     overlap: cut_by.Overlap = 0,
     level: cut_by.Level = 0,
@@ -122,7 +124,7 @@ def run(  # noqa: PLR0913, one for each option
     classes: opt.Classes = None,
     output: opt.Output = None,
     batch_size: opt.BatchSize = None,
-    channels_last: opt.FixedLayout = False,
+    channels_last: opt.ChannelsLast = False,
     device: opt.Device = "auto",
     max_pixels: opt.MaxPixels = opt.LIMIT,
     frame: opt.Frame = None,
@@ -133,6 +135,7 @@ def run(  # noqa: PLR0913, one for each option
     regions = partition_of(partition, min_size)
     chosen = search_of(tolerance, percentile, budget, regions, search)
     guide = evidence_of(evidence)
+    rule = opt.positives_of(every=all_, min_score=min_score)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
     cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
@@ -172,6 +175,7 @@ def run(  # noqa: PLR0913, one for each option
                 executor=where,
                 model_id=model_id,
                 retry_failed=retry_failed,
+                positives=rule,
                 progress=lines,
             )
         except Stop as stop:
@@ -182,9 +186,10 @@ def run(  # noqa: PLR0913, one for each option
             reason = error.strerror or error
             message = f"{out} cannot be written ({reason}); run the same command to go on"
             raise Refusal(Code.OUTPUT, message) from error
-    if page is not None and len(made):
-        page_of_run(out, len({key.image for key in made.keys}), page, reader)
-    _end(made, out, page if len(made) else None, json=json, by_tiles=cut is not None)
+    seen = len({key.image for key in (*made.keys, *made.negative_keys)})
+    if page is not None and seen:
+        page_of_run(out, seen, page, reader)
+    _end(made, out, page if seen else None, json=json, by_tiles=cut is not None)
 
 
 class Lines:
@@ -229,15 +234,22 @@ def _executor(  # noqa: PLR0913, PLR0917, one for each option
 
 def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) -> None:
     """Print the outcome; a run with failed images ends with a code of its own."""
-    errors = made.errors
-    images = len({key.image for key in made.keys})
+    errors, explained = made.errors, {key.image for key in made.keys}
+    images = len(explained)
+    negative = len({row["image"] for row in made.negatives} - explained)
     for line in few([f"failed: {row['image']}: {row['reason']}" for row in errors]):
         say(line)
     if json:
-        counts = {"explanations": len(made), "images": images, "failed": len(errors)}
-        print_json({"out": out, "page": page and plain(str(page)), **counts})
+        counts = {"explanations": len(made), "images": images, "negative": negative}
+        failed = {"failed": len(errors)}
+        print_json({"out": out, "page": page and plain(str(page)), **counts, **failed})
     else:
-        tell(f"{out} has {len(made)} explanations of {images} images, and {len(errors)} failed")
+        also = f", {negative} negative" if negative else ""
+        tell(
+            f"{out} has {len(made)} explanations of {images} images{also}, and {len(errors)} failed"
+        )
+        if negative:
+            tell(left_out(negative, negative + images, str(made.negatives[0]["rule"])))
         if made.batch_difference:
             tell(f"a value may differ by about {made.batch_difference:.1g} in other batches")
         if not by_tiles and (made.row_bytes or 0) > USUAL_BYTES:

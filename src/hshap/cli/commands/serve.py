@@ -66,6 +66,8 @@ def serve(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     search: opt.Search = GAMES,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of the results, as of hshap explain.")
     ] = Path("hshap-output"),
@@ -110,7 +112,8 @@ def serve(  # noqa: PLR0913, one for each option
         chosen = search_of(tolerance, None, budget, regions, search)
         guide = evidence_of(evidence)
         size = opt.batch_size_of(batch_size)
-        method = Method(baseline, regions, chosen, budget, size, guide)
+        rule = opt.positives_of(every=all_, min_score=min_score)
+        method = Method(baseline, regions, chosen, budget, size, guide, positives=rule)
         loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
         scale = Scale(pixel_size, unit)

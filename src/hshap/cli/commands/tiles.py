@@ -54,6 +54,8 @@ def tiles(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
     budget: opt.Budget = BUDGET,
+    all_: opt.All = False,
+    min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
     ),
@@ -86,7 +88,8 @@ def tiles(  # noqa: PLR0913, one for each option
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
     size = opt.batch_size_of(batch_size)
-    method = Method(baseline, regions, search, budget, size, evidence_of(evidence))
+    rule = opt.positives_of(every=all_, min_score=min_score)
+    method = Method(baseline, regions, search, budget, size, evidence_of(evidence), positives=rule)
     cut = Tiles(side, overlap, background=skip_flat, max_tiles=max_tiles, level=level)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [*images, *(path for path in named if path is not None and path.is_file())]

@@ -92,7 +92,7 @@ def _network_gains() -> list[Gain]:
         Gain(
             "bundled network: channels last",
             _alternative(usual, usual.batch_size, channels_last=True, than_usual=True),
-            "explain takes the faster one; --channels-last, hshap.Batched(channels_last=)",
+            "--channels-last, hshap.Batched(channels_last=)",
         ),
     ]
     if threads > 1:

@@ -11,7 +11,6 @@ from hshap.cli.faults import few
 from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown
-from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
 from hshap.cli.runs.run import first_outputs, refusals
 from hshap.evaluators.allocator import keep_memory
 from hshap.explainer.predicting import predicted_cost
@@ -40,17 +39,13 @@ def sampled_cost(
         raise refusals(drawn.bad, len(drawn.bad) + len(usable), end)
     count = images or len(plan.files) - (len(drawn.files) - len(usable))
     baseline = baseline_of(method.baseline, drawn.reader)
-    last = method.channels_last
     with keep_memory(), Shown("explaining a sample"):
-        if last is None:  # as hshap explain will do
-            many = len(plan.files) >= MANY_IMAGES
-            last = many and faster_layout(drawn.loaded, drawn.pixels(usable[0]), method.batch_size)
-            if last:
-                say("hshap run takes channels last only with --channels-last")
         outputs = first_outputs(drawn, usable, skip_bad=skip_bad)
-        explainer = method.explainer(drawn, baseline, channels_last=last)
+        explainer = method.explainer(drawn.loaded, baseline)
         pairs = drawn.pairs(usable, outputs)
-        found = predicted_cost(explainer, pairs, images=count, most=most)
+        found = predicted_cost(
+            explainer, pairs, images=count, most=most, positives=method.positives
+        )
     for line in few([f"left out of the sample: {one.line}" for one in drawn.bad]):
         say(line)
     return found, drawn.asked[0].size

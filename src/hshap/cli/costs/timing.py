@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,19 +12,25 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.progress import Shown
-from hshap.cli.runs.layout import has_layouts
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.batched import LARGEST_BATCH, LARGEST_BYTES
 from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
-    from hshap._util.types import Image
+    from hshap._util.types import Image, Shape
     from hshap.evaluators.runners import Runner
 
 REPEATS = 3
 OTHER_BATCHES = (1, 8)
 MOST_SECONDS = 10.0
 """For the comparison of batch sizes and layouts; each is measured while this lasts."""
+
+
+def has_layouts(loaded: Loaded, shape: Shape) -> bool:
+    """Tell whether a model is a torch module, and its images have several planes."""
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
+    return is_module and len(shape) == 3 and shape[0] > 1
 
 
 class Alternative(NamedTuple):

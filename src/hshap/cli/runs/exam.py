@@ -77,11 +77,22 @@ class ExamRun:
         with bar(len(targets), self.method.budget) as told:
             if self.volume:
                 found = explainer.explain(
-                    pixels, targets, layout=LAYOUT, spacing=spacing, progress=told
+                    pixels,
+                    targets,
+                    layout=LAYOUT,
+                    spacing=spacing,
+                    positives=self.method.positives,
+                    progress=told,
                 )
             else:
                 found = explain_slices(
-                    explainer, pixels, targets, layout=LAYOUT, spacing=spacing, progress=told
+                    explainer,
+                    pixels,
+                    targets,
+                    layout=LAYOUT,
+                    spacing=spacing,
+                    positives=self.method.positives,
+                    progress=told,
                 )
         placed = {
             number: self._placed(one, wanted.name(number))
@@ -207,6 +218,7 @@ class ExamRun:
             "command": "exam",
             "model": self.loaded.name,
             "takes": "volumes" if self.volume else "slices",
+            "explained": self.method.rule,
             "page": PAGE,
             "images": [image],
         }
@@ -216,7 +228,7 @@ class ExamRun:
         """Return the found slices, the strongest first; those of a series name their files."""
         scan, out = self.scan, []
         of_series = len(scan.files) == scan.grid[0]
-        for one in found_slices(found):
+        for one in found_slices(found) if found.is_explained else ():
             entry: dict[str, Json] = {
                 "slice": one.number,
                 "slices": one.slices,
@@ -262,6 +274,10 @@ def rows_of(record: Mapping[str, Json]) -> list[list[str]]:
     (image,) = cast("list[dict[str, list[dict[str, Json]]]]", record["images"])
     for one in image["explanations"]:
         label = str(one["class"])
+        if not one["explained"]:
+            told = f"negative, not explained: {one['negative']}"
+            rows.append([label, told, "", "", ""][: 5 if "slices" in one else 3])
+            continue
         if "slices" not in one:
             for box in cast("list[dict[str, list[int]]]", one["regions"]):
                 ends = zip(box["start"], box["stop"], strict=True)

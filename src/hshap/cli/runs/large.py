@@ -138,6 +138,7 @@ class LargeRun:
             "search": describe(self.method.search or AUTO),
             "evidence": self.method.evidence or AUTO,
             "tiles": describe(self.tiles),
+            "explained": self.method.rule,
         }
         return json.loads(json.dumps(made))
 
@@ -168,6 +169,7 @@ class LargeRun:
                         Output(number, wanted.output),
                         told,
                         parts.found_tiles(number),
+                        positives=self.method.positives,
                     )
                     for number in numbers
                 }
@@ -192,6 +194,8 @@ class LargeRun:
                     "geojson": f"{stem}.geojson",
                     "score": found.score,
                     "baseline_score": found.baseline_score,
+                    "explained": found.tiles.is_explained,
+                    "negative": found.tiles.negative or None,
                     "evaluations": found.evaluations,
                     "tiles": found.scores.size,
                     "skipped_tiles": int(found.skipped.sum()),
@@ -225,7 +229,7 @@ def rows_of(record: Mapping[str, Json]) -> list[list[str]]:
                     str(image["image"]),
                     str(each["class"]),
                     f"{each['score']:.3g}",
-                    str(len(findings)),
+                    str(len(findings)) if each["explained"] else "negative",
                     tiles,
                     str(each["evaluations"]),
                 ]

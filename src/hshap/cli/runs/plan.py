@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hshap.baselines.recipes import Mean
 from hshap.cli.faults import Code, Refusal, brief, code_of, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
 from hshap.cli.inputs.images import Reader, find, is_folder, read
@@ -22,6 +19,7 @@ from hshap.games.targets import Output
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from hshap._util.types import Heat, Image
@@ -30,13 +28,6 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.images import Picture
     from hshap.cli.inputs.templates import Templates
     from hshap.games.pairs import Pair
-
-
-SEVERAL = 4
-"""Images whose mean is a candidate for the baseline; fewer would show their own objects."""
-
-MOST_VALUES = 2**24
-"""Larger images are not averaged: the sum takes eight bytes for each value."""
 
 
 @dataclass(frozen=True)
@@ -95,38 +86,14 @@ class Asked:
     template_sha256: str | None = None
 
 
-class RunningMean:
-    """The mean of images of one shape, added one by one; None for other images and for few."""
-
-    def __init__(self) -> None:
-        self._total: Heat | None = None
-        self._count = 0
-        self._usable = True
-
-    def add(self, image: Image) -> None:
-        """Add an image."""
-        if self._total is None:
-            self._total = np.zeros(image.shape)
-        self._usable &= image.shape == self._total.shape and image.size <= MOST_VALUES
-        if self._usable:
-            self._total += image
-            self._count += 1
-
-    def mean(self) -> Mean | None:
-        """Return the mean as a baseline."""
-        if self._total is None or not self._usable or self._count < SEVERAL:
-            return None
-        return Mean.of(self._total / self._count, self._count)
-
-
 @dataclass(frozen=True)
 class Plan:
     """The images of a run, and its targets as the options name them.
 
     `asked` has the images that were read for the explainer, in order. `bad` has the images that
-    cannot be used; they are added as they are found, before the run and during it. `mean` is that
-    of the usable images, once they are checked. `templates` are the images' own baselines. `shown`
-    has the pixels of images that are being explained, for their pictures.
+    cannot be used; they are added as they are found, before the run and during it. `templates` are
+    the images' own baselines. `shown` has the pixels of images that are being explained, for their
+    pictures.
     """
 
     loaded: Loaded
@@ -135,7 +102,6 @@ class Plan:
     files: tuple[Path, ...]
     bad: list[Bad]
     asked: list[Asked] = field(default_factory=list[Asked])
-    mean: RunningMean = field(default_factory=RunningMean)
     templates: Templates | None = None
     shown: dict[Path, NDArray[np.uint8]] = field(default_factory=dict[Path, "NDArray[np.uint8]"])
 
@@ -151,9 +117,7 @@ class Plan:
             for file in files:
                 try:
                     picture = read(file, self.reader)
-                    pixels = self.format.scale(picture.pixels)
-                    self._template(file, pixels)
-                    self.mean.add(pixels)
+                    self._template(file, self.format.scale(picture.pixels))
                 except MissingExtraError:
                     raise  # concerns all images
                 except Exception as error:  # noqa: BLE001, any fault is that of this image alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -63,6 +63,16 @@ class Done:
         """The explanation, from its file."""
         return Explanation.load(self.file)
 
+    @property
+    def files(self) -> list[str]:
+        """The names of its files: a negative image has no picture."""
+        return [f"{self.name}{suffix}" for suffix in SUFFIXES[: 2 if self.is_explained else 1]]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is an explanation, and not a negative image that was looked at."""
+        return bool(self.facts["explained"])
+
 
 class Results:
     """The results of a plan, written to a folder as they come."""
@@ -71,6 +81,7 @@ class Results:
         self, plan: Plan, place: Place, scale: Scale, calibration: Calibration | None = None
     ) -> None:
         self.summary: dict[str, Json] = {}
+        self.rule = ""
         self.page_error: OSError | None = None
         self.kept: dict[str, str] = {}
         self._plan, self._place = plan, place
@@ -93,6 +104,7 @@ class Results:
     def begin(self, run: Mapping[str, Json], *, resumed: bool) -> None:
         """Note the settings of the run, so that a sudden end loses no finished image."""
         facts: dict[str, Json] = {"hshap": __version__, "command": "explain", **run}
+        self.rule = str(run["explained"])
         facts |= {"evaluations": 0, "total": self.total, "removed": self._removed}
         self._journal.begin(facts, resumed=resumed)
 
@@ -110,11 +122,9 @@ class Results:
             self._plan.asked.append(image.asked)
             for number, file in image.found.items():
                 name, explanation = self._names.new(file.stem), Explanation.load(file)
-                self._done[image.asked.path, number] = Done.of(name, file, explanation)
-                self.kept |= {
-                    f"{file.stem}{suffix}": self._place.ours[f"{file.stem}{suffix}"]
-                    for suffix in SUFFIXES
-                }
+                done = Done.of(name, file, explanation)
+                self._done[image.asked.path, number] = done
+                self.kept |= {name: self._place.ours[name] for name in done.files}
             self._earlier += 1
 
     def add(self, explanation: Explanation) -> None:
@@ -138,15 +148,32 @@ class Results:
         if self._plan.reader.frame is not None:
             source["frame"] = str(self._plan.reader.frame)
         kept = replace(with_source(explanation, source), placement=placement)
-        kept = kept if self._calibration is None else kept.calibrated(self._calibration)
+        if self._calibration is not None and kept.is_explained:
+            kept = kept.calibrated(self._calibration)
+        file = self._place.path / f"{name}.npz"
+        kept.save(file)
+        if kept.is_explained:
+            self._tell_choices(asked, kept)
+            self._draw(asked, kept, name)
+        self._done[asked.path, number] = Done.of(name, file, kept)
+        if self._is_finished(asked):
+            del self._plan.shown[asked.path]  # else the memory would grow with the run
+            done = [self._done[asked.path, one] for one in asked.classes]
+            self._journal.note(self._document(asked), [file for one in done for file in one.files])
+
+    def _tell_choices(self, asked: Asked, explanation: Explanation) -> None:
+        """Tell the choices that were made for the first image that is explained."""
         chosen = explanation.settings.chosen
         if chosen and not self._is_told:
             self._is_told = True
             say(f"{asked.path.name}: {chosen}; options override these choices, made for each image")
-        kept.save(self._place.path / f"{name}.npz")
+
+    def _draw(self, asked: Asked, kept: Explanation, name: str) -> None:
+        """Write the picture of an explanation."""
+        label = self._plan.format.name(cast("int", kept.class_index))
         shown = self._plan.shown[asked.path].astype(np.float32) / np.float32(255)
         title = (
-            f"{visible(asked.path.name)[-40:]}: {visible(wanted.name(number))[:30]}, "
+            f"{visible(asked.path.name)[-40:]}: {visible(label)[:30]}, "
             f"{_area(kept):.1%} of the area"
         )
         # matplotlib would read text between dollars as a formula.
@@ -159,13 +186,6 @@ class Results:
             pad_inches=MARGIN,
             metadata={"Software": f"hshap {__version__}"},
         )
-        file = self._place.path / f"{name}.npz"
-        self._done[asked.path, number] = Done.of(name, file, kept)
-        if self._is_finished(asked):
-            del self._plan.shown[asked.path]  # else the memory would grow with the run
-            stems = [self._done[asked.path, one].name for one in asked.classes]
-            files = [f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
-            self._journal.note(self._document(asked), files)
 
     def give_up(self, path: Path) -> None:
         """Forget the pixels of an image that cannot be explained."""
@@ -192,6 +212,14 @@ class Results:
     def _is_finished(self, asked: Asked) -> bool:
         return all((asked.path, number) in self._done for number in asked.classes)
 
+    @property
+    def negative(self) -> int:
+        """The number of finished images of which no class is explained."""
+        return sum(
+            not any(self._done[asked.path, number].is_explained for number in asked.classes)
+            for asked in self.finished()
+        )
+
     def close(self, run: Mapping[str, Json], *, evaluations: int, stopped: bool) -> None:
         """Write the page and the record of the run, and complete `summary`.
 
@@ -213,6 +241,7 @@ class Results:
             "evaluations": evaluations,
             "interrupted": stopped,
             "done": len(images),
+            "negative": self.negative,
             "total": self.total,
             "skipped": [{"image": plain(str(b.path)), "reason": plain(b.line)} for b in plan.bad],
             "page": page,
@@ -301,18 +330,19 @@ def _promise(explanation: Explanation) -> dict[str, Json]:
 
 def _row(one: Explanation) -> tuple[str, ...]:
     """Return the columns of the table that ends a run, after image and class."""
+    found = (str(len(one.boxes())), f"{_area(one):.1%}") if one.is_explained else ("negative", "")
     return (
         f"{one.score:.4g}",
         f"{one.baseline_score:.4g}",
-        str(len(one.boxes())),
-        f"{_area(one):.1%}",
+        *found,
         str(one.evaluations),
         one.how_sure.word + "".join(f" ({concern.kind})" for concern in one.concerns[:1]),
     )
 
 
 def _document(name: str, explanation: Explanation) -> dict[str, Json]:
-    return {**facts(explanation), "explanation": f"{name}.npz", "picture": f"{name}.png"}
+    picture = f"{name}.png" if explanation.is_explained else None
+    return {**facts(explanation), "explanation": f"{name}.npz", "picture": picture}
 
 
 def facts(explanation: Explanation) -> dict[str, Json]:
@@ -320,6 +350,8 @@ def facts(explanation: Explanation) -> dict[str, Json]:
     return {
         "score": explanation.score,
         "baseline_score": explanation.baseline_score,
+        "explained": explanation.is_explained,
+        "negative": explanation.negative or None,
         "area": _area(explanation),
         "leaves": len(explanation.leaves),
         "regions": [

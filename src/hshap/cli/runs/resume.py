@@ -171,7 +171,7 @@ def _earlier(
         found = {int(e["target"]): Path(e["explanation"]).stem for e in entry["explanations"]}
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    files = [f"{stem}{suffix}" for stem in found.values() for suffix in (".npz", ".png")]
+    files = _files(entry)
     if name not in by_name and keep_removed:
         return Removed(entry, tuple(file for file in files if file in place.ours))
     if name not in by_name:
@@ -192,6 +192,12 @@ def _earlier(
         return Earlier(image, paths)
     except (HshapError, OSError):
         return None
+
+
+def _files(entry: Untyped) -> list[str]:
+    """Return the files of an entry; a negative image has no picture."""
+    told = [e.get(name) for e in entry["explanations"] for name in ("explanation", "picture")]
+    return [Path(name).name for name in told if name]
 
 
 def _is_same(plan: Plan, path: Path, sha256: tuple[str, str | None]) -> bool:

@@ -11,15 +11,13 @@ from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, bar
-from hshap.cli.runs.layout import MANY_IMAGES, faster_layout
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Bad
-from hshap.cli.runs.record import read_summary
 from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
-from hshap.games.baseline_choice import usual_baselines
+from hshap.games.decisions import POSITIVES, Positives
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
     from hshap.baselines.protocol import Baseline
+    from hshap.cli.inputs.models import Loaded
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
     from hshap.explanation.guarantees.calibration import Calibration
@@ -56,18 +55,19 @@ class Method:
     batch_size: int | Literal["auto"] | None
     evidence: Literal["auto", "even"] | None = None
     calibration: Calibration | None = None
-    channels_last: bool | None = None
+    channels_last: bool = False
+    positives: Positives | None = POSITIVES
 
-    def explainer(self, plan: Plan, baseline: Baseline | None, *, channels_last: bool) -> Explainer:
-        """Return the explainer of a plan whose images were checked.
+    @property
+    def rule(self) -> str:
+        """The rule by which images are explained, in words."""
+        return "all images" if self.positives is None else self.positives.rule
 
-        Without a baseline, the model chooses one; the mean of the images is among the candidates.
-        """
-        mean = plan.mean.mean()
-        candidates = () if mean is None else (*usual_baselines(mean.image.shape[1:]), mean)
+    def explainer(self, loaded: Loaded, baseline: Baseline | None) -> Explainer:
+        """Return the explainer of a model; without a baseline, one is chosen for each image."""
         return Explainer(
-            evaluator_of(plan.loaded, self.batch_size, channels_last=channels_last),
-            baseline=baseline or candidates or None,
+            evaluator_of(loaded, self.batch_size, channels_last=self.channels_last),
+            baseline=baseline,
             partition=self.partition,
             search=self.search,
             evidence=self.evidence,
@@ -126,13 +126,13 @@ class Run:
         usable = self._usable()
         with Shown("first call of the model"):
             outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
-        last = self._channels_last(usable)
-        explainer = method.explainer(plan, baseline, channels_last=last)
+        explainer = method.explainer(plan.loaded, baseline)
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
         settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
         settings["calibration"] = method.calibration and method.calibration.document
-        settings["channels_last"] = last
+        settings["channels_last"] = method.channels_last
+        settings["explained"] = method.rule
         results = Results(plan, self.place, self.scale, method.calibration)
         if self.way.resume:
             keep = self.way.keep_removed
@@ -154,16 +154,6 @@ class Run:
             message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
             raise Refusal(Code.OUTPUT, message) from error
         return results, reason
-
-    def _channels_last(self, usable: Sequence[Path]) -> bool:
-        """Return the memory layout: as asked, as in the run that goes on, or the faster one."""
-        earlier = (read_summary(self.place.out) or {}) if self.way.resume else {}
-        known = (self.method.channels_last, earlier.get("channels_last"))
-        given = next((one for one in known if isinstance(one, bool)), None)
-        if given is not None or earlier or len(usable) < MANY_IMAGES:
-            return bool(given)
-        image = self.plan.pixels(usable[0])
-        return faster_layout(self.plan.loaded, image, self.method.batch_size)
 
     def _usable(self) -> tuple[Path, ...]:
         """Return the images that can be read; unless bad ones are skipped, they are refused."""
@@ -194,7 +184,10 @@ class Run:
         with bar(total, self.method.budget) as progress:
             try:
                 told_to = progress if self.watch is None else _both(progress, self.watch)
-                many = explainer.explain_many(pairs, on_error=on_error, progress=told_to)
+                rule = self.method.positives
+                many = explainer.explain_many(
+                    pairs, positives=rule, on_error=on_error, progress=told_to
+                )
                 for explanation in many:
                     try:
                         results.add(explanation)

@@ -97,7 +97,7 @@ def stored(path: Path | str, select: str | None = None, *, most: int | None = No
 def _of_run(path: str, select: str | None, most: int | None) -> list[Stored]:
     run = open_run(path)
     keys: dict[str, list[Key]] = {}
-    for key in run.keys:
+    for key in sorted((*run.keys, *run.negative_keys), key=lambda key: (key.image, key.target)):
         keys.setdefault(key.image, []).append(key)
     wanted = list(keys) if select is None else _selected(run, select)
     if most is not None and len(wanted) > most:
@@ -109,8 +109,9 @@ def _of_run(path: str, select: str | None, most: int | None) -> list[Stored]:
     if not wanted:
         told = "has no explanations" if select is None else "has no images of --select"
         raise Refusal(Code.INPUT, f"{path} {told}; pass another run or query")
-    told = run.table(["image", "identity", "path", "image_sha256", "class_index"]).to_pydict()
-    facts = {(image, identity): rest for image, identity, *rest in zip(*told.values(), strict=True)}
+    names = ["image", "identity", "path", "image_sha256", "class_index"]
+    rows = [*run.table(names).to_pylist(), *run.negatives]
+    facts = {(row["image"], row["identity"]): [row[name] for name in names[2:]] for row in rows}
     shard = lru_cache(maxsize=SHARDS)(run.folder.rows)
     found: list[Stored] = []
     for image in wanted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -64,7 +63,7 @@ class Calibration:
         negative and nothing was searched.
         """
         kind = kind_of(explanation)
-        if kind not in self.made and _was_searched(explanation):
+        if kind not in self.made and explanation.is_explained:
             known = " or ".join(self.made)
             message = (
                 f"the explanation was made with {kind}, but the calibration holds for {known}; "
@@ -153,7 +152,7 @@ def calibrate(
     rising = [step for step in steps if step is not None]
     check_enough(rising, wanted, needs=NEEDED[kind], given=len(found))
     limit = highest_limit(rising, wanted)
-    kinds = {kind_of(found[place]) for place in counted if _was_searched(found[place])}
+    kinds = {kind_of(found[place]) for place in counted if found[place].is_explained}
     made = Calibration(
         limit=-limit if kind == "false area" else limit,
         loss=kind,
@@ -170,11 +169,6 @@ def kind_of(explanation: Explanation) -> str:
     """Return the kinds of partition and search of an explanation, in words."""
     settings = explanation.settings
     return f"{settings.partition_name}, {settings.search_name}"
-
-
-def _was_searched(explanation: Explanation) -> bool:
-    """Tell whether there was a search: an image that the model calls negative has none."""
-    return bool(explanation.leaves) or isinstance(explanation.settings.get("search"), Mapping)
 
 
 def read_calibration(document: object) -> Calibration:

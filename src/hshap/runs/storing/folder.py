@@ -2,6 +2,7 @@
 
     run.json                         model, settings and schema of the run, and answers to probes
     explanations/WRITER-NUMBER-SHA256.parquet
+    negatives/WRITER-NUMBER-SHA256.parquet
     errors/WRITER-NUMBER-SHA256.parquet
     tiled/SHA256.npz                 explanations of large images, whose digests are in their rows
     unfinished/KEY/             finished tiles of a large image that is being explained
@@ -315,14 +316,16 @@ class Folder:
 class Content:
     """The last content of an image that a folder knows, and the identities of its rows.
 
-    Contents are ordered by `version`. Two of one version come from drivers that read a changing
-    file at the same time: the larger digest wins, everywhere.
+    Those of negative images are kept by the rule that left them out. Contents are ordered by
+    `version`. Two of one version come from drivers that read a changing file at the same time: the
+    larger digest wins, everywhere.
     """
 
     version: int = 0
     sha256: str | None = None
     explained: set[str] = field(default_factory=set[str])
     failed: set[str] = field(default_factory=set[str])
+    negative: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
     def is_before(self, version: int, sha256: str | None) -> bool:
         """Tell whether a row belongs to a later content; one without a digest is of any."""
@@ -367,15 +370,19 @@ class Committed:
                     self._add(shard)
 
     def _add(self, shard: Shard) -> None:
-        is_error = shard.table == "errors"
-        columns = ["image", "version", "image_sha256", "identity", *(["kind"] if is_error else [])]
+        more = {"errors": ["kind"], "negatives": ["rule"]}.get(shard.table, [])
+        columns = ["image", "version", "image_sha256", "identity", *more]
         rows = self.folder.rows(shard, columns).to_pydict()
-        kinds = rows.pop("kind", None) or ["image"] * len(rows["image"])
-        for kind, image, version, sha256, identity in zip(kinds, *rows.values(), strict=True):
+        for image, version, sha256, identity, *told in zip(*rows.values(), strict=True):
             content = newest(self.images, image, version, sha256)
-            # A process that ended says little about the image: try it again.
-            if content.holds(version, sha256) and kind == "image":
-                (content.failed if is_error else content.explained).add(identity)
+            if not content.holds(version, sha256):
+                continue
+            if shard.table == "explanations":
+                content.explained.add(identity)
+            elif shard.table == "negatives":
+                content.negative.setdefault(told[0], set()).add(identity)
+            elif told[0] == "image":  # a process that ended says little about it: try it again
+                content.failed.add(identity)
 
     def known(self, image: str) -> Content:
         """Return the last content of an image."""

@@ -19,6 +19,7 @@ from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
 from hshap.partitions.regions import Pixels, mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels
+from hshap.runs.storing.schema import NEGATIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -213,7 +214,8 @@ def forged_columns(row: Mapping[str, Untyped], summary: Row) -> list[str]:
     >>> forged_columns({"score": 0.5, "boxes": []}, {"score": 0.9, "boxes": []})
     ['score']
     """
-    return [name for name, value in summary.items() if _json(row[name]) != _json(value)]
+    shared = {name: value for name, value in summary.items() if name in row}
+    return [name for name, value in shared.items() if _json(row[name]) != _json(value)]
 
 
 def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: FBT001, of a map
@@ -225,6 +227,13 @@ def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: F
     derived = _derived(arrays, exact=exact)
     stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])
     return _Packed(header, stored, regions, derived)
+
+
+def negative_row(row: Row, reason: str, rule: str) -> Row:
+    """Return the row of an image that was not explained, from that of its empty explanation."""
+    kept = {name: row[name] for name in NEGATIVES if name in row}
+    made = {**kept, "rule": rule, "reason": reason}
+    return {**made, "digest": digest_of(made)}
 
 
 def digest_of(row: Mapping[str, Untyped]) -> str:

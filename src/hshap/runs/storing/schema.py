@@ -1,4 +1,4 @@
-"""The schema of a run folder: the columns of its two tables, with their meaning.
+"""The schema of a run folder: the columns of its three tables, with their meaning.
 
 `SCHEMA` is written into every shard. A change of a column, or of its meaning, needs a new number.
 """
@@ -57,6 +57,31 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
 }
 """Type and meaning of each column of `explanations`."""
 
+DERIVED = frozenset({"complete", "doubt", "audit", "concerns", "boxes"})
+"""Columns of findings, which an image without a search has none of."""
+
+NEGATIVES: Mapping[str, tuple[str, str]] = {
+    **{name: told for name, told in EXPLANATIONS.items() if name not in DERIVED},
+    "rule": ("string", "the rule by which images were explained"),
+    "reason": ("string", "why the image is negative, in one line"),
+}
+"""Type and meaning of each column of `negatives`: images that were looked at, not explained."""
+
+TOLD = (
+    "image",
+    "identity",
+    "path",
+    "image_sha256",
+    "target",
+    "class_index",
+    "score",
+    "baseline_score",
+    "evaluations",
+    "rule",
+    "reason",
+)
+"""Columns of `negatives` that queries see; the others make the image's row an explanation."""
+
 ERRORS: Mapping[str, tuple[str, str]] = {
     "image": ("string", "name of the image in the run"),
     "identity": ("string", "SHA-256 of schema, model, settings, targets and the image's bytes"),
@@ -74,7 +99,7 @@ ERRORS: Mapping[str, tuple[str, str]] = {
 VOLATILE = frozenset({"digest", "seconds", "moment", "header"})
 """Columns that two runs of one image may fill otherwise: times, and the provenance of scores."""
 
-TABLES = {"explanations": EXPLANATIONS, "errors": ERRORS}
+TABLES = {"explanations": EXPLANATIONS, "negatives": NEGATIVES, "errors": ERRORS}
 
 
 def arrow(needed_by: str = "a run folder") -> Untyped:

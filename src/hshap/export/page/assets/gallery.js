@@ -3,15 +3,15 @@
    Cards know the run as it was from the index. In a page of one file, they follow the sliders. */
 
 import { boxIn } from "./cells.js";
-import { byId, count, inkOf, make, share } from "./dom.js";
+import { byId, count, few, inkOf, make, share } from "./dom.js";
 import { resultAt } from "./findings.js";
 import { data, loadThumb, loadView } from "./parts.js";
 import { strokeBoxes } from "./stage.js";
 import { entries, isAsRun, state } from "./state.js";
-import { badge, SUPPORTED } from "./words.js";
+import { badge, NEGATIVE, SUPPORTED } from "./words.js";
 
 const THUMB = 220;
-const WORST = ["do not trust", "look twice", SUPPORTED];
+const WORST = ["do not trust", "look twice", SUPPORTED, NEGATIVE];
 /** @typedef {Entry["classes"][number]} Facts */
 /** @typedef {{ number: number, element: HTMLLIElement, canvas: HTMLCanvasElement, text: HTMLElement, sure: HTMLElement, isNear: boolean, facts: Facts[] }} Card */
 
@@ -82,7 +82,9 @@ export function makeGallery(open) {
       });
       const parts = [`${count(most(card, "count"), "finding")} on ${share(most(card, "share"))}`];
       if (most(card, "overlap") >= 0) parts.push(`overlap ${most(card, "overlap").toFixed(2)}`);
-      card.text.textContent = card.facts.length ? parts.join(", ") : "not explained for this class";
+      const isNegative = card.facts.length > 0 && worst(card) === NEGATIVE;
+      const found = isNegative ? `not explained, score ${few(card.facts[0].score)}` : parts.join(", ");
+      card.text.textContent = card.facts.length ? found : "not explained for this class";
       card.sure.replaceChildren(...(card.facts.length ? [badge(worst(card))] : []));
       card.canvas.setAttribute("aria-label", `${entry.name}: ${card.text.textContent}`);
       if (card.isNear) drawCard(card);

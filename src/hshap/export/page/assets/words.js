@@ -10,7 +10,8 @@ export const WORDS = {
   strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
     "coefficient), in the unit of the score. It is not the chance that the finding is right",
   "how sure": "what the checks of this run say. \"supported\": no check raised a concern, which is no proof. " +
-    "\"look twice\": one did, but the findings stand. \"do not trust\": the findings may be in the wrong place",
+    "\"look twice\": one did, but the findings stand. \"do not trust\": the findings may be in the wrong place. " +
+    "\"negative\": the model does not decide for the class, so there was nothing to explain",
   "checked area": "an area that was hidden from the model and shown to it, to see how the score changes",
   score: "the number that the model gives this image for this class; its unit is the model's own",
   baseline: "the image with every pixel hidden: the model's score for it is the score without any evidence",
@@ -23,7 +24,10 @@ export const WORDS = {
 /** The word of a run without a concern. */
 export const SUPPORTED = "supported";
 /** Words for a badge, with its colour. @type {Record<string, string>} */
-const BADGES = { [SUPPORTED]: "good", "look twice": "fair", "do not trust": "poor" };
+const BADGES = { [SUPPORTED]: "good", "look twice": "fair", "do not trust": "poor", negative: "quiet" };
+
+/** The badge of an image that was looked at and not explained. */
+export const NEGATIVE = "negative";
 
 /** A word with its meaning, which shows on hover and focus.
     @param {string} key
@@ -44,6 +48,11 @@ function firstLine(klass) {
   const tree = treeOf(klass);
   const { findings, share: part } = resultOf(klass);
   const changed = isAsRun() ? "" : " at these limits";
+  if (tree.sure === NEGATIVE) {
+    return make("p", { className: "line" },
+      make("strong", { textContent: tree.name }), ": ", word("score"), ` ${few(tree.score)}, `,
+      word("baseline"), ` ${few(tree.baseline)}. `, badge(tree.sure, tree.why), ` ${tree.why}.`);
+  }
   return make("p", { className: "line" },
     make("strong", { textContent: tree.name }), ": ", word("score"), ` ${few(tree.score)}, `,
     word("baseline"), ` ${few(tree.baseline)}. `,
