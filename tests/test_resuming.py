@@ -22,6 +22,7 @@ from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
 
 BLANK = Constant(0.0)
+explain = functools.partial(runs.explain_dataset, positives=None)
 
 
 @pytest.fixture
@@ -173,12 +174,12 @@ def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
     make, change = CHANGES[name]
     net = Derived().eval() if name == "an inherited method" else Net().eval()
     model = make(net)
-    first = runs.explain_dataset(explainer(model), images[:3], tmp_path, target=0)
-    again = runs.explain_dataset(explainer(model), images[:4], tmp_path, target=0)
+    first = explain(explainer(model), images[:3], tmp_path, target=0)
+    again = explain(explainer(model), images[:4], tmp_path, target=0)
     assert (len(first), len(again)) == (3, 4)
     change(net, monkeypatch)
     with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same model"):
-        runs.explain_dataset(explainer(model), images, tmp_path, target=0)
+        explain(explainer(model), images, tmp_path, target=0)
     assert len(runs.open(tmp_path)) == 4
 
 
@@ -190,10 +191,10 @@ def test_retrained_scikit_models_are_refused(tmp_path, images):
     def predict(batch):
         return net.predict_proba(batch.reshape(len(batch), -1))
 
-    runs.explain_dataset(explainer(predict), images[:2], tmp_path, target=1)
+    explain(explainer(predict), images[:2], tmp_path, target=1)
     net.fit(flat, [1, 1, 0, 0, 0, 1])
     with pytest.raises(ArgumentError, match="is a run of another model"):
-        runs.explain_dataset(explainer(predict), images, tmp_path, target=1)
+        explain(explainer(predict), images, tmp_path, target=1)
 
 
 def test_rounding_alone_resumes_quietly(tmp_path, images):
@@ -201,27 +202,27 @@ def test_rounding_alone_resumes_quietly(tmp_path, images):
     made = [explainer(hshap.Batched(net, batch_size=size)) for size in (1, 32)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        runs.explain_dataset(made[0], images[:3], tmp_path, target=0)
-        assert len(runs.explain_dataset(made[1], images, tmp_path, target=0)) == 6
+        explain(made[0], images[:3], tmp_path, target=0)
+        assert len(explain(made[1], images, tmp_path, target=0)) == 6
 
 
 def test_small_changes_are_told(tmp_path, images):
-    runs.explain_dataset(explainer(brightest), images[:3], tmp_path, target=0)
+    explain(explainer(brightest), images[:3], tmp_path, target=0)
     nearly = explainer(lambda batch: brightest(batch) * 1.00003)
     with pytest.warns(RuntimeWarning, match="answers a little differently"):
-        runs.explain_dataset(nearly, images, tmp_path, target=0)
+        explain(nearly, images, tmp_path, target=0)
 
 
 def test_another_model_id_is_refused(tmp_path, images):
-    runs.explain_dataset(explainer(brightest), images, tmp_path, target=0, model_id="v1")
+    explain(explainer(brightest), images, tmp_path, target=0, model_id="v1")
     with pytest.raises(ArgumentError, match=r"another model_id \('v1' there, 'v2' here\)"):
-        runs.explain_dataset(explainer(brightest), images, tmp_path, target=0, model_id="v2")
+        explain(explainer(brightest), images, tmp_path, target=0, model_id="v2")
 
 
 def test_a_changed_model_in_a_factory_is_refused(tmp_path, images):
-    runs.explain_dataset(lambda: explainer(brightest), images[:3], tmp_path, target=0)
+    explain(lambda: explainer(brightest), images[:3], tmp_path, target=0)
     with pytest.raises(ArgumentError, match="is a run of another model"):
-        runs.explain_dataset(lambda: explainer(passing), images, tmp_path, target=0)
+        explain(lambda: explainer(passing), images, tmp_path, target=0)
 
 
 # Changed code in the settings
@@ -233,7 +234,7 @@ def test_changed_baselines_of_ones_own_are_refused(tmp_path, images):
             return hshap.Still(np.full_like(image, level)[None])
 
         made = explainer(brightest, baseline=baseline)
-        return runs.explain_dataset(made, images, tmp_path, target=0)
+        return explain(made, images, tmp_path, target=0)
 
     run(0.0)
     run(0.0)
@@ -250,7 +251,7 @@ def test_changed_parts_of_ones_own_are_refused(part, tmp_path, images):
             "evidence": lambda image: np.arange(64.0).reshape(8, 8) ** by,
         }
         made = explainer(brightest, **{part: parts[part]})
-        return runs.explain_dataset(made, images, tmp_path, target=0)
+        return explain(made, images, tmp_path, target=0)
 
     run(2, 0.0)
     run(2, 0.0)
@@ -268,9 +269,7 @@ def test_changed_decoders_are_refused(tmp_path, images):
         def decode(data, name):
             return np.frombuffer(data[-256:], np.float32).reshape(1, 8, 8) * scale
 
-        return runs.explain_dataset(
-            explainer(brightest), folder, tmp_path / "run", target=0, decode=decode
-        )
+        return explain(explainer(brightest), folder, tmp_path / "run", target=0, decode=decode)
 
     run(1.0)
     with pytest.raises(ArgumentError, match="images are read otherwise"):
@@ -280,7 +279,7 @@ def test_changed_decoders_are_refused(tmp_path, images):
 def test_two_functions_of_one_name_are_refused(tmp_path, images):
     targets = [lambda outputs: outputs[:, 0], lambda outputs: -outputs[:, 0]]
     with pytest.raises(ArgumentError, match="two functions named"):
-        runs.explain_dataset(explainer(brightest), images, tmp_path, target=targets)
+        explain(explainer(brightest), images, tmp_path, target=targets)
 
 
 # A changed image
@@ -293,7 +292,7 @@ def write(folder, images):
 
 
 def run_of(folder, out):
-    return runs.explain_dataset(explainer(brightest), folder, out, target=0)
+    return explain(explainer(brightest), folder, out, target=0)
 
 
 def test_one_row_per_image_after_changes(tmp_path, images):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -137,16 +138,17 @@ def check_model(plan: Plan, explainer: Explainer, earlier: Sequence[Earlier]) ->
             if not abs(score - stored.score) <= OTHER * scale:
                 told = f"the score is {score:.6g}, and was {stored.score:.6g}"
                 raise _other_model(image.asked.path, told)
-    for image in earlier[:1]:
-        files = list(image.found.values())
-        made = explainer.explain_many([plan.pair(image.asked.path, tuple(image.found))])
-        for again in made:
-            stored = Explanation.load(
-                files[list(image.found).index(cast("int", again.class_index))]
-            )
-            problem = difference_of(stored, again).problem
-            if problem:
-                raise _other_model(image.asked.path, problem)
+    explained = (
+        (image.asked.path, number, found)
+        for image in earlier
+        for number, file in image.found.items()
+        if (found := Explanation.load(file)).is_explained
+    )
+    for path, number, stored in islice(explained, 1):
+        (again,) = explainer.explain_many([plan.pair(path, (number,))])
+        problem = difference_of(stored, again).problem
+        if problem:
+            raise _other_model(path, problem)
 
 
 def _other_model(path: Path, told: str) -> Refusal:
