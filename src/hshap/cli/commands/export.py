@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap import export as exports
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
-from hshap.cli.output import Names, plain, print_json, say
+from hshap.cli.output import Names, print_json, say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
 from hshap.cli.runs.placed import Placed
@@ -125,7 +126,7 @@ def export(  # noqa: PLR0913, one for each option
                     _write(path, one, format_, name, MAPS[map_])
                 written.append(target)
     if json:
-        names = [plain(str(target)) for target in written]
+        names = [as_text(str(target)) for target in written]
         print_json({"file": names[0], "files": names})
     else:
         for target in written:

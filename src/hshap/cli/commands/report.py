@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code
 from hshap.cli.inputs.annotated_runs import explained_with, known
-from hshap.cli.output import plain, print_csv, print_json, say
+from hshap.cli.output import print_csv, print_json, say
 from hshap.cli.progress import table, tell
 from hshap.explanation.guarantees.carriers import carriers
 
@@ -54,7 +55,7 @@ def report(  # noqa: PLR0913, one for each option
         print_json(_document(made))
     elif as_csv:
         names = list(made.means)
-        rows = [[plain(r.image), *(r.shares[n] for n in names), r.doubt] for r in made.images]
+        rows = [[as_text(r.image), *(r.shares[n] for n in names), r.doubt] for r in made.images]
         print_csv([["image", *names, "doubt"], *rows])
     else:
         _print(made, worst)
@@ -73,7 +74,7 @@ def _print(made: Carriers, worst: int) -> None:
     table(("carrier", "share of the score", "95 % interval", "share of the area"), rows)
     if worst and made.images:
         shown = [
-            (plain(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
+            (as_text(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
             for row in made.images[:worst]
         ]
         table(("worst images", *names, "doubt"), shown)
@@ -87,12 +88,12 @@ def _area(images: tuple[Carried, ...], name: str) -> str:
 def _document(made: Carriers) -> dict[str, Json]:
     return {
         "images": len(made.images),
-        "without_findings": [plain(name) for name in made.empty],
+        "without_findings": [as_text(name) for name in made.empty],
         "means": {name: mean._asdict() for name, mean in made.means.items()},
         "suspicious": list(made.suspicious),
         "verdict": made.verdict,
         "worst_first": [
-            {"image": plain(row.image), "shares": dict(row.shares), "doubt": row.doubt}
+            {"image": as_text(row.image), "shares": dict(row.shares), "doubt": row.doubt}
             for row in made.images
         ],
     }
