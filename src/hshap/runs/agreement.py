@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.evaluators.batched import Batched
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.files import publish
@@ -50,7 +51,7 @@ def note_agreement(
             with suppress(Exception):  # the run itself tells of images and models that fail
                 read = source.read(item)
                 image = read.image()
-                pixels = np.asarray(image.image if isinstance(image, Decoded) else image)
+                pixels = to_numpy("image", image.image if isinstance(image, Decoded) else image)
                 target = targets[0] if targets else int(read.label)  # pyright: ignore[reportArgumentType]
                 if isinstance(target, Chosen):
                     target = target.choose(explainer, pixels)

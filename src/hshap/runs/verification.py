@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.errors import FormatError, HshapError
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
@@ -231,7 +232,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
                 count, worst, scale = _tiled_differences(stored, made)  # pyright: ignore[reportArgumentType]
             else:
                 target = by_text.get(key.target, stored.class_index)
-                pixels = np.asarray(image)
+                pixels = to_numpy("image", image)
                 chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
                 made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
                 count, worst, scale = _differences(stored, made)

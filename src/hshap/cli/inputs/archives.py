@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
@@ -229,7 +230,7 @@ def _first_outputs(source: Source, explainer: Explainer) -> Array:
 
 
 def _outputs(explainer: Explainer, image: object) -> Array:
-    pixels = np.asarray(image.image if isinstance(image, Decoded) else image)
+    pixels = to_numpy("image", image.image if isinstance(image, Decoded) else image)
     model = getattr(explainer.evaluator, "model", None)
     return probe(Loaded(model, "the model"), pixels)
 
