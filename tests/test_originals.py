@@ -6,6 +6,7 @@ Oracles are pillow, tifffile and imagecodecs, read without the code of the comma
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import re
 import zlib
@@ -469,3 +470,98 @@ def test_view_refuses_two_images_and_one_explanation_twice(words, told):
     done = run("view", *words)
     assert done.exit_code == Code.USAGE
     assert told in done.stderr
+
+
+# Places of turned photographs
+
+UPRIGHT = np.full((32, 64, 3), 10, np.uint8)
+UPRIGHT[4:8, 40:48] = 250
+STORED = {  # by EXIF: the row and column in the file of the upright pixel at row r and column c
+    1: lambda r, c: (r, c),
+    2: lambda r, c: (r, 63 - c),
+    3: lambda r, c: (31 - r, 63 - c),
+    4: lambda r, c: (31 - r, c),
+    5: lambda r, c: (c, r),
+    6: lambda r, c: (63 - c, r),
+    7: lambda r, c: (63 - c, 31 - r),
+    8: lambda r, c: (c, 31 - r),
+}
+
+
+def box_of(corners):
+    low, high = np.min(corners, axis=0), np.max(corners, axis=0)
+    return [*low.tolist(), *(high - low).tolist()]
+
+
+def boxes_in(path, kind):  # noqa: PLR0911, one for each format
+    """Return the boxes x, y, width and height of a document, read by the rules of its format."""
+    if kind == "csv":
+        rows = [
+            row for row in csv.DictReader(path.read_text().splitlines()) if row["leaf"] == "True"
+        ]
+        corners = [
+            [[float(row[f"{axis}_{end}"]) for axis in "xy"] for end in ("start", "stop")]
+            for row in rows
+        ]
+        return [box_of(pair) for pair in corners]
+    if kind in {"png", "tiff"}:
+        heat = np.asarray(Image.open(path)).astype(float)
+        rows, columns = np.nonzero(heat > heat.min())
+        return [[columns.min(), rows.min(), np.ptp(columns) + 1, np.ptp(rows) + 1]]
+    text = path.read_text()
+    if kind == "cvat":
+        lines = re.findall(r'points="([^"]+)"', text)
+        return [box_of([list(map(float, p.split(","))) for p in line.split(";")]) for line in lines]
+    document = json.loads(text)
+    if kind == "coco":
+        return [one["bbox"] for one in document["annotations"]]
+    if kind == "geojson":
+        return [box_of(one["geometry"]["coordinates"][0]) for one in document["features"]]
+    if kind == "datumaro":
+        drawn = [shape["points"] for item in document["items"] for shape in item["annotations"]]
+        return [box_of(np.reshape(points, (-1, 2))) for points in drawn]
+    assert kind == "label-studio"
+    found = []
+    for task in document:
+        for one in task["predictions"][0]["result"]:
+            size = np.array([one["original_width"], one["original_height"]])
+            found.append(box_of(np.array(one["value"]["points"]) * size / 100))
+    return found
+
+
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize("command", ["explain", "run"])
+def test_exports_of_turned_photographs_are_upright_and_say_so(
+    tmp_path, monkeypatch, orientation, command
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("fishes.py").write_text("def model(batch):\n    return batch.max(axis=(1, 2, 3))\n")
+    pairs = {STORED[orientation](r, c): UPRIGHT[r, c] for r in range(32) for c in range(64)}
+    sides = (64, 32, 3) if orientation > 4 else (32, 64, 3)
+    stored = np.zeros(sides, np.uint8)
+    for place, colour in pairs.items():
+        stored[place] = colour
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Path("in").mkdir()
+    Image.fromarray(stored).save("in/a.png", exif=exif)
+    words = ("--baseline", "constant:0.04", "--partition", "quadtree", "--min-size", 4)
+    done = run(command, "in", "--model", "fishes:model", "--out", "found", "--target", 0, *words)
+    assert done.exit_code == 0, done.output
+    note = f"the EXIF orientation {orientation} of the file is applied"
+    for kind in ("coco", "geojson", "csv", "png", "tiff", "cvat", "label-studio", "datumaro"):
+        done = run("export", "found", "--format", kind, "-o", f"a.{kind}")
+        assert done.exit_code == 0, done.output
+        assert (note in done.stderr) == (orientation > 1), done.stderr
+        path = Path(f"a.{kind}")
+        path = next(path.iterdir()) if path.is_dir() else path
+        whole = np.array(boxes_in(path, kind))
+        corners = [*whole[:, :2].min(axis=0), *(whole[:, :2] + whole[:, 2:]).max(axis=0)]
+        assert corners == [40, 4, 48, 8], (kind, whole)
+        if kind in {"coco", "geojson"}:
+            assert (note in path.read_text()) == (orientation > 1)
+    # Formats with geometry have the pixels of the file, so they are refused.
+    placed = run("export", "found", "--format", "ome-tiff", "-o", "a.ome.tif", "--scan", "in/a.png")
+    assert placed.exit_code != 0
+    assert ("EXIF orientation" in placed.stderr) == (orientation > 1)

@@ -17,6 +17,7 @@ import numpy as np
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
+from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
@@ -67,7 +68,11 @@ class Pictures:
                 picture = read(path, self.reader)
             except Refusal as error:
                 raise Refusal(error.code, str(error).replace(str(path), name)) from error
-        changed = {"resized_from": picture.resized_from, "notes": list(picture.notes)}
+        changed = {
+            "resized_from": picture.resized_from,
+            "notes": list(picture.notes),
+            "orientation": None if picture.orientation == UPRIGHT else picture.orientation,
+        }
         told = {key: value for key, value in changed.items() if value}
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)

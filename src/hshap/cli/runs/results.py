@@ -12,6 +12,7 @@ import numpy as np
 from hshap._util.version import __version__
 from hshap._util.visible import as_text, visible
 from hshap.cli.inputs.choices import with_source
+from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.output import Names, say, say_notes
 from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
@@ -134,6 +135,8 @@ class Results:
             "model": self._plan.loaded.name,
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        if asked.orientation != UPRIGHT:
+            source["orientation"] = str(asked.orientation)
         if self._plan.reader.frame is not None:
             source["frame"] = str(self._plan.reader.frame)
         kept = replace(with_source(explanation, source), placement=placement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hshap._util.visible import as_text, path_of
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import with_source
 from hshap.cli.inputs.explanations import load_any, source
 from hshap.cli.runs.record import recorded
 from hshap.explanation.explanation import Explanation
@@ -144,4 +146,9 @@ def _selected(run: Run, select: str) -> Sequence[str]:
 
 
 def _row(run: Run, read: Callable[[Shard], Untyped], shard: Shard, number: int) -> Result:
-    return run.result(read(shard).slice(number, 1).to_pylist()[0])
+    row = read(shard).slice(number, 1).to_pylist()[0]
+    found = run.result(row)
+    turn = json.loads(row["transform"] or "{}").get("orientation")
+    if turn is None or not isinstance(found, Explanation):
+        return found
+    return with_source(found, {**found.settings.source, "orientation": str(turn)})
