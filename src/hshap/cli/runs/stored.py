@@ -148,7 +148,16 @@ def _selected(run: Run, select: str) -> Sequence[str]:
 def _row(run: Run, read: Callable[[Shard], Untyped], shard: Shard, number: int) -> Result:
     row = read(shard).slice(number, 1).to_pylist()[0]
     found = run.result(row)
-    turn = json.loads(row["transform"] or "{}").get("orientation")
+    turn = _orientation(row["transform"])
     if turn is None or not isinstance(found, Explanation):
         return found
     return with_source(found, {**found.settings.source, "orientation": str(turn)})
+
+
+def _orientation(transform: str) -> int | None:
+    """Return the EXIF orientation by which an image was turned; None if it was not."""
+    try:
+        turn = json.loads(transform or "{}").get("orientation")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return turn if isinstance(turn, int) else None

@@ -8,6 +8,7 @@ import io
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,20 @@ def decode_array(data: bytes, name: str) -> Array:
             "returns the image (channels, height, width), or use the command hshap run"
         )
         raise ArgumentError(message)
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    file = io.BytesIO(data)
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    header = (
+        np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    )
+    shape, is_fortran, dtype = header(file)
+    if dtype.hasobject:
+        raise ArgumentError(f"{name} holds objects of Python, not numbers; save an array of floats")
+    count = prod(shape)
+    # numpy.load takes memory for all numbers that a file announces, before it looks for them.
+    if min(shape, default=0) < 0 or count * dtype.itemsize > len(data) - file.tell():
+        raise ArgumentError(f"{name} does not hold the {shape} numbers that it announces")
+    flat = np.frombuffer(data, dtype, count, file.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 @dataclass(frozen=True)
