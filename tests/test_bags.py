@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from hshap import (
     Superpixels,
 )
 from hshap.evaluators.bags import BagSession
+from hshap.evaluators.tiles import Pool
 
 RNG = np.random.default_rng(0)
 SHAPE = (6, 9, 14)
@@ -184,3 +187,52 @@ def test_functions_that_write_to_their_input_do_no_harm():
     )
     assert np.array_equal(image, kept)
     assert np.array_equal(found.attribution(), sound.attribution())
+
+
+# Rounding: every value is compared with sums that are rounded once, by math.fsum.
+
+
+def attention(tiles):
+    weights = np.exp(tiles[:, :1])
+    return np.concatenate([weights * tiles[:, 1:], weights], axis=1)
+
+
+def exact(batch):
+    """Return the attention of each slide, from sums that are rounded once."""
+    found = []
+    for tiles in tiles_of(batch.astype(np.float64)):
+        *sums, weight = (math.fsum(column) for column in attention(tiles).T)
+        found.append([one / weight for one in sums])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("logit", [-80, -40, -10, 0, 10, 40, 80])
+@pytest.mark.parametrize("other", [-80, 0, 40, 80])
+def test_sums_keep_their_digits_at_any_attention(logit, other):
+    rng = np.random.default_rng(3)
+    image, behind = rng.random((2, 3, 8, 8))
+    image[0] += rng.normal(size=(8, 8))
+    image[0, 2, 3] = logit
+    behind[0, 5, 1] = behind[0, 2, 3] = other
+    settings = {"baseline": Fixed(behind), "partition": Dyadic(1), "search": DepthFirst(1e-9)}
+    bags = Bags(attention, lambda made: made[:, :-1] / made[:, -1:])
+    found, full = (Explainer(one, **settings).explain(image, target=0) for one in (bags, exact))
+    assert len(found.games) == len(full.games) > 1
+    for one, other_game in zip(found.games, full.games, strict=True):
+        assert one.region == other_game.region
+        np.testing.assert_allclose(one.values, other_game.values, rtol=1e-13)
+
+
+@pytest.mark.parametrize("logit", [-80, -40, 0, 40, 80])
+def test_the_rest_of_each_tile_keeps_its_digits(logit):
+    rng = np.random.default_rng(4)
+    hidden = rng.normal(size=(5, 7, 3))
+    hidden[2, 3, 0] = logit
+    bags = Bags(attention, lambda made: made[:, :-1] / made[:, -1:])
+    pool = Pool.of(bags, hidden, hidden)
+    flat = attention(hidden.reshape(-1, 3))
+    for number, rest in enumerate(pool.rest.reshape(-1, 3)):
+        others = np.delete(flat, number, axis=0)
+        expected = [math.fsum(column) for column in others.T]
+        scale = [math.fsum(np.abs(column)) for column in others.T]
+        assert np.all(np.abs(rest - expected) <= 1e-14 * np.array(scale))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -308,10 +309,14 @@ def test_a_calibration_is_saved_as_json_and_read_back(images, tmp_path):
         made = calibrate(explanations, truths, loss=loss)
         made.save(tmp_path / "made.json")
         assert Calibration.load(tmp_path / "made.json") == made
-    for text in ("", "[]", "{}", '{"format": "hshap calibration", "version": 9}', "\xff"):
+    other = '{"format": "hshap calibration", "version": 9}'
+    for text in ("", "[]", "{}", other, "\xff", "[" * 200_000, "9" * 5000):
         (tmp_path / "bad.json").write_text(text, encoding="latin-1")
         with pytest.raises(FormatError, match=r"bad\.json is not a"):
             Calibration.load(tmp_path / "bad.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="pipe is not a regular file"):
+        Calibration.load(tmp_path / "pipe")
 
 
 def test_an_explanation_applies_shows_and_stores_its_calibration(images, tmp_path):

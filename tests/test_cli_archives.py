@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -405,3 +407,122 @@ def test_python_reads_the_pictures_of_a_folder_with_a_decoder(tmp_path):
         explainer, tmp_path / "in", tmp_path / "run", target=0, decode=decode
     )
     assert made["a.png"].score == 7
+
+
+# Names of files
+
+ODD = (
+    *(b"caf\xe9.png", b"\xff\xfe.png", b"a\nb.png", b"e\x1b[2J.png", b"q\"'$(x).png", b"--out.png"),
+    *("r\u202egnp.png".encode(), "\u2028.png".encode(), "\u6f22".encode() * 83 + b".png"),
+    *(b"x" * 251 + b".png", b"#a?b%41.png"),
+)
+TEXTS = {b"caf\xe9.png": r"caf\xe9.png", b"\xff\xfe.png": r"\xff\xfe.png"}
+
+
+@pytest.fixture
+def odd(name):
+    """Odd names of images as text, in the folder `images`; the i-th image has the score i / 255."""
+    for number, file in enumerate(ODD, 1):
+        array = np.zeros((16, 16, 3), np.uint8)
+        array[4:8, 4:8] = number
+        Image.fromarray(array).save("made.png")
+        try:
+            Path("made.png").rename(os.fsdecode(b"images/" + file))
+        except OSError:
+            pytest.skip("the file system refuses such names")
+    return {TEXTS.get(file) or file.decode(): number for number, file in enumerate(ODD, 1)}
+
+
+def archive(kind):
+    """Return the images of the folder as another source of a run."""
+    if kind == "csv":
+        rows = [b'"images/%s",0\n' % file.replace(b'"', b'""') for file in ODD]
+        Path("list.csv").write_bytes(b"image,label\n" + b"".join(rows))
+        return "list.csv"
+    if kind == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        paths = pa.array([b"images/" + file for file in ODD]).view(pa.string())
+        parquet.write_table(pa.table({"image": paths}), "list.parquet")
+        return "list.parquet"
+    if kind == "tar":
+        with tarfile.open("images.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+            tar.add("images")
+        return "images.tar"
+    return "images"
+
+
+@pytest.mark.parametrize("kind", ["folder", "csv", "parquet", "tar"])
+def test_odd_names_cost_no_image(name, odd, kind):
+    run(name, images=(archive(kind),))
+    made = hshap.runs.open("RUN")
+    start = "" if kind == "folder" else "images/"
+    for text, number in odd.items():
+        assert made[f"{start}{text}"].score == pytest.approx(number / 255), text
+    again = run(name, images=(archive(kind),))
+    assert "from before" in again.stderr
+    verified = call(
+        *("verify", "RUN", archive(kind), "-m", f"{name}:brightest", "--target", 0), *GIVEN
+    )
+    assert verified.exit_code == 0, verified.output
+    csv = call("query", "RUN", "select image from explanations", "--csv").stdout
+    assert r"caf\xe9.png" in csv
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_pages_find_images_of_odd_names(name, odd, command):
+    done = call(*(command, "images", "-m", f"{name}:brightest", "-o", "OUT", "--target", 0), *GIVEN)
+    assert done.exit_code == 0, done.output
+    for images in ((), ("images",)):
+        page = call("view", "OUT", *images, "-o", "page.html", "--force")
+        # An image that is not found is told, and shown as grey.
+        assert (page.exit_code, page.stderr) == (0, "")
+    assert json.dumps(r"caf\xe9.png")[1:-1] in Path("page.html").read_text("utf-8")
+    for kind in ("coco", "cvat"):
+        written = call("export", "OUT", "--format", kind, "-o", kind)
+        assert written.exit_code == 0, written.output
+    names = {
+        Path(image["file_name"]).name for image in json.loads(Path("coco").read_text())["images"]
+    }
+    assert names >= set(odd)
+    drawn = ET.parse("cvat")  # noqa: S314, our own
+    assert len(drawn.findall("image")) == len(odd) + 5
+
+
+def test_tiles_of_odd_names_are_explained(name):
+    file = os.fsdecode(b"s\xe9\n.npy")
+    np.save("made.npy", np.ones((3, 32, 32), np.float32))
+    Path("made.npy").rename(file)
+    words = ("-m", f"{name}:brightest", "--baseline", "constant:0", "--target", 0)
+    done = call("tiles", file, *words, "-o", "TILES", "--side", 16)
+    assert done.exit_code == 0, done.output
+    done = call("run", file, file, *words, "-o", "RUN", "--tiles", 16)
+    assert done.exit_code == 0, done.output
+    for folder in ("TILES", "RUN"):
+        assert call("view", folder, "-o", f"{folder}.html").exit_code == 0
+        assert r"s\\xe9\\n.npy" in Path(f"{folder}.html").read_text("utf-8")
+
+
+def test_a_run_folder_may_have_any_name(name):
+    folder = os.fsdecode(b"RUN\xff")
+    words = ("-m", f"{name}:brightest", "-o", folder, "--target", 0, *GIVEN, "--json")
+    done = call("run", "images", *words)
+    assert json.loads(done.stdout)["out"] == r"RUN\xff"
+    assert call("query", folder, "select count(*) from explanations").exit_code == 0
+    assert call("view", folder, "-o", "page.html").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"image\n\nimages/0.png\n,\n", ["the list has no path in this row"]),
+        (b"image\nimages/0.png\nimages/no\xfa.png\n", [r"images/no\xfa.png does not exist"]),
+        (b"image,label\nimages/0.png,0,more\nimages/1.png\n", []),
+    ],
+)
+def test_rows_of_a_list_fail_alone(name, text, told):
+    Path("list.csv").write_bytes(text)
+    done = run(name, images=("list.csv",), code=7 if told else 0)
+    assert all(line in done.stderr for line in told)
+    assert "images/0.png" in {key.image for key in hshap.runs.open("RUN").keys}

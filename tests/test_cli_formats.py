@@ -210,3 +210,21 @@ def test_an_image_in_ome_zarr_is_named_as_such(work):
     ended = run("explain", "image.zarr", *OPTIONS, "--out", "zarr")
     assert ended.exit_code == Code.INPUT
     assert "image.zarr is an image in OME-Zarr; pass it to hshap tiles" in ended.output
+
+
+@pytest.mark.parametrize(
+    "turned", [(1, 0, 0, 0, 1, 0), (-1, 0, 0, 0, -1, 0), (0, 1, 0, 0, 0, -1), (0, -1, 0, 1, 0, 0)]
+)
+def test_places_of_a_turned_dicom_are_stored_pixels(work, tmp_path, turned):
+    pixels = np.zeros((32, 64), np.uint16)
+    pixels[4:8, 40:48] = 60000
+    head = made.dicom_header(ImagePositionPatient=[0, 0, 0], ImageOrientationPatient=[*turned])
+    head.PixelSpacing, head.SliceThickness = [1, 1], 1
+    made.save_dicom(tmp_path / "a.dcm", head, pixels)
+    out, document = tmp_path / "out", tmp_path / "a.geojson"
+    ended = run("explain", tmp_path / "a.dcm", *OPTIONS, "--target", 0, "--out", out)
+    assert ended.exit_code == 0, ended.output
+    assert run("export", out / "a.npz", "--format", "geojson", "-o", document).exit_code == 0
+    features = json.loads(document.read_text())["features"]
+    corners = np.concatenate([one["geometry"]["coordinates"][0] for one in features])
+    assert [*corners.min(axis=0), *corners.max(axis=0)] == [40, 4, 48, 8]

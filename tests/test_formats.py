@@ -197,8 +197,9 @@ def test_every_plain_transfer_syntax_gives_the_same_values(syntax, series, tmp_p
     )
 
 
-def test_a_multi_frame_file_is_sorted_by_the_position_of_its_frames(tmp_path):
-    order = RNG.permutation(8)
+@pytest.mark.parametrize("order", [range(8), range(7, -1, -1), (0, 4, 1, 5, 2, 6, 3, 7), "any"])
+def test_a_multi_frame_file_is_sorted_by_the_position_of_its_frames(tmp_path, order):
+    order = RNG.permutation(8) if order == "any" else np.array(order)
     head = made.dicom_header(SOPClassUID=pydicom.uid.EnhancedCTImageStorage, NumberOfFrames=8)
     place, turned = made.affine(), [*made.TURN[:, 0], *made.TURN[:, 1]]
     shared, frames = pydicom.Dataset(), []
@@ -235,6 +236,20 @@ def test_a_multi_frame_file_is_sorted_by_the_position_of_its_frames(tmp_path):
         at = [float(v) for v in group.PlanePositionSequence[0].ImagePositionPatient]
         np.testing.assert_allclose(at, place[:3] @ (z, 0, 0, 1), atol=1e-6)
         np.testing.assert_array_equal(pixels, labels[z])
+
+
+@pytest.mark.parametrize("order", [range(8), range(7, -1, -1), (3, 0, 7, 1, 6, 2, 5, 4)])
+def test_frames_of_a_dose_lie_at_their_offsets(tmp_path, order):
+    order, place = np.array(order), made.affine()
+    head = made.dicom_header(SOPClassUID=pydicom.uid.RTDoseStorage, NumberOfFrames=8)
+    head.ImagePositionPatient = [f"{v:.10g}" for v in place[:3] @ (order[0], 0, 0, 1)]
+    head.ImageOrientationPatient = [f"{v:.10g}" for v in (*made.TURN[:, 0], *made.TURN[:, 1])]
+    head.PixelSpacing, head.SliceThickness = [*made.SPACING[1:]], made.SPACING[0]
+    head.GridFrameOffsetVector = [f"{v:.10g}" for v in (order - order[0]) * made.SPACING[0]]
+    stored = np.rint((made.volume()[order] + 1024) * 2.0).astype(np.uint16)
+    scan = hshap.read_image(made.save_dicom(tmp_path / "dose.dcm", head, stored))
+    np.testing.assert_array_equal(scan.array[0], made.volume())
+    np.testing.assert_allclose(scan.to_world(corners()), placed(place), atol=1e-4)
 
 
 def test_frames_without_a_position_follow_each_other_in_time(tmp_path):

@@ -130,12 +130,12 @@ def test_pages_are_channels_and_levels_are_those_of_the_pyramid(tmp_path):
     path = tmp_path / "a.ome.tif"
     with tifffile.TiffWriter(path) as file:
         options = {"tile": (32, 32), "compression": "zlib"}
-        size = {"resolution": (20_000, 20_000), "resolutionunit": "CENTIMETER"}
-        file.write(pixels, subifds=1, metadata={"axes": "CYX"}, **options, **size)
+        size = {"PhysicalSizeY": 0.5, "PhysicalSizeX": 0.25}
+        file.write(pixels, subifds=1, metadata={"axes": "CYX", **size}, **options)
         file.write(pixels[:, ::2, ::2], subfiletype=1, **options)
     image = open_image(path)
     assert image.levels == ((120, 200), (60, 100))
-    assert image.pixel_size == (0.5, 0.5)
+    assert image.pixel_size == (0.5, 0.25)
     assert np.array_equal(image.read((3, 4), (110, 190)), pixels[:, 3:110, 4:190])
     assert np.array_equal(image.read((3, 4), (50, 90), 1), pixels[:, ::2, ::2][:, 3:50, 4:90])
     image.close()

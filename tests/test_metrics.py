@@ -697,7 +697,7 @@ CASES = {
         "round",
     ),
     "threshold that is NaN": (lambda: metrics.f1(HEAT, TRUTH, np.nan), "threshold", "nan", "one"),
-    "threshold in words": (lambda: metrics.f1(HEAT, TRUTH, "a"), "threshold", "'a'", "pass one"),
+    "threshold in words": (lambda: metrics.f1(HEAT, TRUTH, "a"), "threshold", "'a'", "pass an"),
     "threshold that is a flag": (
         lambda: metrics.iou(HEAT, TRUTH, True),
         "threshold",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -829,6 +830,161 @@ def test_a_mistake_is_answered_in_one_line(case, tmp_path, monkeypatch):
     for image, original in zip(inputs, before, strict=True):
         assert np.array_equal(image, original)
     assert list(tmp_path.iterdir()) == [], "a mistake writes nothing"
+
+
+# Values that mean more than their numbers
+
+MASKED = np.ma.masked_greater(IMAGE, 0.5)
+FILLED = r"masked values; (pass|return) \.filled\(value\)"
+MASKED_MAP = np.ma.masked_greater(IMAGE[0], 0.5)
+
+
+def made_now(**recipes):
+    return Explainer(any_marked, **{"baseline": Constant(0.0), "partition": Dyadic(8), **recipes})
+
+
+MASKED_INPUTS = {
+    "image": lambda: explain(MASKED),
+    "image in a list": lambda: explain(list(MASKED)),
+    "image with a layout": lambda: made_now().explain(MASKED_MAP, target=0, layout="YX"),
+    "image of a pair": lambda: list(made_now().explain_many([(MASKED, 0)])),
+    "image that is copied": lambda: list(made_now().explain_many(p for p in [(MASKED, 0)])),
+    "baseline": lambda: explain(baseline=Fixed(MASKED)),
+    "colour": lambda: Constant(np.ma.array([0.0, 1.0], mask=[True, False])),
+    "references": lambda: References(MASKED[None]),
+    "data set": lambda: Mean(MASKED[None]),
+    "answer of a baseline": lambda: explain(baseline=lambda image: lambda kept: MASKED[None]),
+    "answer of a sampler": lambda: explain(
+        baseline=Conditional(lambda image, visible, draws, rng: np.ma.stack([MASKED] * 2), draws=2)
+    ),
+    "answer of a model": lambda: explain(
+        model=lambda batch: np.ma.masked_less(any_marked(batch), 0.5)
+    ),
+    "answer of a target": lambda: explain(target=lambda out: np.ma.masked_less(out[:, 0], 0.5)),
+    "evidence": lambda: explain(evidence=lambda image: MASKED_MAP),
+    "labels": lambda: explain(partition=hshap.Superpixels(labels=np.ma.masked_less(LABELS, 1))),
+    "map of a metric": lambda: hshap.metrics.f1(MASKED_MAP, IMAGE[0] > 0),
+    "mask of a metric": lambda: hshap.metrics.f1(
+        IMAGE[0], np.ma.array(IMAGE[0] > 0, mask=IMAGE[0] > 0)
+    ),
+    "game": lambda: hshap.shapley(np.ma.array([0.0, 1.0], mask=[True, False])),
+    "image of an ablation": lambda: hshap.metrics.ablation_curve(
+        any_marked, MASKED, IMAGE[0], np.zeros_like(IMAGE), [0, 4]
+    ),
+    "data of shap": lambda: hshap.drop_ins.ShapExplainer(any_marked, MASKED[None])(IMAGE[None]),
+    "images of shap": lambda: hshap.drop_ins.ShapExplainer(any_marked, np.stack([IMAGE] * 2))(
+        MASKED[None]
+    ),
+    "scan": lambda: hshap.Scan(MASKED, axes="CYX"),
+    "large image": lambda: hshap.open_image(MASKED),
+    "map to place": lambda: explain().placement.spread(MASKED_MAP),
+    "image of a plot": lambda: explain().plot(MASKED),
+    "map of a plot": lambda: explain().plot(IMAGE, heat=MASKED_MAP),
+    "image of a page": lambda: hshap.export.page.View("a", MASKED, {"a": explain()}),
+}
+LABELS = np.arange(1024).reshape(32, 32) // 256
+
+
+@pytest.mark.parametrize("case", MASKED_INPUTS)
+def test_masked_arrays_are_refused_wherever_arrays_come_in(case):
+    with pytest.raises(HshapError, match=FILLED):
+        MASKED_INPUTS[case]()
+
+
+def test_an_array_that_masks_nothing_is_that_array():
+    made = explain(np.ma.array(IMAGE, mask=np.zeros_like(IMAGE, bool)))
+    assert made.boxes() == explain(IMAGE).boxes()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_masked_image_of_a_run_fails_alone(tmp_path, stream):
+    pytest.importorskip("pyarrow")
+    images = [IMAGE, MASKED, IMAGE * 0.5]
+    run = archive((image for image in images) if stream else images, tmp_path / "run")
+    assert [row["image"] for row in run.errors] == ["00000001"]
+    assert "masked values; pass .filled(value)" in run.errors[0]["reason"]
+    assert len(run) == 2
+
+
+ODD_ARRAYS = {
+    "objects": (IMAGE.astype(object), "type object"),
+    "records": (np.zeros((1, 4, 4), [("red", float)]), "type \\[\\('red'"),
+    "dates": (np.zeros((1, 4, 4), "datetime64[s]"), "datetime64"),
+    "durations": (np.zeros((1, 4, 4), "timedelta64[s]"), "timedelta64"),
+    "complex numbers": (IMAGE + 0j, "complex64"),
+    "texts": (np.full((1, 4, 4), "1.0"), "type <U3"),
+    "a ragged list": ([[[1.0, 2.0], [3.0]]], "is a list, not an array"),
+    "None": (None, "type object"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ARRAYS)
+def test_arrays_that_are_not_of_numbers_are_refused(case):
+    value, told = ODD_ARRAYS[case]
+    with pytest.raises(ArgumentError, match=f"image .*{told}"):
+        explain(value)
+    with pytest.raises(ArgumentError, match=told):
+        hshap.metrics.f1(value, np.ones((1, 4, 4), bool))
+
+
+def test_views_and_subclasses_of_arrays_are_their_numbers(tmp_path):
+    expected = explain(IMAGE).boxes()
+    np.save(tmp_path / "image.npy", IMAGE)
+    mapped = np.load(tmp_path / "image.npy", mmap_mode="r")
+    turned = np.ascontiguousarray(IMAGE[:, ::-1])[:, ::-1]
+    for image in (mapped, turned, IMAGE.astype(">f4"), np.asfortranarray(IMAGE), IMAGE.tolist()):
+        assert explain(image).boxes() == expected
+    matrix = IMAGE[0].view(np.matrix)
+    measured = [hshap.metrics.f1(heat, IMAGE[0] > 0, 0.5) for heat in (matrix, IMAGE[0])]
+    assert measured[0] == measured[1]
+
+
+def test_tables_with_missing_values_are_refused():
+    pandas = pytest.importorskip("pandas")
+    xarray = pytest.importorskip("xarray")
+    table = pandas.DataFrame(IMAGE[0]).astype("Float32")
+    table.iloc[3, 4] = pandas.NA
+    whole = xarray.DataArray(np.ma.masked_greater(IMAGE, 0.5), dims=("c", "y", "x"))
+    for image in (table, pandas.DataFrame(IMAGE[0]).replace(0.0, np.nan)):
+        with pytest.raises(ArgumentError, match=r"type object|not finite"):
+            made_now().explain(image, target=0, layout="YX")
+    with pytest.raises(ArgumentError, match="not finite"):
+        explain(whole)
+
+
+def odd_tensors():
+    torch = pytest.importorskip("torch")
+    plain = torch.from_numpy(IMAGE)
+    with warnings.catch_warnings():  # of torch: some of these are prototypes
+        warnings.simplefilter("ignore")
+        masked = torch.masked.masked_tensor(plain, plain < 0.5)
+        compressed = plain[0].to_sparse_csr()
+        quantised = torch.quantize_per_tensor(plain, 0.1, 0, torch.quint8)
+    return {
+        "masked": (masked, r"\.to_tensor\(value\)"),
+        "sparse": (plain.to_sparse(), r"\.to_dense\(\)"),
+        "compressed": (compressed, r"\.to_dense\(\)"),
+        "quantised": (quantised, r"\.dequantize\(\)"),
+        "meta": (plain.to("meta"), "holds no values"),
+        "complex": (plain.to(torch.complex64), "complex64"),
+    }
+
+
+@pytest.mark.parametrize("case", ["masked", "sparse", "compressed", "quantised", "meta", "complex"])
+def test_tensors_that_are_not_plain_numbers_are_refused(case):
+    value, told = odd_tensors()[case]
+    with pytest.raises(ArgumentError, match=told) as caught:
+        explain(value)
+    assert "\n" not in str(caught.value)
+
+
+def test_tensors_of_rare_types_are_their_numbers():
+    torch = pytest.importorskip("torch")
+    expected = explain(IMAGE).boxes()
+    plain = torch.from_numpy(IMAGE)
+    negated = torch.view_as_complex(torch.stack([plain, -plain], -1)).conj().imag
+    for image in (plain.bfloat16(), plain.to(torch.float8_e5m2), negated, plain.requires_grad_()):
+        assert explain(image).boxes() == expected
 
 
 def test_there_are_many_such_cases():

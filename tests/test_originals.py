@@ -6,9 +6,12 @@ Oracles are pillow, tifffile and imagecodecs, read without the code of the comma
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import re
 import zlib
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,18 +116,18 @@ def test_every_orientation_is_upright_and_its_pixels_are_turned_with_it(
 ):
     exif = Image.Exif()
     exif[0x0112] = orientation
+    exif[270] = OME.format('PhysicalSizeX="0.25" PhysicalSizeY="0.5"')
     path = tmp_path / f"a.{suffix}"
     options = {"lossless": True} if suffix == "webp" else {"dpi": (254, 508)}
     Image.fromarray(COLOUR).save(path, exif=exif, **options)
     expected = np.asarray(ImageOps.exif_transpose(Image.open(path)))
     found = original(path)
     assert np.array_equal(np.moveaxis(found.pixels, 0, -1), expected)
-    if suffix == "webp":
+    if suffix == "tif":
+        assert found.pixel_size.sides == ((0.25, 0.5) if orientation >= 5 else (0.5, 0.25))
+        assert found.pixel_size.unit == "µm"
+    else:
         assert found.pixel_size is None
-    else:  # 254 pixels per inch across, 508 down
-        sides = (0.1, 0.05) if orientation >= 5 else (0.05, 0.1)
-        assert found.pixel_size.sides == pytest.approx(sides, rel=1e-4)
-        assert found.pixel_size.unit == "mm"
 
 
 def test_a_page_of_several_is_the_one_that_is_asked_for(tmp_path):
@@ -142,12 +145,10 @@ OME = (
     '<?xml version="1.0"?><OME xmlns="x"><Image ID="1"><Pixels ID="1" {} SizeX="30"/></Image></OME>'
 )
 TIFFS = {
-    "inches": ({"resolution": (508, 508), "resolutionunit": "INCH"}, (0.05, 0.05), "mm"),
-    "centimetres": ({"resolution": (40000, 20000), "resolutionunit": 3}, (0.5, 0.25), "µm"),
+    "inches": ({"resolution": (508, 508), "resolutionunit": "INCH"}, None, None),
+    "centimetres": ({"resolution": (40000, 20000), "resolutionunit": 3}, None, None),
     "no unit": ({"resolution": (508, 508), "resolutionunit": "NONE"}, None, None),
     "nothing": ({}, None, None),
-    "placeholder": ({"resolution": (72, 72), "resolutionunit": "INCH"}, None, None),
-    "one": ({"resolution": (1, 1), "resolutionunit": "INCH"}, None, None),
     "zero": ({"resolution": ((0, 1), (0, 1)), "resolutionunit": "INCH"}, None, None),
     "OME": (
         {"description": OME.format('PhysicalSizeX="0.25" PhysicalSizeY="0.5"')},
@@ -183,8 +184,20 @@ TIFFS = {
         (0.5, 0.25),
         "µm",
     ),
+    "ImageJ, Latin-1": (
+        {
+            "resolution": (4, 2),
+            "resolutionunit": "NONE",
+            "description": "ImageJ=1.53\nunit=µm\n".encode("latin-1"),
+        },
+        (0.5, 0.25),
+        "µm",
+    ),
     "ImageJ, pixels": (
         {"resolution": (4, 4), "description": "ImageJ=1.53\nunit=pixel\n"}, None, None,
+    ),
+    "ImageJ, a print": (  # it writes so for any picture with a density that it opened
+        {"resolution": (300, 300), "description": "ImageJ=1.53\nunit=inch\n"}, None, None,
     ),
 }  # fmt: skip
 
@@ -211,6 +224,48 @@ def test_ome_tells_the_pixel_size_of_every_page(tmp_path):
     assert np.array_equal(found.pixels[0], GREY)
 
 
+DENSITIES = (1, 72, 96, 150, 254, 300, 600, 1200, 25400)
+
+
+@pytest.mark.parametrize("dots", DENSITIES)
+def test_a_density_is_not_a_pixel_size(tmp_path, dots):
+    picture = Image.fromarray(COLOUR)
+    exif = Image.Exif()
+    exif[282] = exif[283] = float(dots)
+    exif[296] = 2
+    for suffix in ("jpg", "png", "bmp", "tif", "webp"):
+        picture.save(tmp_path / f"plain.{suffix}", dpi=(dots, dots))
+        if suffix != "bmp":
+            picture.save(tmp_path / f"exif.{suffix}", exif=exif)
+    tiles = {"tile": (16, 16), "photometric": "rgb"}
+    for unit in ("INCH", "CENTIMETER"):
+        path = tmp_path / f"{unit}.tif"
+        tifffile.imwrite(path, COLOUR, resolution=(dots, dots), resolutionunit=unit, **tiles)
+        with closing(hshap.open_image(path)) as large:
+            assert large.pixel_size is None
+        scan = hshap.read_image(path)
+        assert (scan.spacing, scan.affine) == (None, None)
+    for path in sorted(tmp_path.iterdir()):
+        assert original(path).pixel_size is None, path.name
+
+
+def test_a_page_of_photographs_has_no_length(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("goldfish.py").write_text("def model(batch):\n    return batch.max(axis=(1, 2, 3))\n")
+    Image.fromarray(COLOUR).save("a.jpg", dpi=(150, 150))
+    words = ("--model", "goldfish:model", "--baseline", "constant:0", "--out", "found")
+    done = run("explain", "a.jpg", *words)
+    assert done.exit_code == 0, done.output
+    assert "pixels of" not in done.stderr
+    tables, _ = parts_of(Path("found/index.html"))
+    ((_, table),) = tables.values()
+    assert table["pixelSize"] is None
+    done = run("export", "found/a.npz", "--format", "nifti", "--scan", "a.jpg", "-o", "a.nii")
+    assert done.exit_code != 0
+    assert not Path("a.nii").exists()
+
+
 def test_density_of_photographs_and_defaults_of_programs_say_nothing(tmp_path):
     picture = Image.fromarray(COLOUR)
     exif = Image.Exif()
@@ -225,14 +280,14 @@ def test_density_of_photographs_and_defaults_of_programs_say_nothing(tmp_path):
     picture.save(tmp_path / "ratio.png", pnginfo=info)
     for path in sorted(tmp_path.iterdir()):
         assert original(path).pixel_size is None, path.name
-    picture.save(tmp_path / "scan.jpg", dpi=(300, 300))
-    assert original(tmp_path / "scan.jpg").pixel_size.sides == pytest.approx((25.4 / 300,) * 2)
 
 
 @pytest.mark.parametrize("kind", ["tif", "jpg", "png"])
 def test_damaged_tags_leave_the_pixel_size_out_and_never_crash(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
-    Image.fromarray(COLOUR).save(path, dpi=(300, 300))
+    exif = Image.Exif()
+    exif[270] = OME.format('PhysicalSizeX="0.25" PhysicalSizeY="0.5"')
+    Image.fromarray(COLOUR).save(path, dpi=(300, 300), exif=exif)
     data = path.read_bytes()
     for place in range(0, min(len(data), 400), 3):
         path.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
@@ -282,9 +337,10 @@ def clinic(tmp_path_factory):
     (folder / "images").mkdir()
     scan = RANDOM.integers(500, 1500, (600, 900), dtype=np.uint16)
     scan[200:300, 400:600] = 60000
-    tifffile.imwrite(
-        folder / "images" / "scan.tif", scan, resolution=(508, 508), resolutionunit="INCH"
+    size = OME.format(
+        'PhysicalSizeX="50" PhysicalSizeY="50" PhysicalSizeXUnit="µm" PhysicalSizeYUnit="µm"'
     )
+    tifffile.imwrite(folder / "images" / "scan.tif", scan, description=size.encode(), metadata=None)
     Image.fromarray(np.repeat((scan >> 8).astype(np.uint8)[..., None], 3, axis=2)).save(
         folder / "images" / "xray.png"
     )
@@ -322,7 +378,7 @@ def test_the_page_of_explain_has_the_files_at_their_own_size_and_depth(clinic, e
     assert (table["image"]["kind"], table["image"]["bits"]) == ("grey", 16)
     assert np.array_equal(deep_tile(parts[f"{home}/0-0-0"], 16, 900), scan)
     assert (table["pixelSize"], table["unit"]) == ([0.05, 0.05], "mm")
-    assert "scan.tif: pixels of 0.05 mm, as its TIFF resolution says" in done.stderr
+    assert "scan.tif: pixels of 0.05 mm, as its OME-XML says" in done.stderr
     home, table = tables["xray.png"]
     assert (table["image"]["kind"], table["image"]["bits"]) == ("grey", 8)  # with a window
     assert np.array_equal(deep_tile(parts[f"{home}/0-0-0"], 8, 900), scan >> 8)
@@ -414,3 +470,98 @@ def test_view_refuses_two_images_and_one_explanation_twice(words, told):
     done = run("view", *words)
     assert done.exit_code == Code.USAGE
     assert told in done.stderr
+
+
+# Places of turned photographs
+
+UPRIGHT = np.full((32, 64, 3), 10, np.uint8)
+UPRIGHT[4:8, 40:48] = 250
+STORED = {  # by EXIF: the row and column in the file of the upright pixel at row r and column c
+    1: lambda r, c: (r, c),
+    2: lambda r, c: (r, 63 - c),
+    3: lambda r, c: (31 - r, 63 - c),
+    4: lambda r, c: (31 - r, c),
+    5: lambda r, c: (c, r),
+    6: lambda r, c: (63 - c, r),
+    7: lambda r, c: (63 - c, 31 - r),
+    8: lambda r, c: (c, 31 - r),
+}
+
+
+def box_of(corners):
+    low, high = np.min(corners, axis=0), np.max(corners, axis=0)
+    return [*low.tolist(), *(high - low).tolist()]
+
+
+def boxes_in(path, kind):  # noqa: PLR0911, one for each format
+    """Return the boxes x, y, width and height of a document, read by the rules of its format."""
+    if kind == "csv":
+        rows = [
+            row for row in csv.DictReader(path.read_text().splitlines()) if row["leaf"] == "True"
+        ]
+        corners = [
+            [[float(row[f"{axis}_{end}"]) for axis in "xy"] for end in ("start", "stop")]
+            for row in rows
+        ]
+        return [box_of(pair) for pair in corners]
+    if kind in {"png", "tiff"}:
+        heat = np.asarray(Image.open(path)).astype(float)
+        rows, columns = np.nonzero(heat > heat.min())
+        return [[columns.min(), rows.min(), np.ptp(columns) + 1, np.ptp(rows) + 1]]
+    text = path.read_text()
+    if kind == "cvat":
+        lines = re.findall(r'points="([^"]+)"', text)
+        return [box_of([list(map(float, p.split(","))) for p in line.split(";")]) for line in lines]
+    document = json.loads(text)
+    if kind == "coco":
+        return [one["bbox"] for one in document["annotations"]]
+    if kind == "geojson":
+        return [box_of(one["geometry"]["coordinates"][0]) for one in document["features"]]
+    if kind == "datumaro":
+        drawn = [shape["points"] for item in document["items"] for shape in item["annotations"]]
+        return [box_of(np.reshape(points, (-1, 2))) for points in drawn]
+    assert kind == "label-studio"
+    found = []
+    for task in document:
+        for one in task["predictions"][0]["result"]:
+            size = np.array([one["original_width"], one["original_height"]])
+            found.append(box_of(np.array(one["value"]["points"]) * size / 100))
+    return found
+
+
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize("command", ["explain", "run"])
+def test_exports_of_turned_photographs_are_upright_and_say_so(
+    tmp_path, monkeypatch, orientation, command
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("fishes.py").write_text("def model(batch):\n    return batch.max(axis=(1, 2, 3))\n")
+    pairs = {STORED[orientation](r, c): UPRIGHT[r, c] for r in range(32) for c in range(64)}
+    sides = (64, 32, 3) if orientation > 4 else (32, 64, 3)
+    stored = np.zeros(sides, np.uint8)
+    for place, colour in pairs.items():
+        stored[place] = colour
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Path("in").mkdir()
+    Image.fromarray(stored).save("in/a.png", exif=exif)
+    words = ("--baseline", "constant:0.04", "--partition", "quadtree", "--min-size", 4)
+    done = run(command, "in", "--model", "fishes:model", "--out", "found", "--target", 0, *words)
+    assert done.exit_code == 0, done.output
+    note = f"the EXIF orientation {orientation} of the file is applied"
+    for kind in ("coco", "geojson", "csv", "png", "tiff", "cvat", "label-studio", "datumaro"):
+        done = run("export", "found", "--format", kind, "-o", f"a.{kind}")
+        assert done.exit_code == 0, done.output
+        assert (note in done.stderr) == (orientation > 1), done.stderr
+        path = Path(f"a.{kind}")
+        path = next(path.iterdir()) if path.is_dir() else path
+        whole = np.array(boxes_in(path, kind))
+        corners = [*whole[:, :2].min(axis=0), *(whole[:, :2] + whole[:, 2:]).max(axis=0)]
+        assert corners == [40, 4, 48, 8], (kind, whole)
+        if kind in {"coco", "geojson"}:
+            assert (note in path.read_text()) == (orientation > 1)
+    # Formats with geometry have the pixels of the file, so they are refused.
+    placed = run("export", "found", "--format", "ome-tiff", "-o", "a.ome.tif", "--scan", "in/a.png")
+    assert placed.exit_code != 0
+    assert ("EXIF orientation" in placed.stderr) == (orientation > 1)

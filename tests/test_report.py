@@ -302,6 +302,37 @@ def test_calibrate_writes_a_file_that_view_and_python_apply(folder, tmp_path):
     assert promise in text
 
 
+BOMBS = {
+    "deep": "[" * 200_000,
+    "deep in an object": '{"images": ' + "[" * 200_000,
+    "long number": '{"images": [{"id": 1, "height": ' + "9" * 5000 + "}]}",
+    "box without end": ("bbox", [0, 0, float("inf"), 4]),
+    "box that is no number": ("bbox", [0, float("nan"), 4, 4]),
+    "box of three": ("bbox", [0, 1, 2]),
+    "box too far away": ("bbox", [0, 10**400, 4, 4]),
+    "polygon without end": ("segmentation", [[0, 0, 5, float("inf"), 5, 5]]),
+    "polygon of very many corners": ("segmentation", [[0, 0, 5, 0, 5, 5] * 30_000]),
+    "polygon in a polygon": ("segmentation", [[[0, 0], [5, 0], [5, 5]]]),
+    "run of very many digits": ("segmentation", {"size": [SIDE] * 2, "counts": "o" * 10**6}),
+    "runs beyond the image": ("segmentation", {"size": [SIDE] * 2, "counts": [10**30]}),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_annotations_made_to_overflow_get_one_line(folder, tmp_path, name):
+    text = BOMBS[name]
+    if not isinstance(text, str):
+        key, value = text
+        document = json.loads((folder / "truth.json").read_text())
+        document["annotations"][0][key] = value
+        text = json.dumps(document)
+    (tmp_path / "bad.json").write_text(text)
+    bad = call("report", folder / "run", "--truth", tmp_path / "bad.json")
+    assert (bad.exit_code, bad.stdout) == (Code.INPUT, ""), bad.output
+    assert len(bad.stderr.splitlines()) == 1
+    assert "pass a COCO file with images, annotations and categories" in bad.stderr
+
+
 def test_mistakes_of_the_commands_get_one_line(folder, tmp_path):
     truth_file = folder / "truth.json"
     few = call("calibrate", folder / "run", "--truth", truth_file, "--level", "0.01", "-o", "x")

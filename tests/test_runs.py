@@ -12,6 +12,8 @@ import os
 import pickle
 import random
 import re
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -744,6 +746,153 @@ def test_a_pickle_in_a_list_or_folder_is_never_opened(tmp_path):
     runs.open(tmp_path / "run").query("select * from explanations")
     runs.verify(tmp_path / "run")
     assert not (tmp_path / "exploded").exists()
+
+
+# Lists and archives made to attack: each is opened in a process of little memory
+
+
+MOST_MEMORY = 3 * 2**30
+OPENED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({most}, {most}))
+from hshap.errors import ArgumentError
+from hshap.runs.sources import as_source
+try:
+    source = as_source(sys.argv[1])
+except ArgumentError as error:
+    sys.exit(f"refused: {{error}}")
+for item in source.items():
+    try:
+        print(item.name, source.read(item).image().shape)
+    except (ArgumentError, OSError, ValueError) as error:
+        print(item.name, "fails:", error)
+"""
+
+
+def opened(path):
+    """Return the lines about the images of a source, or the line with which it is refused."""
+    done = subprocess.run(  # noqa: S603, our own program
+        [sys.executable, "-c", OPENED.format(most=MOST_MEMORY), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    assert not any("Traceback" in line for line in lines), done.stderr
+    return lines
+
+
+def tar_header(name, size, kind=b"0"):
+    """Return the header of a member that announces a size, also one below 0."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(format=tarfile.USTAR_FORMAT)[:512])
+    header[124:136], header[156:157] = tarfile.itn(size, 12, tarfile.GNU_FORMAT), kind
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def good_tar(name="good.npy"):
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        data = npy(np.ones((1, 4, 4)))
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return memory.getvalue()
+
+
+TARS = {
+    "size below 0": (tar_header("a.npy", -1024), "do not follow each other"),
+    "name of a size below 0": (tar_header("././@LongLink", -512, b"L"), "a header of -512 bytes"),
+    "name of 50 GB": (tar_header("././@LongLink", 50 * 2**30, b"L"), "a header of 53687091200"),
+    "header of 50 GB": (tar_header("x", 50 * 2**30, b"x"), "a header of 53687091200"),
+    "shared header of 50 GB": (tar_header("x", 50 * 2**30, b"g"), "a header of 53687091200"),
+    "headers of headers": (tar_header("x", 0, b"x") * 5000, "refused: dataset='a.tar'"),
+}
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_a_tar_made_to_attack_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    head, told = TARS[name]
+    with Path("a.tar").open("wb") as file:
+        file.write(head + good_tar())
+        file.truncate(60 * 2**30)  # a hole, which takes no disk
+    (line,) = opened("a.tar")
+    assert line.startswith("refused: ")
+    assert told in line
+
+
+def test_odd_members_of_a_tar_fail_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    array = npy(np.ones((1, 4, 4)))
+    huge = np.lib.format.header_data_from_array_1_0(np.zeros((1, 1, 1)))
+    memory = io.BytesIO()
+    np.lib.format.write_array_header_1_0(memory, {**huge, "shape": (1, 10**6, 10**6)})
+    with tarfile.open("a.tar", "w") as archive:
+        for name, kind, data in (
+            ("good.npy", tarfile.REGTYPE, array),
+            ("link.npy", tarfile.SYMTYPE, b""),
+            ("pipe.npy", tarfile.FIFOTYPE, b""),
+            ("sparse.npy", tarfile.GNUTYPE_SPARSE, b""),
+            ("announced.npy", tarfile.REGTYPE, memory.getvalue() + array[128:]),
+            ("cut.npy", tarfile.REGTYPE, array[:40]),
+            ("last.npy", tarfile.REGTYPE, array),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(data), "/etc/passwd"
+            archive.addfile(member, io.BytesIO(data))
+    found = {line.split()[0]: line for line in opened("a.tar")}
+    assert found["good.npy"] == "good.npy (1, 4, 4)"
+    assert found["last.npy"] == "last.npy (1, 4, 4)"
+    assert "sparse member of a.tar; pack it without --sparse" in found["sparse.npy"]
+    assert "does not hold the (1, 1000000, 1000000) numbers" in found["announced.npy"]
+    assert "fails:" in found["cut.npy"]
+    assert not {"link.npy", "pipe.npy"} & set(found)
+
+
+def test_a_pipe_as_tar_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.tar")
+    (line,) = opened(tmp_path / "a.tar")
+    assert "is not a regular file" in line
+
+
+def parquet_of(table, path="list.parquet"):
+    pq.write_table(table, path)
+    return path
+
+
+def test_lists_in_parquet_made_to_attack_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    repeated = pa.array(np.zeros(10**6, np.int32))
+    long = pa.DictionaryArray.from_arrays(repeated, ["x" * 10**6])  # a terabyte in 50 kB
+    (line,) = opened(parquet_of(pa.table({"image": long})))
+    assert "has a text of 1000000 bytes in 'image'" in line
+    many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(21 * 10**6, np.int8)), ["a"])
+    (line,) = opened(parquet_of(pa.table({"image": many})))
+    assert "has more than 20000000 rows; split it" in line
+    (line,) = opened(parquet_of(pa.table({"image": [["a"]]})))
+    assert "has lists in 'image'" in line
+    assert Path("list.parquet").stat().st_size < 10**6
+    Path("list.parquet").write_bytes(Path("list.parquet").read_bytes()[:-40] + b"PAR1")
+    (line,) = opened("list.parquet")
+    assert "is not a Parquet file that can be read" in line
+
+
+def test_lists_in_csv_made_to_attack_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("list.csv").write_text("image\n" + "x" * 10**6 + "\n")
+    (line,) = opened("list.csv")
+    assert "is not a CSV file (field larger than field limit" in line
+    with Path("list.csv").open("wb") as file:
+        file.truncate(50 * 2**30)
+    (line,) = opened("list.csv")
+    assert "list.csv has 53687091200 bytes, more than 1073741824" in line
+    Path("list.csv").write_text(f"image,label\na.npy,{'9' * 5000}\n")
+    (line,) = opened("list.csv")  # int() would raise: it is the name of a class, as any text
+    assert line == "a.npy fails: a.npy does not exist"
 
 
 # Remote folders

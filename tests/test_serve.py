@@ -25,6 +25,7 @@ httpx = pytest.importorskip("httpx2")
 Image = pytest.importorskip("PIL.Image")
 
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 from typer.testing import CliRunner
 
 from hshap import DepthFirst, Dyadic
@@ -37,6 +38,7 @@ from hshap.cli.inputs.models import Loaded
 from hshap.cli.runs.run import Method
 from hshap.cli.serving.drops import DropRefusedError, Drops
 from hshap.cli.serving.growing import Growing, Images, Outcome
+from hshap.cli.serving.guard import Guard
 from hshap.cli.serving.server import Served, application
 from hshap.games.engine import Progress
 
@@ -141,6 +143,40 @@ def test_without_the_token_nothing_is_answered(client, path, headers):
         assert answer.status_code == HTTPStatus.FORBIDDEN
         assert "token" in answer.text
         assert TOKEN not in answer.text
+
+
+@pytest.mark.parametrize("kind", ["websocket", "lifespan", "http", "http3", "", "webtransport"])
+def test_only_http_with_the_token_reaches_the_pages(kind):
+    """Every way in is refused unless it is known; the server's own start and stop is."""
+    reached, sent = [], []
+
+    async def inside(scope, receive, send):
+        reached.append(scope["type"])
+
+    async def receive():
+        return {"type": f"{kind}.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    query = f"token={TOKEN}".encode()
+    bearer = [(b"authorization", b"Bearer " + TOKEN.encode()), (b"host", HOST[7:].encode())]
+    scope = {"type": kind, "path": "/state", "query_string": query, "headers": bearer}
+    asked = Guard(inside, PORT, TOKEN)({**scope, "method": "GET"}, receive, send)
+    if kind in {"http3", "", "webtransport"}:
+        with pytest.raises(RuntimeError, match="are refused"):
+            asyncio.run(asked)
+    else:
+        asyncio.run(asked)
+    assert reached == ([kind] if kind in {"lifespan", "http"} else [])
+    closed = [{"type": "websocket.close", "code": 1008, "reason": "not supported"}]
+    assert sent == (closed if kind == "websocket" else [])
+
+
+@pytest.mark.parametrize("path", ["/", "/state", f"/?token={TOKEN}"])
+def test_websockets_are_closed_before_they_open(client, path):
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect(path, headers=BEARER):
+        pytest.fail("it opened")
 
 
 @pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "[::1]:1"])

@@ -238,3 +238,54 @@ def test_a_model_that_writes_to_its_input_or_output_does_no_harm():
     full = Explainer(Tokens(MODEL, PATCH), Constant(0.0), Bisection(8)).explain(IMAGE, target=1)
     assert np.allclose(found.attribution(), full.attribution(), atol=1e-6)
     assert np.array_equal(image, IMAGE)
+
+
+class Parts(torch.nn.Module):
+    """A classifier of transformers, as the how-to page wraps it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.blocks = model, model.vit.layers
+
+    def embed(self, images):
+        return self.model.vit.embeddings(images)
+
+    def head(self, tokens):
+        return self.model.classifier(self.model.vit.layernorm(tokens)[:, 0])
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_model_of_transformers_is_the_one_with_masked_attention(attention):
+    """Its own forward pass takes a mask of tokens, which no part of hshap is used for."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = transformers.ViTConfig(
+        image_size=SIDE, patch_size=PATCH, intermediate_size=64, num_labels=3, **sizes
+    )
+    config._attn_implementation = attention
+    model = transformers.ViTForImageClassification(config).eval()
+    for weight in model.parameters():  # usual random weights hardly look at the image
+        weight.data += 0.3 * torch.randn_like(weight)
+    if not hasattr(model.vit, "layers"):
+        pytest.skip("this version of transformers has no masks of tokens")
+
+    def scores(inside):
+        split = (SIDE // PATCH, PATCH, SIDE // PATCH, PATCH)
+        shown = inside.reshape(split).mean(axis=(1, 3)).ravel() >= 0.5
+        mask = torch.from_numpy(np.concatenate([[True], shown]))[None].long()
+        with torch.inference_mode():
+            image = torch.from_numpy(IMAGE)[None]
+            return model(image, attention_mask=mask).logits[0].double().numpy()
+
+    tokens = Tokens(Parts(model).eval(), PATCH)
+    found = Explainer(tokens, Constant(0.0), Bisection(4)).explain(IMAGE, target=1)
+    values = []
+    for game in found.games[:12]:
+        for coalition, value in enumerate(game.values):
+            inside = np.zeros((SIDE, SIDE), dtype=bool)
+            for player, part in enumerate(game.children):
+                inside[part.index] |= bool(coalition >> player & 1)
+            assert value == pytest.approx(scores(inside)[1], abs=2e-5)
+            values.append(value)
+    assert np.ptp(values) > 0.1

@@ -401,7 +401,7 @@ MISTAKES = {
     "text as image": (
         lambda: View("x", np.full((16, 20), "a"), {"a": EXPLANATION}),
         "<U1",
-        "bytes or floats",
+        "an array of floats",
     ),
     "NaN": (
         lambda: View("x", np.full((16, 20), np.nan), {"a": EXPLANATION}),

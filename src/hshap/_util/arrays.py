@@ -6,14 +6,17 @@ torch is never imported here: a caller who passes a tensor has imported it alrea
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
 from hshap._util.axes import arranged, by_name
+from hshap._util.checks import shown
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap._util.types import Array, Image, Shape, Tensor
 
 MOST_COLOURS = 4
@@ -25,6 +28,11 @@ SMALLEST_SIDE = 8
 MANY_CHANNELS = 16
 """Signals of so many channels are expected to be at least twice as long."""
 
+FLOATS = ("float16", "float32", "float64")
+"""Floating-point types of torch that NumPy has too."""
+
+FILLED = "pass .filled(value) with the value that they stand for"
+
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
     """Tell whether a value is a torch tensor."""
@@ -33,17 +41,54 @@ def is_tensor(value: object) -> TypeGuard[Tensor]:
 
 
 def to_numpy(name: str, value: object) -> Array:
-    """Return an array that shares memory with the value where it can."""
-    if is_tensor(value):
-        tensor = value.detach().cpu()
-        # NumPy has no bfloat16, and every one of its values is a float32.
-        is_bfloat16 = tensor.dtype == sys.modules["torch"].bfloat16
-        return (tensor.float() if is_bfloat16 else tensor).numpy()
+    """Return real numbers as an array that shares memory with the value where it can.
+
+    A value that means more than its numbers is refused: a masked array, whose hidden values would
+    count as pixels, a sparse or quantised tensor, complex numbers, dates, records and objects.
+    """
+    fix = _refused_tensor(value) if is_tensor(value) else _refused_array(value)
+    if fix:
+        message = f"{name} is a {type(value).__name__} {fix}"
+        raise ArgumentError(message)
     try:
-        return np.asarray(value)
+        array = _from_tensor(value) if is_tensor(value) else np.asarray(value)
     except Exception as error:
         message = f"{name} is a {type(value).__name__}, not an array; pass an array of floats"
         raise ArgumentError(message) from error
+    if array.dtype.kind not in "fiub":
+        message = f"{name} is {shown(value)}, of type {array.dtype}; pass an array of floats"
+        raise ArgumentError(message)
+    return array
+
+
+def _refused_array(value: object) -> str:
+    """Return the reason why a value is no plain array, and the fix; empty if it may be one."""
+    if type(value) is np.ndarray:
+        return ""
+    if isinstance(value, (list, tuple)):
+        inside = map(_refused_array, cast("Sequence[object]", value))
+        return next((each for each in inside if each), "")
+    is_masked = isinstance(value, np.ndarray) and np.any(getattr(value, "mask", False))
+    return f"with masked values; {FILLED}" if is_masked else ""
+
+
+def _refused_tensor(value: Tensor) -> str:
+    """Return the reason why a tensor is not a plain array, and the fix; empty if it is one."""
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.masked.MaskedTensor):
+        return f"with masked values; {FILLED.replace('filled', 'to_tensor')}"
+    if value.is_quantized:
+        return f"of {value.dtype}; pass .dequantize()"
+    if value.is_nested or value.layout != torch.strided:
+        return f"with the layout {value.layout}; pass .to_dense()"
+    return "on the meta device, which holds no values; pass one that does" if value.is_meta else ""
+
+
+def _from_tensor(value: Tensor) -> Array:
+    tensor = value.detach().cpu().resolve_conj().resolve_neg()
+    # NumPy has no bfloat16 nor floats of 8 bits, and every one of their values is a float32.
+    is_rare = tensor.is_floating_point() and str(tensor.dtype).removeprefix("torch.") not in FLOATS
+    return (tensor.float() if is_rare else tensor).numpy()
 
 
 def frozen(array: Array) -> Array:
@@ -77,9 +122,6 @@ def as_floats(name: str, value: object) -> Image:
             f"{name} holds {array.dtype} numbers; convert and scale it as the model expects, "
             "for example image.astype('float32') / 255"
         )
-        raise ArgumentError(message)
-    if array.dtype.kind != "f":
-        message = f"{name} has type {array.dtype}; pass an array of floats"
         raise ArgumentError(message)
     if array.size == 0:
         message = f"{name} has shape {array.shape} and so no pixels; pass at least one"
@@ -157,9 +199,6 @@ def as_pixels(name: str, value: object) -> Array:
     array = to_numpy(name, value)
     if array.ndim < 2 or not array.size:
         message = f"{name} has shape {array.shape}; pass (channels, *grid), with a pixel at least"
-        raise ArgumentError(message)
-    if array.dtype.kind not in "iubf":
-        message = f"{name} has type {array.dtype}; pass an array of numbers"
         raise ArgumentError(message)
     if not (np.isfinite(array.min()) and np.isfinite(array.max())):
         message = f"{name} holds values that are not finite; replace them before it is split"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import as_floats, as_image, as_images, frozen
+from hshap._util.arrays import as_floats, as_image, as_images, frozen, to_numpy
 from hshap._util.recipes import recipe, settle
 from hshap._util.smoothing import enlarged, gaussian
 from hshap.baselines.dataset_mean import stream_mean
@@ -37,7 +37,7 @@ class Constant:
     value: float | Sequence[float] = 0.0
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.value)
+        given = to_numpy("value", self.value)
         value = as_floats("value", given.astype(float) if given.dtype.kind in "iu" else given)
         if value.ndim > 1:
             message = (
@@ -262,7 +262,7 @@ class Conditional:
             # Seeded by the pixels, not by the order of calls: results do not depend on batching.
             key = zlib.crc32(np.packbits(visible).tobytes())
             rng = np.random.default_rng((self.seed, key))
-            drawn = np.asarray(self.sampler(image, visible, self.draws, rng))
+            drawn = to_numpy("sampler's answer", self.sampler(image, visible, self.draws, rng))
             if drawn.shape != (self.draws, *image.shape):
                 message = (
                     f"sampler returned shape {drawn.shape}; "

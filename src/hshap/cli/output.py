@@ -9,13 +9,16 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from hshap._util.visible import visible
+from hshap._util.visible import as_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hshap._util.types import Json
+
+MOST_BYTES = 120
+"""Bytes of a file's name that is made of another one."""
 
 
 class Names:
@@ -31,24 +34,15 @@ class Names:
 
     def new(self, wanted: str) -> str:
         """Return a name that is safe on any file system and was not given before."""
-        base = re.sub(r"[^\w.+-]+", "_", plain(wanted)).strip("._")[:120] or "image"
+        base = re.sub(r"[^\w.+-]+", "_", as_text(wanted)).strip("._")
+        # File systems count bytes, up to 255 with the ending.
+        base = base.encode()[:MOST_BYTES].decode(errors="ignore") or "image"
         name, number = base, 1
         while name.lower() in self._taken:
             number += 1
             name = f"{base}-{number}"
         self._taken.add(name.lower())
         return name
-
-
-def plain(name: str) -> str:
-    r"""Return a file's name with bytes that are no text replaced, for files and pages.
-
-    On a terminal, `say`, `tell` and `table` spell out control characters too.
-
-    >>> plain("a\udcff")
-    'a?'
-    """
-    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def as_json(document: Mapping[str, Json]) -> str:

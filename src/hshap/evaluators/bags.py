@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Heat, Shape, Tensor
     from hshap.evaluators.canvas import Row
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Coalition, Region
 
     ArrayFunction: TypeAlias = Callable[[Array], Array]
 
@@ -39,6 +39,9 @@ MOST_SLIDES = 40
 """Slides whose embedded tiles are kept: more than a run works on at a time."""
 
 POOLS = ("sum", "max")
+
+LEAST_LEFT = 1 / 8
+"""Share of a sum that must be left after a subtraction, which so costs three bits at most."""
 
 
 @recipe
@@ -121,16 +124,15 @@ class BagSession:
     def _bag(self, row: Row) -> Heat:
         shown = self._slide(row.canvas.image, row)
         hidden = self._slide(row.canvas.stand_ins(row.kept, row.draw), row)
-        if self._bags.pool == "sum":
-            bag = hidden.pooled(None).copy()
-            for region in row.kept:
-                bag += shown.pooled(region) - hidden.pooled(region)
-            return bag
         parts = [shown.pooled(region) for region in row.kept]
-        outside = hidden.tiles[~mask(row.kept, row.canvas.grid)]
-        if len(outside):
-            parts.append(outside.max(axis=0))
-        return np.max(parts, axis=0)
+        if self._bags.pool == "sum" and hidden.leaves_enough(row.kept):
+            kept = sum(hidden.pooled(region) for region in row.kept)
+            parts.append(hidden.pooled(None) - kept)
+        else:
+            outside = hidden.tiles[~mask(row.kept, row.canvas.grid)]
+            if len(outside):
+                parts.append(hidden.pool.reduce(outside, axis=0))
+        return hidden.pool.reduce(parts, axis=0)
 
     def _slide(self, features: Array, row: Row) -> _Slide:
         key = ByIdentity(features)
@@ -160,13 +162,30 @@ class _Slide:
     """The contribution of each tile of a slide, `(*grid, width)`, pooled by regions."""
 
     def __init__(self, tiles: Heat, pool: np.ufunc) -> None:
-        self.tiles, self._pool = tiles, pool
+        self.tiles, self.pool = tiles, pool
         self._pooled: dict[Region | None, Heat] = {}
+        self._sizes: dict[Region | None, Heat] = {}
 
     def pooled(self, region: Region | None) -> Heat:
         """Return the sum or the maximum over the tiles of a region; None stands for all tiles."""
         if region not in self._pooled:
-            chosen = self.tiles if region is None else self.tiles[region.index]
-            flat = chosen.reshape(-1, self.tiles.shape[-1])
-            self._pooled[region] = self._pool.reduce(flat, axis=0)
+            self._pooled[region] = self.pool.reduce(self._flat(region), axis=0)
         return self._pooled[region]
+
+    def leaves_enough(self, kept: Coalition) -> bool:
+        """Tell whether the sum over all other tiles may be that of all tiles minus these.
+
+        Sums are of sizes, without signs. Where a few tiles are nearly all of a sum, as one with a
+        high weight of attention, the difference would be its rounding error.
+        """
+        whole = self._size(None)
+        return bool(np.all(whole - sum(map(self._size, kept)) >= LEAST_LEFT * whole))
+
+    def _size(self, region: Region | None) -> Heat:
+        if region not in self._sizes:
+            self._sizes[region] = np.abs(self._flat(region)).sum(axis=0)
+        return self._sizes[region]
+
+    def _flat(self, region: Region | None) -> Heat:
+        chosen = self.tiles if region is None else self.tiles[region.index]
+        return chosen.reshape(-1, self.tiles.shape[-1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from hshap._util.arrays import is_tensor, to_numpy
-from hshap.errors import HshapError, ModelError, ModelFailedError
+from hshap.errors import ArgumentError, HshapError, ModelError, ModelFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -58,11 +58,8 @@ def as_scores(raw: object, count: int) -> Heat:
         return raw.astype(np.float64)
     found = scores_in(raw)
     scores = None if found is None or isinstance(found, (dict, str)) else _array(found)
-    if scores is None or scores.dtype.kind == "O" or _is_several(found, count):
+    if scores is None or _is_several(found, count):
         raise ModelError(f"the model returned {_described(found)}; {_fix(found)}")
-    if scores.dtype.kind not in "fiub":
-        message = f"the model returned {scores.dtype} values; it must return real numbers"
-        raise ModelError(message)
     if count == 1 and scores.ndim < 2:
         scores = scores.reshape(1, -1)  # a model that squeezes a batch of one
     listed = isinstance(found, (tuple, list))
@@ -88,7 +85,9 @@ def _is_usual(raw: Array, count: int) -> bool:
 def _array(raw: object) -> Array | None:
     try:
         return to_numpy("the model's output", raw)
-    except HshapError:
+    except ArgumentError as error:
+        if is_tensor(raw) or isinstance(raw, np.ndarray):
+            raise ModelError(str(error).replace("; pass ", "; return ")) from None
         return None
 
 

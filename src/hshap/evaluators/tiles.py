@@ -165,9 +165,7 @@ class Pool:
     @cached_property
     def rest(self) -> Heat:
         """For each tile, the bag of all others, hidden: `(*grid, width)`."""
-        if self.bags.pool == "sum":
-            return self.hidden.sum(axis=(0, 1)) - self.hidden
-        return _max_of_others(self.hidden)
+        return (_sum_of_others if self.bags.pool == "sum" else _max_of_others)(self.hidden)
 
     def alone(self) -> Heat:
         """Return the outputs `(*grid, classes)` of the image with one tile shown at a time."""
@@ -199,6 +197,18 @@ def joined(bags: Bags, contributions: Heat, rest: Heat) -> Heat:
 def outputs_of(bags: Bags, made: Heat) -> Heat:
     """Return the outputs `(n, classes)` of bags `(n, width)`."""
     return as_scores(bags.head(made), len(made))
+
+
+def _sum_of_others(values: Heat) -> Heat:
+    """Return, for each tile, the sum over all other tiles.
+
+    Those before and those after it: to subtract it from all would cancel the digits of the others.
+    """
+    flat = values.reshape(-1, values.shape[-1])
+    out = np.zeros_like(flat)
+    out[1:] += np.cumsum(flat[:-1], axis=0)
+    out[:-1] += np.cumsum(flat[:0:-1], axis=0)[::-1]
+    return out.reshape(values.shape)
 
 
 def _max_of_others(values: Heat) -> Heat:

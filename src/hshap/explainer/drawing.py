@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap._util.recipes import describe
 from hshap.baselines.protocol import Still
 from hshap.baselines.recipes import Conditional, Constant, References
@@ -218,7 +219,7 @@ class _Rounds:
 
     def _stand_in(self, kept: Coalition, rng: np.random.Generator) -> Array:
         visible: Mask = mask(kept, self._pixels.shape[1:])
-        drawn = np.asarray(self._sampler(self._pixels, visible, 1, rng))
+        drawn = to_numpy("sampler's answer", self._sampler(self._pixels, visible, 1, rng))
         if drawn.shape != (1, *self._pixels.shape):
             message = (
                 f"sampler returned shape {drawn.shape}; "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.evaluators.evidence import (
     DIFFERENCES,
@@ -45,7 +46,7 @@ PROBES = "the scores of {} shown alone"
 
 def given_guide(heat: ArrayLike, grid: Grid) -> Guide:
     """Return the guide of the caller's own evidence."""
-    given = np.asarray(heat, dtype=np.float64)
+    given = to_numpy("evidence's answer", heat).astype(np.float64, copy=False)
     bad = given[~(np.isfinite(given) & (given >= 0))]
     if given.shape != grid or bad.size:
         found = f"{bad[0]} at {bad.size} of {given.size} pixels" if bad.size else ""

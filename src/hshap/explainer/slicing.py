@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.baselines.per_slice import PerSlice
 from hshap.baselines.recipes import OwnColour
 from hshap.evaluators.slices import Slices
@@ -145,7 +146,8 @@ def _evidence(explainer: Explainer, axis: int) -> Evidence | Literal["even"]:
 
     def of_exam(exam: Image) -> Heat:
         slices = np.moveaxis(exam, axis + 1, 0)
-        return np.stack([np.asarray(given(one), np.float64) for one in slices], axis=axis)
+        found = [to_numpy("evidence's answer", given(one)) for one in slices]
+        return np.stack(found, axis=axis).astype(np.float64, copy=False)
 
     return of_exam
 

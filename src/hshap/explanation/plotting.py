@@ -9,6 +9,7 @@ import numpy as np
 
 from hshap import plot
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.explanation.display import as_text
 from hshap.explanation.slices import axis_of, found_slices, slice_coefficients
@@ -50,7 +51,7 @@ class Plotting:
         `hshap.plot.compare` shows maps of several methods, `hshap.plot.curves` ablation.
         """
         made = self.explanation
-        shown = made.coefficients() if heat is None else np.asarray(heat)
+        shown = made.coefficients() if heat is None else to_numpy("heat", heat)
         if shown.shape != made.grid:
             message = f"heat has shape {shown.shape}; pass a map of shape {made.grid}"
             raise ArgumentError(message)

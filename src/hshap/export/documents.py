@@ -12,6 +12,7 @@ from zlib import crc32
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
+from hshap.explanation.explanation import Explanation
 from hshap.export.inputs import as_name, as_result, by_category, leaves_of, picture_size
 from hshap.export.places import bounds, column_runs, outlines, pieces
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hshap._util.types import Grid, Json
-    from hshap.explanation.explanation import Explanation
     from hshap.explanation.placement import Placement
     from hshap.explanation.tiled import Leaf, TiledExplanation
     from hshap.export.places import Line
@@ -55,7 +55,8 @@ def coco(
     its leaf, `leaf` its position among the leaves. A leaf that continues at the opposite border has
     one annotation for each piece. Segmentations are polygons, or runs of pixels for leaves with
     holes, which COCO's polygons cannot have. All places and areas are in pixels of the original
-    image, by the explanation's `placement`.
+    image, by the explanation's `placement`. A photograph that `hshap explain` turned upright has
+    those of the upright image, and a `note` that says so.
 
     >>> from hshap.demo import example
     >>> document = coco({"cell.png": example()})
@@ -75,7 +76,9 @@ def coco(
     annotations: list[Json] = []
     for number, (file, classes) in enumerate(given.items(), start=1):
         height, width = _size(file, classes)
-        images.append({"id": number, "file_name": file, "width": width, "height": height})
+        image: dict[str, Json] = {"id": number, "file_name": file, "width": width, "height": height}
+        notes = dict.fromkeys(map(turned, classes.values()))
+        images.append(image | dict.fromkeys(["note"] if any(notes) else [], ", ".join(notes)))
         for label, explanation in classes.items():
             for each in _annotations(explanation):
                 place = {"id": len(annotations) + 1, "image_id": number}
@@ -100,7 +103,8 @@ def geojson(
     Features are annotations of the class `name`. With `detections` they are detections, which
     QuPath handles faster by the thousands. Their measurements are the leaf's coefficient, its share
     of `attribution()`, and its area. Places and areas are in pixels of the original image, by the
-    explanation's `placement`.
+    explanation's `placement`. Those of a photograph that `hshap explain` turned upright are of the
+    upright image, and a `note` of the document says so.
 
     >>> from hshap.demo import example
     >>> (feature,) = geojson(example(), name="cross")["features"]
@@ -130,7 +134,19 @@ def geojson(
         # In padding, there is nothing of the original image.
         if pieces(leaf.region, leaf.explanation.placement)
     ]
-    return {"type": "FeatureCollection", "features": features}
+    note = turned(result)
+    return {"type": "FeatureCollection", **({"note": note} if note else {}), "features": features}
+
+
+def turned(result: Result) -> str:
+    """Return a note about an image that was turned upright for the model; empty if none was."""
+    source = result.settings.source if isinstance(result, Explanation) else {}
+    if "orientation" not in source:
+        return ""
+    return (
+        "coordinates are pixels of the upright image: the EXIF orientation "
+        f"{source['orientation']} of the file is applied"
+    )
 
 
 def write_json(path: str | PathLike[str], document: Mapping[str, Json] | Sequence[Json]) -> Path:

@@ -89,7 +89,7 @@ def picture_grid(function: str, explanation: object) -> tuple[int, int]:
 def as_plane(function: str, values: object, *, most: int = 2) -> Heat:
     """Return a map of two axes, or up to `most`; NaN is allowed, infinity is not."""
     plane = to_numpy("values", values)
-    if not 2 <= plane.ndim <= most or not plane.size or plane.dtype.kind not in "fiub":
+    if not 2 <= plane.ndim <= most or not plane.size:
         message = (
             f"{function} holds a map with two axes, but values is {checks.shown(plane)} of type "
             f"{plane.dtype}; pass one plane of numbers, values[None] for a signal or values[i] for "

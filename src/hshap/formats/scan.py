@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
-from hshap._util.arrays import frozen
+from hshap._util.arrays import frozen, to_numpy
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 
@@ -70,7 +70,7 @@ class Scan:
     files: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        array = np.asarray(self.array)
+        array = to_numpy("array", self.array)
         usable = len(set(self.axes)) == len(self.axes) == array.ndim
         if not usable or not self.axes.startswith("C") or set(self.axes) - set("CTZYX"):
             message = (
@@ -86,7 +86,7 @@ class Scan:
                 raise ArgumentError(message)
             settle(self, spacing=spacing)
         if self.affine is not None:
-            affine = np.array(self.affine, dtype=np.float64)
+            affine = to_numpy("affine", self.affine).astype(np.float64)
             if affine.shape != (4, 4) or not np.isfinite(affine).all():
                 message = f"affine has shape {affine.shape}; pass 4 x 4 finite numbers"
                 raise ArgumentError(message)
@@ -169,7 +169,7 @@ class Scan:
         if self.affine is None:
             message = f"{self!r} has no place in the world; read a file that tells it"
             raise ArgumentError(message)
-        found = np.asarray(positions, dtype=np.float64)
+        found = to_numpy("positions", positions).astype(np.float64, copy=False)
         return found @ self.affine[:3, :3].T + self.affine[:3, 3]
 
     def __repr__(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from html import unescape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.errors import FormatError, require
-from hshap.formats.large.tiff import pixel_size
+from hshap.formats.large.tiff import calibrated
 from hshap.formats.limits import refuse_large
 from hshap.formats.ome_zarr import channels_first, stage_affine
 from hshap.formats.quiet import quietly
@@ -19,19 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hshap._util.types import Untyped
-
-MILLIMETRES = {
-    "nm": 1e-6,
-    "µm": 1e-3,
-    "μm": 1e-3,
-    "um": 1e-3,
-    "micron": 1e-3,
-    "\\u00B5m": 1e-3,
-    "mm": 1.0,
-    "cm": 10.0,
-    "m": 1000.0,
-    "inch": 25.4,
-}
 
 
 def read_tiff(path: Path) -> Scan:
@@ -49,7 +34,7 @@ def read_tiff(path: Path) -> Scan:
         _refuse_short(path, series, file.filehandle.size)
         array = np.asarray(series.asarray())
         axes = _letters(path, str(series.axes), shape)
-        sizes = _sizes(file, series)
+        sizes = calibrated(file)
     if array.dtype.kind not in "uifb":
         raise FormatError(f"{path} holds {array.dtype} numbers; save integers or floats")
     whole, kept = channels_first(array.astype(array.dtype.newbyteorder("="), copy=False), axes)
@@ -89,39 +74,3 @@ def _refuse_short(path: Path, series: Untyped, end: int) -> None:
         if any(offset + count > end for offset, count in pairs):
             message = f"{path} is truncated: it has {end:,} bytes, and its pixels end later"
             raise FormatError(f"{message}; copy it again")
-
-
-def _sizes(file: Untyped, series: Untyped) -> dict[str, float]:
-    """Return the millimetres between pixels by axis, as far as the file tells them."""
-    if file.is_ome and file.ome_metadata:
-        # Only the first image's numbers are wanted, so the XML is not parsed as a document.
-        pixels = re.search(r"<(?:\w+:)?Pixels\b([^>]*)>", file.ome_metadata)
-        facts = dict(re.findall(r'(\w+)\s*=\s*"([^"]*)"', unescape(pixels[1]))) if pixels else {}
-        found = {
-            axis: _number(facts.get(f"PhysicalSize{axis}"))
-            * MILLIMETRES.get(facts.get(f"PhysicalSize{axis}Unit", "µm"), 0.0)
-            for axis in "ZYX"
-        }
-        return {axis: size for axis, size in found.items() if size > 0}
-    sizes: dict[str, float] = {}
-    metadata = file.imagej_metadata or {} if file.is_imagej else {}
-    unit = MILLIMETRES.get(str(metadata.get("unit", "")), 0.0)
-    if unit:
-        tags = series.pages[0].keyframe.tags
-        for axis in "YX":
-            above, below = tags.valueof(f"{axis}Resolution", default=(0, 1))
-            sizes[axis] = unit * below / above if above else 0.0
-        sizes["Z"] = unit * _number(metadata.get("spacing"))
-        return {axis: size for axis, size in sizes.items() if size > 0}
-    micrometres = pixel_size(series.pages[0])
-    return (
-        {} if micrometres is None else dict(zip("YX", (m / 1000 for m in micrometres), strict=True))
-    )
-
-
-def _number(value: object) -> float:
-    try:
-        found = float(str(value))
-    except ValueError:
-        return 0.0
-    return found if np.isfinite(found) else 0.0

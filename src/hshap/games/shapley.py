@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -73,8 +74,4 @@ def _weights(players: int) -> NDArray[np.float64]:
 
 
 def _as_floats(values: ArrayLike) -> NDArray[np.float64]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        message = f"values has type {array.dtype}; pass real numbers"
-        raise ArgumentError(message)
-    return array.astype(np.float64, copy=False)
+    return to_numpy("values", values).astype(np.float64, copy=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, ModelError
 
@@ -168,7 +169,7 @@ def measure(target: Target, outputs: Heat) -> Heat:
         _refuse_out_of_range(target, outputs)
         return outputs[:, target]
     # A copy, since others read the outputs too and a callable may well work in place.
-    values = np.asarray(target(outputs.copy()), dtype=np.float64)
+    values = to_numpy("target's answer", target(outputs.copy())).astype(np.float64, copy=False)
     if values.shape != (len(outputs),):
         message = (
             f"target {describe_target(target)} returned shape {values.shape} for outputs "

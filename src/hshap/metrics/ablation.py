@@ -117,7 +117,7 @@ def area_under(curve: Curve) -> float:
     >>> area_under(Curve(np.array([0, 2, 4]), np.array([1.0, 0.5, 0.0])))
     0.5
     """
-    counts, scores = (np.asarray(axis, np.float64) for axis in curve)
+    counts, scores = (to_numpy("curve", axis).astype(np.float64) for axis in curve)
     if not len(counts) or counts[0] >= counts[-1]:
         message = f"curve has the counts {counts.tolist()}; pass one with two different counts"
         raise ArgumentError(message)
@@ -152,7 +152,7 @@ def evaluate(score: Score, images: Iterable[Array], batch_size: int) -> Heat:
     stream, answers = iter(images), list["Heat"]()
     while batch := list(islice(stream, size)):
         answer = to_numpy("score", score(np.stack(batch)))
-        usable = answer.dtype.kind in "fiub" and answer.shape == (len(batch),)
+        usable = answer.shape == (len(batch),)
         if not usable or not np.isfinite(answer).all():
             message = (
                 f"score returned {checks.shown(answer)} for {len(batch)} images; "

@@ -167,7 +167,7 @@ def _checked(maps: object) -> dict[str, Array]:
     heats = {str(name): to_numpy(f"maps[{name!r}]", heat) for name, heat in named.items()}
     grid = next(iter(heats.values())).shape
     for name, heat in heats.items():
-        if heat.shape != grid or not heat.size or not heat.ndim or heat.dtype.kind not in "fiub":
+        if heat.shape != grid or not heat.size or not heat.ndim:
             message = (
                 f"maps[{name!r}] is {checks.shown(heat)} of type {heat.dtype}; "
                 f"pass maps of numbers, all of the shape of the first, {grid}"

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from hshap._util.visible import as_text
 from hshap.errors import ArgumentError
 from hshap.games.targets import as_targets, describe_target
 from hshap.runs.large import forget_parts, parts_key
@@ -104,7 +105,7 @@ class Asking:
             describe_target(target): Origin(
                 work.item.name,
                 identities[text],
-                read.path,
+                as_text(read.path),
                 sha256,
                 text,
                 json.dumps(transform, sort_keys=True) if transform else "",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hshap._util.visible import as_text
 from hshap.errors import ArgumentError, HshapError
 from hshap.formats.listing import elsewhere
 from hshap.runs.sources.protocol import Item, Listed
@@ -148,7 +149,8 @@ class Driver:
     def _refuse(self) -> RunProgress:
         """Note the large images of a folder as errors, unless it has them; return the counts."""
         source = self.job.source
-        names = source.refused if isinstance(source, Listed) else ()
+        refused = source.refused if isinstance(source, Listed) else ()
+        names = [as_text(name) for name in refused]
         rows: list[Row] = []
         for name in names:
             identity = self.job.fingerprint.identity("no image", name)
@@ -192,9 +194,7 @@ class Driver:
             yield self._queue.popleft()
         while works := tuple(Work(item) for item in islice(self.items, self.task_images)):
             text = "\n".join(work.item.name for work in works)
-            yield Task(
-                hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32], works
-            )
+            yield Task(hashlib.sha256(text.encode()).hexdigest()[:32], works)
 
     def _known(self, item: Item) -> Work:
         known, positives = self._committed.known(item.name), self.job.positives

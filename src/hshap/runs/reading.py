@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.visible import as_text
 from hshap.errors import ArgumentError, require
 from hshap.explainer.probes import noted_probes
 from hshap.explanation.explanation import Finding
@@ -300,10 +301,10 @@ class Run:
         each current row taken once.
         """
         shards, files = self.shards["explanations"], self.folder.files
-        place = files.place()
-        if place is None or not shards or self._indexed[1] != len(self.keys):
+        root, system = files.place() or ("", None)
+        is_whole = bool(shards) and self._indexed[1] == len(self.keys)
+        if not (root and is_whole and as_text(root) == root):  # pyarrow takes UTF-8 alone
             return self.table()
-        root, system = place
         dataset = require("pyarrow.dataset", extra=EXTRA, needed_by="a query")
         paths = [f"{root}/{shard.name}" for shard in shards]
         schema = schema_of("explanations").remove_metadata()

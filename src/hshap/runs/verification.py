@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap._util.version import __version__
 from hshap.errors import FormatError, HshapError
 from hshap.explainer.probes import compare, noted_probes
@@ -298,7 +299,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
                 count, worst, scale = _tiled_differences(stored, made)  # pyright: ignore[reportArgumentType]
             else:
                 target = by_text.get(key.target, stored.class_index)
-                pixels = np.asarray(image)
+                pixels = to_numpy("image", image)
                 chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
                 made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
                 again = difference_of(stored, made)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
-from hshap.cli.output import plain, print_json
+from hshap.cli.output import print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
@@ -53,7 +54,7 @@ def calibrate(  # noqa: PLR0913, one for each option
     with single(out, force=force, inputs=[truth]) as path:
         made.save(path)
     if json:
-        print_json({"file": plain(str(out)), "promise": str(made), **made.document})
+        print_json({"file": as_text(str(out)), "promise": str(made), **made.document})
     else:
         tell(f"{made}; the marked area is {made.mean_area:.1%} of these images on average")
         if made.left_out:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from hshap._util.visible import visible
+from hshap._util.visible import as_text, visible
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import load_picture, source
@@ -54,7 +54,7 @@ def compare(  # noqa: PLR0913, one for each option
         )
     if json:
         sides = {"a": _document(one, a), "b": _document(other, b)}
-        print_json({**sides, "agreement": agreed, "picture": str(out)})
+        print_json({**sides, "agreement": agreed, "picture": as_text(str(out))})
         return
     rows = [
         (name.replace("_", " "), str(_document(one, a)[name]), str(_document(other, b)[name]))
@@ -103,7 +103,7 @@ def _ranks(values: Array) -> Heat:
 
 def _document(explanation: Explanation, path: Path) -> dict[str, Json]:
     return {
-        "file": str(path),
+        "file": as_text(str(path)),
         "class": source(explanation, "class", str(explanation.target)),
         "score": float(f"{explanation.score:.6g}"),
         "leaves": len(explanation.leaves),

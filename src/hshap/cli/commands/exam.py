@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import BUDGET, partition_of, search_of
@@ -138,7 +139,7 @@ def _window(text: str | None, white: float | None) -> tuple[float, float] | None
 def _end(record: Mapping[str, Json], out: Path, *, json: bool, volume: bool) -> None:
     """Print the results."""
     if json:
-        print_json({"out": str(out), **record})
+        print_json({"out": as_text(str(out)), **record})
         return
     table(VOLUME_HEADINGS if volume else HEADINGS, rows_of(record))
     tell(f"the page is {out / PAGE}; explanations are next to it")

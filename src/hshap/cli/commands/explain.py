@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
@@ -155,7 +156,7 @@ def _end(
     for line in few(results.concerns()):
         say(line)
     if json:
-        print_json({"out": str(way.out), **results.summary})
+        print_json({"out": as_text(str(way.out)), **results.summary})
     else:
         table(HEADINGS, results.rows())
         if results.negative:

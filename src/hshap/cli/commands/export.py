@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap import export as exports
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
-from hshap.cli.output import Names, plain, print_json, say
+from hshap.cli.output import Names, print_json, say, say_notes
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single, unwritable
 from hshap.cli.runs.placed import Placed
 from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation
+from hshap.export.documents import turned
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -100,6 +104,8 @@ def export(  # noqa: PLR0913, one for each option
     _keep_out(files, out)
     found = [one for path in files for one in stored(path, select, most=MOST_IMAGES)]
     inputs = [*files, *(one.file for one in found)]
+    notes: dict[str, list[Path]] = {}
+    found = [replace(one, read=partial(_noting, one, notes)) for one in found]
     written: list[Path] = []
     if format_ in DOCUMENTS:
         target = out or _document_target(files[0], format_)
@@ -124,12 +130,22 @@ def export(  # noqa: PLR0913, one for each option
                 with single(target, force=force, inputs=inputs) as path:
                     _write(path, one, format_, name, MAPS[map_])
                 written.append(target)
+    say_notes(notes)
     if json:
-        names = [plain(str(target)) for target in written]
+        names = [as_text(str(target)) for target in written]
         print_json({"file": names[0], "files": names})
     else:
         for target in written:
             tell(f"{target} is written")
+
+
+def _noting(one: Stored, notes: dict[str, list[Path]]) -> Result:
+    """Read an explanation; note where its pixels are not those that its file stores."""
+    found = one.read()
+    note = turned(found)
+    if note:
+        notes.setdefault(note, []).append(one.file)
+    return found
 
 
 def _check(format_: str, map_: str) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.output import plain, print_csv, print_json
+from hshap.cli.output import print_csv, print_json
 from hshap.cli.progress import table
 from hshap.runs import open as open_run
 
@@ -45,7 +46,7 @@ def query(
 
 def _cell(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return plain(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+    return as_text(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
 
 
 def _as_json(value: object) -> Json:

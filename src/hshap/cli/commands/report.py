@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of
-from hshap.cli.output import plain, print_csv, print_json, say
+from hshap.cli.output import print_csv, print_json, say
 from hshap.cli.progress import table, tell
 from hshap.explanation.guarantees.carriers import carriers
 
@@ -63,7 +64,7 @@ def report(  # noqa: PLR0913, one for each option
         print_json(_document(made))
     elif as_csv:
         names = list(made.means)
-        rows = [[plain(r.image), *(r.shares[n] for n in names), r.doubt] for r in made.images]
+        rows = [[as_text(r.image), *(r.shares[n] for n in names), r.doubt] for r in made.images]
         print_csv([["image", *names, "doubt"], *rows])
     else:
         _print(made, worst)
@@ -90,7 +91,7 @@ def _print(made: Carriers, worst: int) -> None:
     table(("carrier", "share of the score", "95 % interval", "share of the area", "images"), rows)
     if worst and made.images:
         shown = [
-            (plain(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
+            (as_text(row.image), *(f"{row.shares[name]:.1%}" for name in names), f"{row.doubt:.2f}")
             for row in made.images[:worst]
         ]
         table(("worst images", *names, "doubt"), shown)
@@ -100,8 +101,8 @@ def _print(made: Carriers, worst: int) -> None:
 def _document(made: Carriers) -> dict[str, Json]:
     return {
         "images": len(made.images),
-        "without_findings": [plain(name) for name in made.empty],
-        "without_objects": [plain(name) for name in made.clean],
+        "without_findings": [as_text(name) for name in made.empty],
+        "without_objects": [as_text(name) for name in made.clean],
         "means": {
             name: {**mean._asdict(), "images": len(made.having(name))}
             for name, mean in made.means.items()
@@ -109,7 +110,7 @@ def _document(made: Carriers) -> dict[str, Json]:
         "suspicious": list(made.suspicious),
         "verdict": made.verdict,
         "worst_first": [
-            {"image": plain(row.image), "shares": dict(row.shares), "doubt": row.doubt}
+            {"image": as_text(row.image), "shares": dict(row.shares), "doubt": row.doubt}
             for row in made.images
         ],
     }

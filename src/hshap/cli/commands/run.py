@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader
-from hshap.cli.output import plain, print_json, say
+from hshap.cli.output import print_json, say
 from hshap.cli.progress import left_out, status, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
 from hshap.cli.runs.large import Prepared
@@ -241,8 +242,8 @@ def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) 
         say(line)
     if json:
         counts = {"explanations": len(made), "images": images, "negative": negative}
-        failed = {"failed": len(errors)}
-        print_json({"out": out, "page": page and plain(str(page)), **counts, **failed})
+        paths = {"out": as_text(out), "page": page and as_text(str(page))}
+        print_json({**paths, **counts, "failed": len(errors)})
     else:
         also = f", {negative} negative" if negative else ""
         tell(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
 from hshap.cli.inputs.images import Reader, is_folder
-from hshap.cli.output import plain, say
+from hshap.cli.output import say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
@@ -102,7 +103,7 @@ def serve(  # noqa: PLR0913, one for each option
         if not (out / PAGE).is_file():
             message = f"--out {out} has no page to show; pass a folder that hshap explain wrote"
             raise Refusal(Code.INPUT, message)
-        served = server.Served(out, title=f"hshap: {plain(out.name)}")
+        served = server.Served(out, title=f"hshap: {as_text(out.name)}")
     else:
         if images is None or not is_folder(images):
             message = f"IMAGES is {images}; pass a folder, to which new images can be added"
@@ -123,7 +124,7 @@ def serve(  # noqa: PLR0913, one for each option
             out,
             growing.Growing(growing.Images(images, (*PICTURES, *SCANS, *LARGE)), rounds.explain),
             drops.Drops(images, max_upload * MEGABYTE),
-            title=f"hshap: {plain(loaded.name)}",
+            title=f"hshap: {as_text(loaded.name)}",
         )
     listening = _bound(port)
     number = listening.getsockname()[1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
@@ -119,7 +120,7 @@ def tiles(  # noqa: PLR0913, one for each option
 def _end(record: Mapping[str, Json], out: Path, *, json: bool) -> None:
     """Print the results."""
     if json:
-        print_json({"out": str(out), **record})
+        print_json({"out": as_text(str(out)), **record})
         return
     table(HEADINGS, rows_of(record))
     tell(f"the page is {out / PAGE}; explanations and GeoJSON files are next to it")

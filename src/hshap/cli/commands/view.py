@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import (
@@ -21,7 +22,7 @@ from hshap.cli.inputs.explanations import (
 )
 from hshap.cli.inputs.formats import Format
 from hshap.cli.inputs.images import Original, Reader, is_folder, read, read_original
-from hshap.cli.output import plain, print_json, say
+from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folder_views import folder_views, write_views
 from hshap.cli.runs.originals import Originals, Scale, on_grey
@@ -75,13 +76,13 @@ def view(  # noqa: PLR0913, one for each option
     target = out or _usual(files[0])
     inputs = files if calibration is None else [*files, calibration]
     if is_folder(files[0]):
-        title = plain(files[0].resolve().stem)
+        title = as_text(files[0].resolve().stem)
         views = folder_views(files, select, originals, promise)
     elif select is not None:
         message = f"--select is for run folders, and {files[0]} is none; leave it out"
         raise Refusal(Code.USAGE, message)
     elif is_tiled(files[0]):
-        title, views = plain(files[0].stem), _large(files)
+        title, views = as_text(files[0].stem), _large(files)
     else:
         shown = _single(files, originals, promise)
         title, views = shown.name, iter([shown])
@@ -90,7 +91,7 @@ def view(  # noqa: PLR0913, one for each option
         raise Refusal(Code.USAGE, message)
     write_views(target, views, title, originals, force=force, inputs=inputs)
     if json:
-        print_json({"page": plain(str(target))})
+        print_json({"page": as_text(str(target))})
     else:
         tell(f"the page is {target}")
     if open_ and not webbrowser.open(target.absolute().as_uri()):
@@ -158,7 +159,7 @@ def _named(found: Mapping[Path, Explanation]) -> dict[str, Explanation]:
         [f" ({path.absolute().parent.name})" for path in found],
         [f" ({number})" for number in range(1, len(found) + 1)],
     )
-    ways = [[plain(f"{a}{b}") for a, b in zip(classes, tell, strict=True)] for tell in tellers]
+    ways = [[as_text(f"{a}{b}") for a, b in zip(classes, tell, strict=True)] for tell in tellers]
     names = next(way for way in ways if len(set(way)) == len(way) or way is ways[-1])
     return dict(zip(names, found.values(), strict=True))
 

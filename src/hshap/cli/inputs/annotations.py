@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 FIX = "pass a COCO file with images, annotations and categories"
 MOST_BYTES = 2**29
 MOST_PIXELS = 2**28
+MOST_NUMBERS = 2**17
+"""Coordinates of one object: each side of a polygon is tested for every pixel around it."""
+
+FARTHEST = 2**40
+"""Pixels from the corner of an image; a place further away is a mistake."""
+
+LONGEST_RUN = 60
+"""Bits of a run of pixels."""
+
+FAULTS = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
+"""Errors that a document gives which is not of COCO."""
 
 
 class Annotation(NamedTuple):
@@ -52,7 +63,9 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
         names = {one["id"]: str(one["name"]) for one in document["categories"]}
         by_image: dict[Untyped, list[Annotation]] = {one["id"]: [] for one in document["images"]}
         for one in document["annotations"]:
-            box = [float(side) for side in one["bbox"]]
+            box = _numbers(one["bbox"]).tolist()
+            if len(box) != 4:
+                raise ValueError(f"a box has {len(box)} numbers")
             category = names[one["category_id"]]
             by_image[one["image_id"]].append(Annotation(category, box, one.get("segmentation")))
         found = {
@@ -63,7 +76,7 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
             )
             for one in document["images"]
         }
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
+    except FAULTS as error:
         reason = f"{type(error).__name__}: {error}"
         raise Refusal(Code.INPUT, f"{path} is not a COCO file ({reason}); {FIX}") from error
     for one in found.values():
@@ -97,9 +110,11 @@ def mask_of(one: Annotation, shape: Grid) -> Mask:
         if isinstance(one.segmentation, dict):
             return _from_runs(cast("dict[str, Untyped]", one.segmentation), shape)
         if isinstance(one.segmentation, list) and one.segmentation:
-            polygons = [np.array(line, dtype=np.float64) for line in one.segmentation]
+            polygons = [_numbers(line) for line in one.segmentation]
+            if sum(map(len, polygons)) > MOST_NUMBERS:
+                raise ValueError(f"it has more than {MOST_NUMBERS} numbers")
             return np.logical_or.reduce([_inside(line.reshape(-1, 2), shape) for line in polygons])
-    except (ValueError, TypeError, LookupError) as error:
+    except FAULTS as error:
         message = f"a segmentation of {one.category} cannot be read ({error}); {FIX}"
         raise Refusal(Code.INPUT, message) from error
     left, top, width, height = one.box
@@ -107,6 +122,13 @@ def mask_of(one: Annotation, shape: Grid) -> Mask:
     rows = slice(max(round(top), 0), max(round(top + height), 0))
     out[rows, max(round(left), 0) : max(round(left + width), 0)] = True
     return out
+
+
+def _numbers(value: Untyped) -> np.ndarray:
+    found = np.array(value, dtype=np.float64)
+    if found.ndim != 1 or not (np.abs(found) < FARTHEST).all():
+        raise ValueError("a place is not finite, or far away")
+    return found
 
 
 def _inside(corners: np.ndarray, shape: Grid) -> Mask:
@@ -149,6 +171,8 @@ def _unpacked(text: str) -> list[int]:
         bits = ord(letter) - 48
         value |= (bits & 31) << shift
         shift += 5
+        if shift > LONGEST_RUN:
+            raise ValueError("a run has too many digits")
         if bits & 32:
             continue
         if bits & 16:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
+from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
@@ -65,7 +67,11 @@ class Pictures:
                 picture = read(path, self.reader)
             except Refusal as error:
                 raise Refusal(error.code, str(error).replace(str(path), name)) from error
-        changed = {"resized_from": picture.resized_from, "notes": list(picture.notes)}
+        changed = {
+            "resized_from": picture.resized_from,
+            "notes": list(picture.notes),
+            "orientation": None if picture.orientation == UPRIGHT else picture.orientation,
+        }
         told = {key: value for key, value in changed.items() if value}
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)
@@ -219,7 +225,7 @@ def _first_outputs(source: Source, explainer: Explainer) -> Array:
 
 
 def _outputs(explainer: Explainer, image: object) -> Array:
-    pixels = np.asarray(image.image if isinstance(image, Decoded) else image)
+    pixels = to_numpy("image", image.image if isinstance(image, Decoded) else image)
     model = getattr(explainer.evaluator, "model", None)
     return probe(Loaded(model, "the model"), pixels)
 

@@ -24,7 +24,7 @@ from hshap.partitions.superpixels import MIN_AREA, Superpixels
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hshap._util.types import Array
+    from hshap._util.types import Array, Json
     from hshap.baselines.protocol import Baseline
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
@@ -40,7 +40,7 @@ BUDGET = MOST_EVALUATIONS
 SIGMA = 10.0
 
 
-def with_source(explanation: Explanation, source: Mapping[str, str]) -> Explanation:
+def with_source(explanation: Explanation, source: Mapping[str, Json]) -> Explanation:
     """Return an explanation whose settings hold its source."""
     return replace(explanation, settings=explanation.settings.updated(source=dict(source)))
 

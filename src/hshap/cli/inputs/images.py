@@ -11,7 +11,7 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.image_files.decoders import frame_of, refusing
 from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
-from hshap.cli.inputs.image_files.planes import Wanted, colour_of, planes_of
+from hshap.cli.inputs.image_files.planes import UPRIGHT, Wanted, colour_of, planes_of
 from hshap.cli.inputs.scans import is_scan, pixel_size, read_slice, shown
 from hshap.cli.output import say
 from hshap.errors import require
@@ -57,13 +57,15 @@ class Picture:
     """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white), upright.
 
     `resized_from` is the size of the upright image in the file, if it was resized. `notes` tell how
-    the pixels differ from those in the file.
+    the pixels differ from those in the file. `orientation` is the EXIF orientation by which it was
+    turned upright; 1 if it was upright.
     """
 
     path: Path
     pixels: NDArray[np.float32]
     resized_from: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
+    orientation: int = UPRIGHT
 
     def bytes(self) -> NDArray[np.uint8]:
         """Return the image in 8 bits, for display."""
@@ -152,7 +154,7 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
         # Before it is unpacked, unless it may have to be turned upright.
         if image.format != "TIFF" and size != (image.width, image.height):
             _check_size(path, (image.height, image.width), reader, needed_by)
-        images, white, notes, _ = planes_of(image, path, reader.frame or 0, wanted)
+        images, white, notes, orientation = planes_of(image, path, reader.frame or 0, wanted)
     own = images[0].height, images[0].width
     with refusing(path):
         if size is not None and size != own:
@@ -162,7 +164,7 @@ def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> P
         pixels = np.concatenate([_pixels(each, white, path) for each in images])
         if len(pixels) < reader.format.count:
             pixels = np.repeat(pixels, reader.format.count, axis=0)
-    return Picture(path, pixels, None if size in (None, own) else own, notes)
+    return Picture(path, pixels, None if size in (None, own) else own, notes, orientation)
 
 
 def _read_scan(path: Path, reader: Reader, needed_by: str) -> Picture:

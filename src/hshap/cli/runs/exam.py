@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap._util.version import __version__
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of, with_source
 from hshap.cli.inputs.images import planes_at_size
 from hshap.cli.inputs.models import evaluator_of, probe
 from hshap.cli.inputs.scans import shown
-from hshap.cli.output import Names, plain, say
+from hshap.cli.output import Names, say
 from hshap.cli.progress import Shown, bar, each
 from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.cli.runs.results import facts
@@ -177,7 +178,7 @@ class ExamRun:
         return tuple(side * own / seen for side, own, seen in sides)
 
     def _placed(self, found: Explanation, label: str) -> Explanation:
-        name = plain(self.path.resolve().name)
+        name = as_text(self.path.resolve().name)
         source = {"image": name, "class": label, "model": self.loaded.name}
         placement = Placement(found.grid, self.scan.grid)
         return replace(with_source(found, source), placement=placement)
@@ -205,7 +206,7 @@ class ExamRun:
             write_page(folder / PAGE, [self._view(found, wanted)], title=f"hshap: {base}")
         spacing = self.scan.spacing
         image: dict[str, Json] = {
-            "image": plain(str(self.path)),
+            "image": as_text(str(self.path)),
             "sha256": digest(self.path) if self.path.is_file() else "",
             "size": list(self.scan.grid),
             "explained_size": list(next(iter(found.values())).grid),
@@ -237,7 +238,7 @@ class ExamRun:
                 "findings": len(one.explanation.boxes()),
             }
             if of_series:
-                entry["file"] = plain(scan.files[one.number].name)
+                entry["file"] = as_text(scan.files[one.number].name)
             out.append(entry)
         return out
 
@@ -250,7 +251,7 @@ class ExamRun:
         window = self._window()
         is_plain = len(scan.array) == 1 and not scan.inverted
         return View(
-            plain(self.path.resolve().name),
+            as_text(self.path.resolve().name),
             scan.array if is_plain else scan.shown(window),
             {wanted.name(number): one for number, one in found.items()},
             pixel_size=scan.spacing,

@@ -8,10 +8,11 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from hshap._util.visible import as_text, path_of
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import as_picture
 from hshap.cli.inputs.formats import Format
-from hshap.cli.output import plain, say, say_notes
+from hshap.cli.output import say, say_notes
 from hshap.cli.progress import Shown, each
 from hshap.cli.runs.folders import single
 from hshap.cli.runs.originals import Originals, on_grey
@@ -43,7 +44,7 @@ def page_of_run(out: str, images: int, page: Path, reader: Reader) -> None:
         select = f"{WORST} {MOST_IMAGES}"
         say(f"{page} has the {MOST_IMAGES} images with the highest doubt, of {images}")
     views = folder_views([folder], select, originals)
-    write_views(page, views, plain(folder.resolve().stem), originals, force=True)
+    write_views(page, views, as_text(folder.resolve().stem), originals, force=True)
 
 
 def check_page(out: str, page: Path) -> None:
@@ -117,7 +118,7 @@ def _views(
                 labels[one]: result if promise is None else result.calibrated(promise)
                 for one, result in pictures.items()
             }
-            name = plain(first.image or first.file.stem)
+            name = as_text(first.image or first.file.stem)
             if path is None:
                 note = "its file is not known, so the page shows its findings on grey"
                 originals.notes.setdefault(note, []).append(Path(name))
@@ -143,7 +144,7 @@ def _labels(found: dict[Stored, Explanation] | dict[Stored, TiledExplanation]) -
     """Return a name for each explanation of an image; equal ones are numbered."""
     labels: dict[Stored, str] = {}
     for one, result in found.items():
-        label = plain(one.label(result) or str(result.target))
+        label = as_text(one.label(result) or str(result.target))
         same = sum(other.split(" (")[0] == label for other in labels.values())
         labels[one] = f"{label} ({same + 1})" if same else label
     return labels
@@ -157,7 +158,8 @@ def _located(one: Stored, images: Path | None) -> Path | None:
     # A record of hshap explain has the paths of the command, so its first folders may be missing.
     for begin in range(len(parts)):
         with suppress(ArgumentError):
-            inside = images / inner_path(str(PurePath(*parts[begin:])), Disk(str(images)))
+            name = inner_path(str(PurePath(*parts[begin:])), Disk(str(images)))
+            inside = Path(path_of(str(images / name)))
             if inside.exists():
                 return inside
     return None

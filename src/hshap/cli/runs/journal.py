@@ -99,7 +99,7 @@ def _lines(lock: Path) -> list[dict[str, Json]]:
         return []
     found: list[dict[str, Json]] = []
     for line in text.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             made = json.loads(line)
             if isinstance(made, dict) and ("image" if found else "summary") in made:
                 found.append(made)

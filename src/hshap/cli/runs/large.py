@@ -12,10 +12,11 @@ import numpy as np
 from hshap import export
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import baseline_of, classes_of
 from hshap.cli.inputs.models import evaluator_of
-from hshap.cli.output import Names, plain
+from hshap.cli.output import Names
 from hshap.cli.progress import Shown
 from hshap.cli.runs.large_parts import state_of
 from hshap.cli.runs.record import PAGE, digest, write_summary
@@ -115,7 +116,7 @@ class LargeRun:
                 entries.append({**self._written(path, classes, names), "state": state})
                 found.append(classes)
         with Shown("writing the page"):
-            title = f"hshap: {plain(self.images[0].name)}"
+            title = f"hshap: {as_text(self.images[0].name)}"
             export.page.write_page(
                 self.place.path / PAGE, self._views(found), title=title, form="auto"
             )
@@ -156,7 +157,7 @@ class LargeRun:
         """Explain the targets of one image; they share the scores of its tiles."""
         tiles = replace(self.tiles, prepare=Prepared(wanted))
         try:
-            with opened(path) as image, Shown(f"explaining {plain(path.name)}") as shown:
+            with opened(path) as image, Shown(f"explaining {as_text(path.name)}") as shown:
                 told = _telling(shown, "tiles scored")
                 scored = score_tiles(explainer, image, tiles, told, parts)
                 pool = Pool.of(tiles.bags, scored.outputs, scored.hidden)
@@ -208,7 +209,7 @@ class LargeRun:
                     "concerns": [str(concern) for concern in found.concerns],
                 }
             )
-        return {"image": plain(str(path)), "explanations": entries}
+        return {"image": as_text(str(path)), "explanations": entries}
 
     def _views(self, found: Sequence[dict[str, TiledExplanation]]) -> Iterator[View]:
         for path, classes in zip(self.images, found, strict=True):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, cast
 
 from hshap._util.atomic import replace
 from hshap._util.version import __version__
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.output import plain
 from hshap.cli.runs.record import UNFINISHED, read_summary
 from hshap.errors import HshapError
 from hshap.explainer.probes import compare, noted_probes
@@ -90,7 +90,7 @@ class TileParts:
         record = (read_summary(out) or {}) if self.resume else {}
         for entry in cast("list[Untyped]", record.get("images") or ()):
             with suppress(KeyError, TypeError, OSError, HshapError):
-                if (entry["image"], entry["state"]) == (plain(str(path)), state):
+                if (entry["image"], entry["state"]) == (as_text(str(path)), state):
                     files = {each["class"]: each["explanation"] for each in entry["explanations"]}
                     return {
                         name: TiledExplanation.load(out / Path(file).name)

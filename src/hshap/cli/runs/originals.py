@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.visible import as_text
 from hshap.cli.faults import Refusal
 from hshap.cli.inputs.images import read_original
-from hshap.cli.output import plain
 from hshap.cli.runs.record import digest
 from hshap.export.page import View
 
@@ -61,7 +61,7 @@ class Originals:
             reason = changed if path.exists() else "its file is not there any more"
             note = f"{reason}, so the page shows its findings on grey"
             self.notes.setdefault(note, []).append(path)
-            return on_grey(plain(path.name), explanations)
+            return on_grey(as_text(path.name), explanations)
         return self.drawn(original, explanations)
 
     def drawn(self, original: Original, explanations: Mapping[str, Explanation]) -> View:
@@ -71,7 +71,7 @@ class Originals:
             note = f"{told}, as its {told.source} says; --pixel-size takes another size"
             self.notes.setdefault(note, []).append(original.path)
         size, unit = self.scale.of(told)
-        name, window = plain(original.path.name), original.window
+        name, window = as_text(original.path.name), original.window
         return View(name, original.pixels, explanations, pixel_size=size, unit=unit, window=window)
 
     def _read(self, path: Path, sha256: str, size: Grid) -> Original | None:

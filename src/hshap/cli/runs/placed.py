@@ -13,6 +13,7 @@ from hshap.cli.inputs.explanations import source
 from hshap.cli.output import say
 from hshap.cli.runs.folders import single
 from hshap.cli.runs.record import digest
+from hshap.export.documents import turned
 from hshap.export.scans.places import image_around
 from hshap.formats.reading import read_image
 
@@ -44,6 +45,12 @@ class Placed:
         An input, and a folder that is there, are never replaced. Only segmentations need findings.
         """
         explanation = one.explanation()
+        if turned(explanation):
+            message = (
+                f"{one.file} explains an image that was turned upright by its EXIF orientation, "
+                f"which --format {self.format} cannot tell; pass --format geojson or tiff"
+            )
+            raise Refusal(Code.INPUT, message)
         scan = self._scan(one, explanation)
         self._refuse_scan(scan)
         label = self.name or one.label(explanation) or "finding"

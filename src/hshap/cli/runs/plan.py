@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief, code_of, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
+from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import Reader, find, is_folder, read
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import say, say_notes
@@ -75,7 +76,8 @@ def gather(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[Bad]]:
 class Asked:
     """An image of a run: the size that the model sees, the classes to explain, its original size.
 
-    `sha256` and `template_sha256` are those of the files of the image and of its template.
+    `sha256` and `template_sha256` are those of the files of the image and of its template,
+    `orientation` the EXIF orientation by which the image was turned upright.
     """
 
     path: Path
@@ -84,6 +86,7 @@ class Asked:
     resized_from: tuple[int, int] | None
     sha256: str
     template_sha256: str | None = None
+    orientation: int = UPRIGHT
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,8 @@ class Plan:
         _, height, width = picture.pixels.shape
         path, before = picture.path, picture.resized_from
         template = self.template_digest(path)
-        return Asked(path, (height, width), classes, before, digest(path), template)
+        size = (height, width)
+        return Asked(path, size, classes, before, digest(path), template, picture.orientation)
 
     def template_digest(self, file: Path) -> str | None:
         """Return the SHA-256 of an image's template; None if images have none."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap._util.version import __version__
-from hshap._util.visible import visible
+from hshap._util.visible import as_text, visible
 from hshap.cli.inputs.choices import with_source
-from hshap.cli.output import Names, plain, say, say_notes
+from hshap.cli.inputs.image_files.planes import UPRIGHT
+from hshap.cli.output import Names, say, say_notes
 from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
@@ -140,11 +141,13 @@ class Results:
         if len(asked.classes) > 1:
             name = self._names.new(f"{name}-{wanted.name(number)}")
         source = {
-            "image": plain(asked.path.name),
+            "image": as_text(asked.path.name),
             "class": wanted.name(number),
             "model": self._plan.loaded.name,
         }
         placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        if asked.orientation != UPRIGHT:
+            source["orientation"] = str(asked.orientation)
         if self._plan.reader.frame is not None:
             source["frame"] = str(self._plan.reader.frame)
         kept = replace(with_source(explanation, source), placement=placement)
@@ -243,7 +246,9 @@ class Results:
             "done": len(images),
             "negative": self.negative,
             "total": self.total,
-            "skipped": [{"image": plain(str(b.path)), "reason": plain(b.line)} for b in plan.bad],
+            "skipped": [
+                {"image": as_text(str(b.path)), "reason": as_text(b.line)} for b in plan.bad
+            ],
             "page": page,
             "images": [self._document(asked) for asked in images],
             "removed": self._removed,
@@ -280,7 +285,7 @@ class Results:
 
     def _document(self, asked: Asked) -> dict[str, Json]:
         return {
-            "image": plain(str(asked.path)),
+            "image": as_text(str(asked.path)),
             "sha256": asked.sha256,
             "template_sha256": asked.template_sha256,
             "size": list(asked.resized_from or asked.size),

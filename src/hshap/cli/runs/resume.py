@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from hshap._util.recipes import describe
 from hshap._util.version import __version__
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.images import read
 from hshap.cli.inputs.models import probe
-from hshap.cli.output import plain
 from hshap.cli.runs.record import digest, read_summary
 from hshap.errors import HshapError
 from hshap.explainer.probes import OTHER
@@ -113,9 +113,9 @@ def take_over(
         raise Refusal(Code.USAGE, message)
     lists = (cast("Sequence[Untyped]", record.get(key) or ()) for key in ("images", "removed"))
     entries = [entry for some in lists for entry in some]
-    by_name: dict[str, list[Path]] = {plain(file.name): [] for file in plan.files}
+    by_name: dict[str, list[Path]] = {as_text(file.name): [] for file in plan.files}
     for file in usable:
-        by_name[plain(file.name)].append(file)
+        by_name[as_text(file.name)].append(file)
     found = [_earlier(plan, place, entry, by_name, keep_removed=keep_removed) for entry in entries]
     return (
         [one for one in found if isinstance(one, Earlier)],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hshap._util.visible import as_text, path_of
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.choices import with_source
 from hshap.cli.inputs.explanations import load_any, source
-from hshap.cli.output import plain
 from hshap.cli.runs.record import recorded
 from hshap.explanation.explanation import Explanation
 from hshap.runs import open as open_run
@@ -82,7 +84,7 @@ def stored(path: Path | str, select: str | None = None, *, most: int | None = No
     if not local.is_dir():
         return [Stored(local, partial(load_any, local))]
     found = [
-        Stored(one.file, partial(load_any, one.file), one.image, Path(one.image), one.sha256)
+        Stored(one.file, partial(load_any, one.file), one.image, _file(one.image), one.sha256)
         for one in recorded(local)
     ]
     found = found or [Stored(file, partial(load_any, file)) for file in sorted(local.glob("*.npz"))]
@@ -117,18 +119,22 @@ def _of_run(path: str, select: str | None, most: int | None) -> list[Stored]:
     for image in wanted:
         for key in keys.get(image, ()):
             file, sha256, index = facts[image, key.identity]
-            name = plain(f"{image.replace('/', '-')}-{key.target}")
+            name = as_text(f"{image.replace('/', '-')}-{key.target}")
             found.append(
                 Stored(
                     Path(path) / f"{name}.npz",
                     partial(_row, run, shard, key.shard, key.row),
                     image,
-                    Path(file) if file and "://" not in file else None,
+                    _file(file) if file and "://" not in file else None,
                     sha256,
                     key.target if index is None else str(index),
                 )
             )
     return found
+
+
+def _file(text: str) -> Path:
+    return Path(path_of(text))
 
 
 def _selected(run: Run, select: str) -> Sequence[str]:
@@ -141,4 +147,18 @@ def _selected(run: Run, select: str) -> Sequence[str]:
 
 
 def _row(run: Run, read: Callable[[Shard], Untyped], shard: Shard, number: int) -> Result:
-    return run.result(read(shard).slice(number, 1).to_pylist()[0])
+    row = read(shard).slice(number, 1).to_pylist()[0]
+    found = run.result(row)
+    turn = _orientation(row["transform"])
+    if turn is None or not isinstance(found, Explanation):
+        return found
+    return with_source(found, {**found.settings.source, "orientation": str(turn)})
+
+
+def _orientation(transform: str) -> int | None:
+    """Return the EXIF orientation by which an image was turned; None if it was not."""
+    try:
+        turn = json.loads(transform or "{}").get("orientation")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return turn if isinstance(turn, int) else None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from hshap._util.visible import as_text
 from hshap.cli.faults import lines_of
-from hshap.cli.output import plain, say
+from hshap.cli.output import say
 from hshap.cli.runs.signals import Stop
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Growing:
                 say(line)
             self._set(problem="; ".join(lines))
             return
-        failed = {plain(path.name): line for path, line in found.failed.items()}
+        failed = {as_text(path.name): line for path, line in found.failed.items()}
         self._set(done=found.done, failed=failed, problem="")
 
     def _progress(self, progress: Progress) -> None:
@@ -161,4 +162,4 @@ class Images:
 
 
 def _names(paths: Sequence[Path]) -> tuple[str, ...]:
-    return tuple(plain(path.name) for path in paths)
+    return tuple(as_text(path.name) for path in paths)

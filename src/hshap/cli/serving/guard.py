@@ -3,7 +3,7 @@
 A page of a stranger, open in the same browser, can send requests to a local address. So a request
 needs the token, which the address that the command prints gives to the browser as a cookie. The
 name of the host is checked, since a stranger's name may lead to this machine. A request that
-changes something must come from a page of this server.
+changes something must come from a page of this server. Only HTTP is answered at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HARMLESS = ("GET", "HEAD")
+POLICY = 1008
+"""The code of a websocket that is closed since it breaks a rule of the server."""
+
 HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "frame-ancestors 'self'",
@@ -42,10 +45,16 @@ class Guard:
         self._cookie = f"hshap-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
-        if scope["type"] != "http":
+        """Answer a request, or pass it on; connections of other kinds are closed or refused."""
+        if scope["type"] == "lifespan":  # of the server itself: it starts and stops
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket":
+            await receive()  # the request to connect
+            await send({"type": "websocket.close", "code": POLICY, "reason": "not supported"})
+            return
+        if scope["type"] != "http":
+            raise RuntimeError(f"connections of the kind {scope['type']!r} are refused")
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

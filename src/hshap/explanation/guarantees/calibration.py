@@ -86,13 +86,15 @@ class Calibration:
     def load(cls, path: str | PathLike[str]) -> Calibration:
         """Read a calibration that `save` wrote; any other file is a `FormatError`."""
         name = os.fspath(path)
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
+            raise FormatError(f"{name} is not a regular file; pass one that save() wrote")
         try:
             with Path(path).open("rb") as file:
                 document = json.loads(file.read(LARGEST))
             found = (document["format"], document["version"]) == (FORMAT, VERSION)
             if found:
                 return read_calibration({key: document[key] for key in _names()})
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             message = f"{name} is not an hshap calibration; pass a file that save() wrote"
             raise FormatError(message) from error
         message = f"{name} is not a calibration of version {VERSION}; calibrate again"

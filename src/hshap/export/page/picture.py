@@ -41,9 +41,6 @@ def check_picture(image: Array, place: Placement, name: str) -> None:
             f"original image of {' x '.join(map(str, place.shape))} pixels"
         )
         raise ArgumentError(message)
-    if image.dtype.kind not in "uifb":
-        message = f"image has type {image.dtype}; pass bytes or floats"
-        raise ArgumentError(message)
     if image.dtype.kind == "f" and not (np.isfinite(image.min()) and np.isfinite(image.max())):
         message = "image has values that are not finite; replace them, with numpy.nan_to_num"
         raise ArgumentError(message)

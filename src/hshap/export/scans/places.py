@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util import checks
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.formats.large.ome_zarr import is_zarr
 from hshap.formats.scan import Scan
@@ -29,8 +30,8 @@ def as_scan(scan: object) -> Scan:
 
 def fitting(name: str, values: object, scan: object) -> Array:
     """Return a map with the grid of a scan, or tell the sizes of both."""
-    found, array = as_scan(scan), np.asarray(values)
-    if array.shape != found.grid or array.dtype.kind not in "uifb":
+    found, array = as_scan(scan), to_numpy(name, values)
+    if array.shape != found.grid:
         message = (
             f"{name} has shape {array.shape} and type {array.dtype}, but the scan has the grid "
             f"{found.grid}; pass numbers at the size of the original image"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from hshap._util.atomic import replace
+from hshap._util.visible import as_text
 from hshap.errors import ArgumentError
 from hshap.export.tools.drawing import drawings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hshap.explanation.tiled import TiledExplanation
 
 # Characters that XML cannot hold, not even escaped.
-FORBIDDEN = {n: " " for n in range(32) if chr(n) not in "\t\n\r"}
+FORBIDDEN = {n: " " for n in (*range(32), 0xFFFE, 0xFFFF) if chr(n) not in "\t\n\r"}
 
 
 def cvat(
@@ -77,4 +78,4 @@ def write_xml(path: str | PathLike[str], document: str) -> Path:
 
 
 def _text(text: str) -> str:
-    return text.translate(FORBIDDEN)
+    return as_text(text).translate(FORBIDDEN)

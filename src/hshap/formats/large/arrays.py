@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError, FormatError
 from hshap.formats.large.protocol import checked_box
 
@@ -25,11 +26,8 @@ class ArrayImage:
     name: str = "image"
 
     def __post_init__(self) -> None:
-        if (
-            self.array.ndim not in {2, 3}
-            or not self.array.size
-            or self.array.dtype.kind not in "uifb"
-        ):
+        to_numpy(f"image {self.name}", self.array)  # refuses all but plain numbers
+        if self.array.ndim not in {2, 3} or not self.array.size:
             message = (
                 f"image {self.name} has shape {self.array.shape} and type {self.array.dtype}; pass "
                 "numbers (channels, height, width) or (height, width)"

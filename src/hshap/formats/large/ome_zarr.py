@@ -161,8 +161,8 @@ def _check_codecs(path: Path, folder: Path) -> None:
 
 def _json(path: Path, file: Path) -> Json:
     try:
-        if file.stat().st_size > LONGEST:
-            raise refusal(path, f"{file.name} is too long")
+        if not file.is_file() or file.stat().st_size > LONGEST:  # a pipe would be waited for
+            raise refusal(path, f"{file.name} is no file, or too long")
         return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         if isinstance(error, FormatError):

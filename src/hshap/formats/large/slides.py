@@ -39,7 +39,9 @@ class SlideImage:
         self.shape: Shape = (3, *self.levels[0])
         self.dtype = np.dtype(np.uint8)
         known = [self._slide.properties.get(f"openslide.mpp-{axis}") for axis in "yx"]
-        self.pixel_size = tuple(map(float, known)) if all(known) else None
+        # Of a plain TIFF file, OpenSlide takes the resolution of a print for that of the scanner.
+        is_plain = self._slide.properties.get("openslide.vendor") == "generic-tiff"
+        self.pixel_size = tuple(map(float, known)) if all(known) and not is_plain else None
 
     def read(self, start: Sequence[int], stop: Sequence[int], level: int = 0) -> Array:
         """Return the colours of a region `(3, rows, columns)`."""

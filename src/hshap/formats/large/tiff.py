@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import unescape
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,13 +21,15 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Shape, Untyped
 
-NO_UNIT, INCH, CENTIMETRE = 1, 2, 3
-"""Units of resolution in TIFF files."""
+IMAGEJ_UNITS = {
+    **dict.fromkeys(("µm", "μm", "um", "micron", "microns", "\\u00B5m"), 1e-3),
+    "nm": 1e-6,
+    "mm": 1.0,
+    "m": 1000.0,
+}
+"""Millimetres in the units of ImageJ; it makes cm and inch of any print resolution."""
 
-MICROMETRES = {INCH: 25_400.0, CENTIMETRE: 10_000.0}
-
-SMALLEST_SIZE, LARGEST_SIZE = 1e-4, 1e3
-"""Micrometres of a pixel that a file may claim: many files hold 72 dots an inch for no reason."""
+OME_UNITS = {**IMAGEJ_UNITS, "cm": 10.0, "in": 25.4}
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ class TiffImage:
         self.levels: tuple[Grid, ...] = tuple(sizes)
         self.shape: Shape = (count, *sizes[0])
         self.dtype = np.dtype(series.dtype)
-        self.pixel_size = pixel_size(series.pages[0])
+        told = calibrated(self._file)
+        known = tuple(1000 * told[axis] for axis in "YX" if axis in told)
+        self.pixel_size: tuple[float, ...] | None = known if len(known) == 2 else None
         self._decoded = BoundedCache["Array"](CACHED, weight=lambda piece: piece.nbytes)
         if self.dtype.kind not in "uifb":
             message = f"{self._path} holds {self.dtype} numbers; save it as integers or floats"
@@ -198,20 +204,39 @@ class TiffImage:
         self._file.close()
 
 
-def pixel_size(page: Untyped) -> tuple[float, ...] | None:
-    """Return the height and width of a pixel in micrometres, if the file tells a plausible one."""
-    unit = MICROMETRES.get(int(page.keyframe.tags.valueof("ResolutionUnit", default=INCH)))
+def calibrated(file: Untyped) -> dict[str, float]:
+    """Return the millimetres between pixels by axis, where OME-XML or ImageJ's scale tells them.
+
+    The resolution tags alone are those of a print, whatever they say, and tell nothing.
+    """
+    if file.is_ome and file.ome_metadata:
+        # Only the first image's numbers are wanted, so the XML is not parsed as a document.
+        pixels = re.search(r"<(?:\w+:)?Pixels\b([^>]*)>", file.ome_metadata)
+        facts = dict(re.findall(r'(\w+)\s*=\s*"([^"]*)"', unescape(pixels[1]))) if pixels else {}
+        found = {
+            axis: _number(facts.get(f"PhysicalSize{axis}"))
+            * OME_UNITS.get(facts.get(f"PhysicalSize{axis}Unit", "µm"), 0.0)
+            for axis in "ZYX"
+        }
+        return {axis: size for axis, size in found.items() if size > 0}
+    metadata = file.imagej_metadata or {} if file.is_imagej else {}
+    unit = IMAGEJ_UNITS.get(str(metadata.get("unit", "")), 0.0)
+    if not unit:
+        return {}
+    tags = file.series[0].keyframe.tags
+    found = {"Z": unit * _number(metadata.get("spacing"))}
+    for axis in "YX":
+        above, below = tags.valueof(f"{axis}Resolution", default=(0, 1))
+        found[axis] = unit * below / above if above else 0.0
+    return {axis: size for axis, size in found.items() if size > 0}
+
+
+def _number(value: object) -> float:
     try:
-        ratios = [page.keyframe.tags.valueof(f"{axis}Resolution") for axis in "YX"]
-        sizes = tuple((unit or 0) * below / above for above, below in ratios)
-    except (TypeError, ValueError, ZeroDivisionError):
-        return None
-    # Screen resolutions, such as 72 or 96 dots an inch, say nothing about the object.
-    usual = any(
-        abs(25_400 / size - dots) < 1 for size in sizes if size for dots in (1, 72, 96, 300)
-    )
-    fits = all(SMALLEST_SIZE < size < LARGEST_SIZE for size in sizes)
-    return sizes if fits and not usual else None
+        found = float(str(value))
+    except ValueError:
+        return 0.0
+    return found if np.isfinite(found) else 0.0
 
 
 def _compression(key: Untyped) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap._util.arrays import to_numpy
+from hshap.errors import ArgumentError
 from hshap.runs.sources.protocol import Item, Read
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Streamed:
             yield Item(number, named(number), _kept(value))
 
     def read(self, item: Item) -> Read:
+        if isinstance(item.where, Exception):
+            raise item.where
         return read_value(item.where)
 
     def __getstate__(self) -> dict[str, None]:
@@ -108,8 +111,14 @@ def is_pair(value: object) -> bool:
 
 
 def _kept(value: object) -> object:
-    """Return a copy, because a generator may fill one array with one image after another."""
-    if is_pair(value):
-        image, label = cast("tuple[object, object]", value)
-        return to_numpy("image", image).copy(), label
-    return to_numpy("image", value).copy()
+    """Return a copy, because a generator may fill one array with one image after another.
+
+    The error of an entry that is not an image comes back: it is told when the image is read.
+    """
+    try:
+        if is_pair(value):
+            image, label = cast("tuple[object, object]", value)
+            return to_numpy("image", image).copy(), label
+        return to_numpy("image", value).copy()
+    except (ArgumentError, ValueError) as error:  # ValueError: np.ndim of a ragged list
+        return error

@@ -8,6 +8,7 @@ import io
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import numpy as np
 from hshap.errors import ArgumentError, require
 from hshap.formats.listing import elsewhere, listed
 from hshap.runs.sources.protocol import Item, Read
-from hshap.runs.storing.schema import EXTRA, read_parquet
+from hshap.runs.storing.schema import EXTRA, arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +30,22 @@ COLUMNS = ("image", "path", "file", "filename")
 """Names of the column with the paths in a list, the first one preferred."""
 
 LABELS = ("target", "class", "label")
+WANTED = frozenset((*COLUMNS, *LABELS))
 MOST_BYTES = 2**32
 """A larger file is not read into memory."""
+
+MOST_LIST = 2**30
+"""Bytes that a list may have, and unpack to."""
+
+MOST_ROWS = 20_000_000
+MOST_AT_ONCE = 10_000
+"""Rows of a list in Parquet that are unpacked at once."""
+
+LONGEST_NUMBER = 20
+"""Letters of a class that is a number; more are a name."""
+
+MOST_PATH = 10_000
+"""Bytes of a path or class in a list; no system has longer paths."""
 
 
 def decode_array(data: bytes, name: str) -> Array:
@@ -41,7 +56,20 @@ def decode_array(data: bytes, name: str) -> Array:
             "returns the image (channels, height, width), or use the command hshap run"
         )
         raise ArgumentError(message)
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    file = io.BytesIO(data)
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    header = (
+        np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    )
+    shape, is_fortran, dtype = header(file)
+    if dtype.hasobject:
+        raise ArgumentError(f"{name} holds objects of Python, not numbers; save an array of floats")
+    count = prod(shape)
+    # numpy.load takes memory for all numbers that a file announces, before it looks for them.
+    if min(shape, default=0) < 0 or count * dtype.itemsize > len(data) - file.tell():
+        raise ArgumentError(f"{name} does not hold the {shape} numbers that it announces")
+    flat = np.frombuffer(data, dtype, count, file.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 @dataclass(frozen=True)
@@ -91,19 +119,26 @@ class Disk:
             return str(self.system.unstrip_protocol(f"{self.root}/{name}"))
         return str(Path(self.root, name).absolute())
 
-    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """Return the bytes of a file, or of a part of it."""
+    def read(
+        self, name: str, start: int = 0, stop: int | None = None, *, most: int = MOST_BYTES
+    ) -> bytes:
+        """Return the bytes of a file, or of a part of it; more than `most` are refused."""
+        size = None if stop is None else stop - start
+        path = Path(self.root, name)
+        if self.system is None:
+            if not path.is_file():
+                problem = "is not a regular file" if path.exists() else "does not exist"
+                raise FileNotFoundError(f"{name} {problem}")
+            left = max(path.stat().st_size - start, 0)
+            size = left if size is None else min(size, left)
+        if size is not None and size > most:
+            advice = "split a list, and pass a large image to hshap tiles"
+            raise ArgumentError(f"{name} has {size} bytes, more than {most}; {advice}")
         if self.system is not None:
             return self.system.cat_file(f"{self.root}/{name}", start=start, end=stop)
-        path = Path(self.root, name)
-        if not path.is_file():
-            problem = "is no regular file" if path.exists() else "does not exist"
-            raise FileNotFoundError(f"{name} {problem}")
-        if start is None and path.stat().st_size > MOST_BYTES:
-            raise ArgumentError(f"{name} has over {MOST_BYTES} bytes; pass it to hshap tiles")
         with path.open("rb") as file:
-            file.seek(start or 0)
-            return file.read() if stop is None else file.read(stop - (start or 0))
+            file.seek(start)
+            return file.read(size)
 
 
 @dataclass(frozen=True)
@@ -130,7 +165,7 @@ class FileSource:
             yield Item(number, name, self.labels[number] if self.labels else None)
 
     def read(self, item: Item) -> Read:
-        inside = inner_path(item.name, self.disk)
+        inside = inner_path(self.names[item.number], self.disk)
         data = self.disk.read(inside)
         sha256 = hashlib.sha256(data).hexdigest()
         make = partial(self.decode, data, item.name)
@@ -144,6 +179,8 @@ def inner_path(name: str, disk: Disk) -> str:
         given = os.path.relpath(os.path.realpath(name), os.path.realpath(disk.root))
     elif disk.system is not None and "://" in name:
         given = disk.system._strip_protocol(name).removeprefix(disk.root).lstrip("/")  # noqa: SLF001
+    if not name.strip():
+        raise ArgumentError("the list has no path in this row; fill it in, or remove the row")
     path = PurePosixPath(Path(given).as_posix())
     out = path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts
     if disk.system is None and not out:
@@ -177,7 +214,8 @@ def check_images(found: Listing, place: str, suffixes: Sequence[str]) -> None:
 
 def from_list(disk: Disk, name: str, decode: Decode, root: Disk | None) -> FileSource:
     """Return the files that a CSV or Parquet file lists; paths are relative to its own folder."""
-    columns = _parquet(disk.read(name)) if name.lower().endswith(".parquet") else _csv(disk, name)
+    data = disk.read(name, most=MOST_LIST)
+    columns = _parquet(data, name) if name.lower().endswith(".parquet") else _csv(data, name)
     column = next((one for one in COLUMNS if one in columns), None)
     if column is None:
         message = (
@@ -187,23 +225,96 @@ def from_list(disk: Disk, name: str, decode: Decode, root: Disk | None) -> FileS
         raise ArgumentError(message)
     label = next((one for one in LABELS if one in columns), None)
     labels = tuple(_plain(value) for value in columns[label]) if label else ()
-    return FileSource(root or disk, tuple(map(str, columns[column])), decode, labels)
+    return FileSource(root or disk, tuple(map(_path, columns[column])), decode, labels)
 
 
-def _csv(disk: Disk, name: str) -> dict[str, list[object]]:
-    text = disk.read(name).decode("utf-8-sig")
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    return {key: [row[key] for row in rows] for key in (rows[0] if rows else {})}
+def _csv(data: bytes, name: str) -> dict[str, list[object]]:
+    # A path may have any bytes, as the names of files do.
+    lines = csv.reader(io.StringIO(data.decode("utf-8-sig", "surrogateescape"), newline=""))
+    try:
+        names = next(lines, [])
+        found: dict[str, list[object]] = {one: [] for one in names}
+        kept = [(names.index(one), values) for one, values in found.items() if one in WANTED]
+        for number, row in enumerate(filter(None, lines), 1):
+            _check_rows(number, name)
+            for place, values in kept:
+                values.append(row[place] if place < len(row) else None)
+    except csv.Error as error:
+        raise ArgumentError(f"dataset={name!r} is not a CSV file ({error}); mend it") from error
+    return found
 
 
-def _parquet(data: bytes) -> dict[str, list[object]]:
-    # Plain columns alone: a column of objects of Python would need pickle.
-    wanted = (*COLUMNS, *LABELS)
-    return read_parquet(data, wanted, needed_by="a list in Parquet").to_pydict()
+def _parquet(data: bytes, name: str) -> dict[str, list[object]]:
+    """Return the columns of a list in Parquet, read piece by piece within limits.
+
+    A path that repeats takes few bytes in the file, and as many as it has in memory each time.
+    """
+    pa: Untyped = arrow("a list in Parquet")
+    parquet: Untyped = require("pyarrow.parquet", extra=EXTRA, needed_by="a list in Parquet")
+    given: Untyped = {"source": pa.BufferReader(data), "pre_buffer": False}
+    try:
+        file = parquet.ParquetFile(**given)
+        _check_list(file.metadata, name)
+        found: dict[str, list[object]] = {one: [] for one in file.schema_arrow.names}
+        kept = [one for one in found if one in WANTED]
+        texts = [one for one in kept if _is_text(file.schema_arrow.field(one).type)]
+        file = parquet.ParquetFile(**given, read_dictionary=texts)
+        for batch in file.iter_batches(MOST_AT_ONCE, columns=kept, use_threads=False):
+            for one in kept:
+                found[one] += _values(batch[one], name, one)
+    except (pa.ArrowException, OSError) as error:
+        message = f"dataset={name!r} is not a Parquet file that can be read ({error}); pass another"
+        raise ArgumentError(message) from error
+    return found
+
+
+def _check_list(metadata: Untyped, name: str) -> None:
+    """Refuse a list that announces too many rows, or columns of too many bytes."""
+    _check_rows(metadata.num_rows, name)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    if size > MOST_LIST:
+        message = f"dataset={name!r} unpacks to {size} bytes, more than {MOST_LIST}; split it"
+        raise ArgumentError(message)
+
+
+def _check_rows(count: int, name: str) -> None:
+    if count > MOST_ROWS:
+        message = f"dataset={name!r} has more than {MOST_ROWS} rows; split it"
+        raise ArgumentError(message)
+
+
+def _is_text(kind: Untyped) -> bool:
+    types: Untyped = arrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _values(column: Untyped, name: str, label: str) -> list[object]:
+    """Return the values of a piece of a column; texts in any encoding, as the names of files."""
+    pa: Untyped = arrow()
+    if not pa.types.is_dictionary(column.type):
+        if pa.types.is_nested(column.type):
+            raise ArgumentError(f"dataset={name!r} has lists in {label!r}; pass one value a row")
+        return column.to_pylist()
+    buffers = [value.as_buffer() for value in column.dictionary]
+    longest = max((buffer.size for buffer in buffers), default=0)
+    if longest > MOST_PATH:
+        message = f"dataset={name!r} has a text of {longest} bytes in {label!r}; shorten it"
+        raise ArgumentError(message)
+    texts = [os.fsdecode(buffer.to_pybytes()) for buffer in buffers]
+    return [None if one is None else texts[one] for one in column.indices.to_pylist()]
+
+
+def _path(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _plain(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < LONGEST_NUMBER:
+        return int(value)
+    return value
 
 
 def _protocols(system: Untyped) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ class LargeSource:
         return self.files.items()
 
     def read(self, item: Item) -> Read:
-        path = Path(self.files.disk.root, inner_path(item.name, self.files.disk))
+        files = self.files
+        path = Path(files.disk.root, inner_path(files.names[item.number], files.disk))
         return Read(content_digest(path), lambda: str(path), item.where, str(path.absolute()))
 
 

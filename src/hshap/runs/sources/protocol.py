@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from hshap._util.visible import as_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -34,11 +36,20 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Item:
-    """One image of a run before it is read: its number, its name, and where the source has it."""
+    r"""One image of a run before it is read: its number, its name, and where the source has it.
+
+    Bytes of a name that are not UTF-8 are spelled out, since tables store text.
+
+    >>> print(Item(0, "caf\udce9.png", None).name)
+    caf\xe9.png
+    """
 
     number: int
     name: str
     where: object
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", as_text(self.name))
 
 
 @dataclass(frozen=True)

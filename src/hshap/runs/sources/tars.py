@@ -6,11 +6,12 @@ The file is listed once, and each image is read from its own place in it. Nothin
 from __future__ import annotations
 
 import hashlib
+import io
 import tarfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from hshap.errors import ArgumentError
 from hshap.formats.listing import Listing, listed
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 LABEL = ".cls"
 MOST_LABEL = 100
 """Bytes of a member with a class."""
+
+
+MOST_MEMBERS = 5_000_000
+MOST_HEADER = 2**20
+"""Bytes that are read at once to list a tar file; the headers of members are far smaller."""
+
+SPARSE = -1
+"""The first byte of a sparse member, whose bytes do not lie in one place."""
 
 
 class Member(NamedTuple):
@@ -57,6 +66,9 @@ class TarSource:
 
     def read(self, item: Item) -> Read:
         member = Member(*item.where)  # pyright: ignore[reportGeneralTypeIssues]
+        if member.start == SPARSE:
+            message = f"{item.name} is a sparse member of {self.file}; pack it without --sparse"
+            raise ArgumentError(message)
         data = self.disk.read(self.file, member.start, member.stop)
         digest = hashlib.sha256(data).hexdigest()
         path = f"{self.disk.whole(self.file)}#{item.name}"
@@ -64,34 +76,61 @@ class TarSource:
 
 
 def from_tar(disk: Disk, file: str, decode: Decode, suffixes: Sequence[str]) -> TarSource:
-    """Return the images of a tar file, in its order."""
-    images: list[tuple[str, tarfile.TarInfo]] = []
+    """Return the images of a tar file, in its order; a file that attacks its reader is refused."""
+    images: list[tuple[str, Member]] = []
     rest: list[str] = []
     labels: dict[str, int] = {}
+    # Other errors than those of tarfile come from numbers that no tar file has.
+    faults = (tarfile.TarError, ValueError, OverflowError, RecursionError)
     try:
-        with _opened(disk, file) as archive:
-            for member in archive:
-                if not member.isreg():
-                    continue
+        with _opened(disk, file) as raw, tarfile.TarFile(fileobj=_Headers(raw)) as archive:
+            for member in _members(archive):
                 if member.name.lower().endswith(LABEL) and member.size <= MOST_LABEL:
                     held = archive.extractfile(member)
                     text = held.read().strip() if held else b""
                     if text.isdigit():
                         labels[_stem(member.name)] = int(text)
                 elif member.name.lower().endswith(tuple(suffixes)):
-                    images.append((member.name, member))
+                    start = SPARSE if member.issparse() else member.offset_data
+                    images.append((member.name, Member(start, start + member.size, None)))
                 else:
                     rest.append(member.name)
-    except tarfile.TarError as error:
+    except faults as error:
         message = f"dataset={file!r} is no tar file that can be read in place ({error}); unpack it"
         raise ArgumentError(message) from error
     found = _listing([name for name, _ in images], rest)
     check_images(found, file, suffixes)
-    members = tuple(
-        (name, Member(one.offset_data, one.offset_data + one.size, labels.get(_stem(name))))
-        for name, one in images
-    )
+    members = tuple((name, one._replace(label=labels.get(_stem(name)))) for name, one in images)
     return TarSource(disk, file, members, decode, found.large, found.told(file))
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the regular files of a tar, without keeping them; each must lie behind the last."""
+    end = count = 0
+    while (member := archive.next()) is not None:
+        archive.members = []  # pyright: ignore[reportAttributeAccessIssue]
+        count += 1
+        if count > MOST_MEMBERS:
+            raise tarfile.ReadError(f"it has more than {MOST_MEMBERS} members")
+        if member.size < 0 or archive.offset <= end:
+            raise tarfile.ReadError("its members do not follow each other")
+        end = archive.offset
+        if member.isreg():
+            yield member
+
+
+class _Headers(io.BufferedIOBase):
+    """A file that gives a tar's headers, and refuses one that announces an enormous length."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes."""
+        if size is None or not 0 <= size <= MOST_HEADER:
+            raise tarfile.ReadError(f"it has a header of {size} bytes")
+        return self._file.read(size)
 
 
 def _listing(images: Sequence[str], rest: Sequence[str]) -> Listing:
@@ -102,11 +141,15 @@ def _listing(images: Sequence[str], rest: Sequence[str]) -> Listing:
     return Listing(tuple(images), found.large, others)
 
 
-def _opened(disk: Disk, file: str) -> tarfile.TarFile:
+def _opened(disk: Disk, file: str) -> IO[bytes]:
     # Without compression alone: the places of its members are then those in the file.
     if disk.system is None:
-        return tarfile.open(Path(disk.root, file), "r:")
-    return tarfile.open(fileobj=disk.system.open(f"{disk.root}/{file}", "rb"), mode="r:")
+        path = Path(disk.root, file)
+        if not path.is_file():  # a pipe would be waited for
+            problem = "is not a regular file" if path.exists() else "does not exist"
+            raise ArgumentError(f"dataset={file!r} {problem}; pass a tar file")
+        return path.open("rb")
+    return disk.system.open(f"{disk.root}/{file}", "rb")
 
 
 def _stem(name: str) -> str:

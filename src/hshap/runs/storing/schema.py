@@ -36,10 +36,7 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
     "evaluations": ("int64", "model inputs that the explanation rests on"),
     "seconds": ("double", "wall-clock time, shared with the other images of the batch"),
     "complete": ("bool", "whether the search ended by itself, and not by its budget"),
-    "doubt": (
-        "double",
-        "a number to sort explanations by, 0 for small findings that each have the score; see the audit",
-    ),
+    "doubt": ("double", "a number to sort by, 0 for small findings that each have the score"),
     "audit": ("string", "JSON: the numbers of the audit"),
     "concerns": ("list<string>", "reasons not to trust the explanation as it is"),
     "boxes": ("boxes", "boxes around the findings, the highest score first"),

@@ -1,12 +1,14 @@
-"""The size of a pixel, where an image file tells it: resolution tags, OME-XML, pHYs and density.
+"""The size of a pixel, where an image file tells it: by OME-XML, or by the scale of ImageJ.
 
-Densities are often those of a printer and say nothing about the object: the values that programs
-write when they know none, and those of photographs, are left out.
+Densities and resolutions of JPEG, PNG, BMP, EXIF and plain TIFF are those of a print or a screen.
+They say nothing about the object, so they are not read.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from html import unescape
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,31 +17,24 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Untyped
 
-INCH, CENTIMETRE, METRE = 25.4, 10.0, 1000.0
-"""Millimetres."""
-
-PLACEHOLDERS = (72, 96)
-"""Pixels per inch that programs write if they know none; some write 1 for each unit."""
-
 LONGEST_TEXT = 2**20
 """Characters of a description that are searched."""
 
-# Tags of TIFF and EXIF.
-DESCRIPTION, X_RESOLUTION, Y_RESOLUTION, UNIT = 270, 282, 283, 296
-UNITS = {2: INCH, 3: CENTIMETRE}
-EXIF = 0x8769
-EXPOSURE = (33434, 33437, 37386)
-"""Exposure time, aperture and focal length: a photograph through a lens."""
+DESCRIPTION, X_RESOLUTION, Y_RESOLUTION = 270, 282, 283
+"""Tags of TIFF."""
 
 LENGTHS = {
-    **dict.fromkeys(("m", "meter", "metre"), METRE),
-    **dict.fromkeys(("cm", "centimeter"), CENTIMETRE),
+    **dict.fromkeys(("m", "meter", "metre"), 1000.0),
+    **dict.fromkeys(("cm", "centimeter"), 10.0),
     **dict.fromkeys(("mm", "millimeter"), 1.0),
     **dict.fromkeys(("\u00b5m", "\u03bcm", "um", "micron", "microns", r"\u00b5m"), 1e-3),
     **dict.fromkeys(("nm", "nanometer"), 1e-6),
-    **dict.fromkeys(("in", "inch"), INCH),
+    **dict.fromkeys(("in", "inch"), 25.4),
 }
 """Millimetres in the units of OME-XML and ImageJ, which writes the Greek letter as a text, too."""
+
+PRINTED = ("cm", "in", "inch")
+"""Units that ImageJ writes for the density of any picture that it opened."""
 
 PIXELS = re.compile(r"<(?:\w+:)?Pixels\s([^<>]{0,20000})>")
 ATTRIBUTE = re.compile(r"\b(PhysicalSize[XY](?:Unit)?)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
@@ -61,7 +56,7 @@ class PixelSize(NamedTuple):
     def __str__(self) -> str:
         """Return the size in words.
 
-        >>> print(PixelSize((0.5, 0.5), "mm", "density"))
+        >>> print(PixelSize((0.5, 0.5), "mm", "OME-XML"))
         pixels of 0.5 mm
         """
         high, wide = (f"{side:.4g}" for side in self.sides)
@@ -72,35 +67,31 @@ def pixel_size_of(image: ImageFile) -> PixelSize | None:
     """Return the size of the pixels as they are stored; None if the file does not tell it."""
     try:
         tags: Untyped = getattr(image, "tag_v2", None)
-        if tags is not None:
-            return _of_tiff(image, tags)
-        return _of_other(image)
+        return None if tags is None else _of_tiff(image, tags)
     except Exception:  # noqa: BLE001, pillow raises many kinds for damaged tags
         return None
 
 
 def _of_tiff(image: ImageFile, tags: Untyped) -> PixelSize | None:
     per_unit = _number(tags.get(X_RESOLUTION)), _number(tags.get(Y_RESOLUTION))
-    unit = UNITS.get(tags.get(UNIT, 2))
     if image.tell():  # the description of all pages is that of the first
         image.seek(0)
     text = str(getattr(image, "tag_v2", {}).get(DESCRIPTION, ""))[:LONGEST_TEXT]
+    with suppress(UnicodeError):  # OME-XML is UTF-8, and pillow reads all texts as Latin-1
+        text = text.encode("latin-1").decode("utf-8")
     ome = PIXELS.search(text)
     if ome:
         return _of_ome(ome[1])
-    if text.startswith("ImageJ="):
-        named = IMAGEJ_UNIT.search(text)
-        length = LENGTHS.get(named[1].lower()) if named else None
-        if length is None:
-            return None
-        return _by_density(per_unit, length, "ImageJ scale", placeholders=())
-    if unit is None or _is_photograph(image):
+    named = IMAGEJ_UNIT.search(text) if text.startswith("ImageJ=") else None
+    length = LENGTHS.get(named[1].lower()) if named and named[1].lower() not in PRINTED else None
+    across, down = per_unit
+    if length is None or across is None or down is None:
         return None
-    return _by_density(per_unit, unit, "TIFF resolution")
+    return _sized((length / down, length / across), "ImageJ scale")
 
 
 def _of_ome(attributes: str) -> PixelSize | None:
-    found = {name: one or other for name, one, other in ATTRIBUTE.findall(attributes)}
+    found = {name: unescape(one or other) for name, one, other in ATTRIBUTE.findall(attributes)}
     sides: list[float] = []
     for axis in "YX":
         length = LENGTHS.get(found.get(f"PhysicalSize{axis}Unit", "um"))
@@ -109,48 +100,6 @@ def _of_ome(attributes: str) -> PixelSize | None:
             return None
         sides.append(size * length)
     return _sized((sides[0], sides[1]), "OME-XML")
-
-
-def _of_other(image: ImageFile) -> PixelSize | None:
-    info = image.info
-    if _is_photograph(image):
-        return None
-    if "jfif_density" in info and info.get("jfif_unit") in (1, 2):
-        unit = INCH if info["jfif_unit"] == 1 else CENTIMETRE
-        wide, high = info["jfif_density"]
-        return _by_density((_number(wide), _number(high)), unit, "JPEG density")
-    exif = image.getexif()
-    if X_RESOLUTION in exif and exif.get(UNIT, 2) in UNITS:
-        per_unit = _number(exif[X_RESOLUTION]), _number(exif.get(Y_RESOLUTION))
-        return _by_density(per_unit, UNITS[exif.get(UNIT, 2)], "EXIF resolution")
-    # Not of a JPEG: pillow writes 72 there if the file tells nothing.
-    if "dpi" in info and image.format not in ("JPEG", "MPO"):
-        wide, high = info["dpi"]
-        source = "PNG pHYs" if image.format == "PNG" else f"{image.format} resolution"
-        return _by_density((_number(wide), _number(high)), INCH, source)
-    return None
-
-
-def _is_photograph(image: ImageFile) -> bool:
-    """Tell whether a lens took the image: its density is then that of a print."""
-    exposure = image.getexif().get_ifd(EXIF)
-    return any(tag in exposure for tag in EXPOSURE)
-
-
-def _by_density(
-    per_unit: tuple[float | None, float | None],
-    unit: float,
-    source: str,
-    placeholders: tuple[int, ...] = PLACEHOLDERS,
-) -> PixelSize | None:
-    """Return the size for pixels per unit, across and down; the unit is in millimetres."""
-    across, down = per_unit
-    if across is None or down is None:
-        return None
-    is_one = across == down == 1 and placeholders
-    if is_one or any(abs(across / unit * INCH - usual) < 0.1 for usual in placeholders):
-        return None
-    return _sized((unit / down, unit / across), source)
 
 
 def _sized(sides: tuple[float, float], source: str) -> PixelSize | None:

@@ -37,6 +37,7 @@ TURNS = {
 LUMINANCE = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in grey, as pillow has them."""
 
+UPRIGHT = 1
 SIDEWAYS = {5, 6, 7, 8}
 """Orientations that exchange height and width."""
 
@@ -58,13 +59,18 @@ class Wanted(NamedTuple):
 class Planes(NamedTuple):
     """An upright image without transparency: one in mode F, L or RGB, or three in mode F.
 
-    `is_sideways` tells that height and width are exchanged against the file.
+    `orientation` is the EXIF orientation of the file that was applied; 1 if it was upright.
     """
 
     images: tuple[Image, ...]
     white: float
     notes: tuple[str, ...]
-    is_sideways: bool = False
+    orientation: int = UPRIGHT
+
+    @property
+    def is_sideways(self) -> bool:
+        """Tell whether height and width are exchanged against the file."""
+        return self.orientation in SIDEWAYS
 
 
 def colour_of(text: str) -> tuple[int, int, int]:
@@ -102,7 +108,7 @@ def planes_of(image: ImageFile, path: Path, frame: int, wanted: Wanted) -> Plane
         if turn is None:
             return made
         images = made.images if is_turned else _turned(made.images, turn)
-        return Planes(images, made.white, (TURNED, *made.notes), orientation in SIDEWAYS)
+        return Planes(images, made.white, (TURNED, *made.notes), orientation)
 
 
 def _orientation(image: ImageFile) -> int:
