@@ -899,7 +899,7 @@ def test_an_array_that_masks_nothing_is_that_array():
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_masked_image_of_a_run_fails_alone(tmp_path, stream):
     pytest.importorskip("pyarrow")
-    images = [IMAGE, MASKED, IMAGE * 0.5]
+    images = [IMAGE, MASKED, IMAGE * 0.9]
     run = archive((image for image in images) if stream else images, tmp_path / "run")
     assert [row["image"] for row in run.errors] == ["00000001"]
     assert "masked values; pass .filled(value)" in run.errors[0]["reason"]

@@ -38,7 +38,7 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
     "complete": ("bool", "whether the search ended by itself, and not by its budget"),
     "doubt": ("double", "a number to sort by, 0 for small findings that each have the score"),
     "audit": ("string", "JSON: the numbers of the audit"),
-    "concerns": ("list<string>", "reasons not to trust the explanation as it is"),
+    "concerns": ("list<string>", "reasons that change how to read it, the gravest first"),
     "boxes": ("boxes", "boxes around the findings, the highest score first"),
     "header": ("string", "JSON: grid, settings, provenance and the numbers of the explanation"),
     "game_region": (NUMBERS, "the region of each game, by number; the first one is the image"),
