@@ -302,14 +302,17 @@ class Results:
         }
 
     def concerns(self) -> list[str]:
-        """Return the verdict on each explanation with a concern, in the order of the command."""
+        """Return the verdict on each explanation with a concern, in the order of the command.
+
+        Negative images have none: there was nothing to explain.
+        """
         return [
-            f"{asked.path.name}{about}: {verdict}"
+            f"{asked.path.name}{about}: {done.verdict}"
             for asked in self.finished()
             for number in asked.classes
             for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
-            for verdict in [self._done[asked.path, number].verdict]
-            if verdict.word != SUPPORTED
+            for done in [self._done[asked.path, number]]
+            if done.is_explained and done.verdict.word != SUPPORTED
         ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
