@@ -185,9 +185,11 @@ class Explainer:
         says so. With `positives`, it is not, as in `explain_many`.
         """
         wanted = as_targets(target, self.facts.index)
-        places = {id(one): place for place, one in enumerate(wanted)}
         jobs = self._run([(image, wanted)], (layout, spacing), progress, None, positives)
-        found = [done for _, done in sorted(jobs, key=lambda item: places[id(item[0].target)])]
+        by_target: dict[int, list[Explanation]] = {}
+        for job, done in jobs:
+            by_target.setdefault(id(job.target), []).append(done)
+        found = [by_target[id(one)].pop() for one in wanted]  # a target may be there twice
         return found if is_several(target) else found[0]
 
     def explain_many(  # noqa: PLR0913, one for each choice of the caller
