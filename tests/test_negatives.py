@@ -317,6 +317,16 @@ def entries(out="found"):
 
 
 @pytest.mark.usefixtures("blank_pictures")
+def test_negative_images_raise_no_concern(here):
+    images = ["images/0.png", "images/1.png", "images/3.png"]
+    done = command("explain", *images, "-m", here, *OPTIONS, "-o", "found", "--strict")
+    said = {one["how_sure"] for one in entries()[1].values()}
+    assert said == {"negative", "supported"}
+    assert "1 of 3 images is negative, not explained" in " ".join(done.stdout.split())
+    assert not done.stderr.count(".png")
+
+
+@pytest.mark.usefixtures("blank_pictures")
 def test_explain_says_negative_in_table_record_page_and_exports(here):
     done = command("explain", "images", "-m", here, *OPTIONS, "-o", "found")
     assert done.stdout.count(" negative ") >= 5

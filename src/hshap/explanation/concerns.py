@@ -62,7 +62,7 @@ class Concern:
 
     - "random": the model gave two scores for one input.
     - "baseline": the baseline alone has most of the score, or more than the image, or the model
-      gave one score for every input.
+      gave one score for every input of the run.
     - "together": areas act together. The OR gap is 0.3 or more, in games above the findings, and
       the scores of parts do not add up either; or parts of an image without a score cancel out.
     - "inferred": values of `GroupTesting` follow from a rule that its checks do not support.
@@ -104,6 +104,11 @@ class HowSure(NamedTuple):
     word: Literal["supported", "look twice", "do not trust", "negative"]
     reason: str
     fix: str = ""
+
+    @property
+    def is_concern(self) -> bool:
+        """Whether the verdict rests on a concern; a negative image raises none."""
+        return self.word in ("look twice", "do not trust")
 
     def __str__(self) -> str:
         """Return the verdict in one line."""
@@ -157,7 +162,8 @@ def _baseline(explanation: Explanation) -> Iterator[Concern]:
     if all(not np.ptp(game.values) for game in explanation.games):
         yield Concern(
             "baseline",
-            f"the model gave one score, {score:.3g}, for every input, hidden or not",
+            f"the model gave one score, {score:.3g}, for every input of this run, "
+            f"{explanation.evaluations} in all",
             "check that the model reads its input, that the image has the scale it expects, and "
             "that the target is the right output",
         )

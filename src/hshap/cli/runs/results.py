@@ -18,7 +18,7 @@ from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
-from hshap.explanation.concerns import SUPPORTED, HowSure
+from hshap.explanation.concerns import HowSure
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
@@ -309,7 +309,7 @@ class Results:
             for number in asked.classes
             for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
             for verdict in [self._done[asked.path, number].verdict]
-            if verdict.word != SUPPORTED
+            if verdict.is_concern
         ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
