@@ -192,7 +192,7 @@ class Explanation(Guarantees, EarlierNames):
 
     @cached_property
     def ignored(self) -> Mask:
-        """The pixels that the model was shown to ignore: in parts that change no score of their game.
+        """The pixels that the model was shown to ignore: parts that change no score of their game.
 
         In that game, pixels outside of the divided region are hidden: what a part may do together
         with them was not asked. `attribution`, `alone` and `ranking` are 0 there. Leaves are not
