@@ -363,6 +363,41 @@ def test_mistakes_of_the_commands_get_one_line(folder, tmp_path):
     assert "annotate the objects too" in every.stderr
 
 
+def test_annotations_of_two_images_are_refused(folder, tmp_path):
+    """Joined files have ids or names twice, and folders number their images alike."""
+    document = json.loads((folder / "truth.json").read_text())
+    for part, key in (("images", "id"), ("images", "file_name"), ("categories", "id")):
+        entries = [{**one, key: document[part][0][key]} for one in document[part]]
+        (tmp_path / "twice.json").write_text(json.dumps({**document, part: entries}))
+        told = call("report", folder / "run", "--truth", tmp_path / "twice.json")
+        assert told.exit_code == Code.INPUT
+        assert f"{len(entries)} {part} have the {key} {entries[0][key]}" in told.stderr
+    found = explain(reads(CENTRE))
+    for place in ("train", "test"):
+        (tmp_path / "found" / place).mkdir(parents=True)
+        source = {"image": f"{place}/0.png"}
+        named = replace(found, settings=found.settings.updated(source=source))
+        named.save(tmp_path / "found" / place / "0.npz")
+    bare = written(tmp_path / "bare.json", {"0.png": [CELL]})
+    told = call("report", tmp_path / "found" / "train", "--truth", bare)
+    assert told.exit_code == 0, told.output
+    other = written(tmp_path / "other.json", {"test/0.png": [CELL]})
+    told = call("report", tmp_path / "found" / "train", "--truth", other)
+    assert told.exit_code == Code.INPUT
+    assert "has none of the images" in told.stderr
+    named.save(tmp_path / "found" / "test" / "0-2.npz")
+    told = call("report", tmp_path / "found" / "test", "--truth", bare)
+    assert told.exit_code == Code.USAGE
+    assert "explains two images named test/0.png" in told.stderr
+    images = {"a/0.png": np.ones((1, SIDE, SIDE)), "b/0.png": np.ones((1, SIDE, SIDE))}
+    explainer = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
+    hshap.runs.explain_dataset(explainer, images, tmp_path / "run", target=0, model_id="sum")
+    told = call("report", tmp_path / "run", "--truth", bare)
+    assert told.exit_code == Code.INPUT
+    assert "0.png of" in told.stderr
+    assert "may be a/0.png or b/0.png of" in told.stderr
+
+
 # Clean images, and objects that nobody could find.
 
 
@@ -442,7 +477,7 @@ def test_report_leaves_clean_images_out_and_says_so(folder, tmp_path):
     told = call(*words)
     assert told.exit_code == 0, told.output
     assert "5 images with objects and findings" in told.stdout
-    assert "7 images have no objects, and are left out" in told.stderr
+    assert "images without objects are left out: 7" in told.stderr
     found = json.loads(call(*words, "--json").stdout)
     assert found["means"]["objects"]["value"] == pytest.approx(0.8, abs=0.02)
     assert found["means"]["objects"]["images"] == 5
@@ -456,15 +491,16 @@ def test_calibrate_leaves_clean_images_out_and_says_so(folder, tmp_path):
     out = tmp_path / "calibration.json"
     told = call(*words, "--out", out)
     assert "on images with objects, calibrated on 10 such images" in told.stdout
-    assert "2 images without objects are left out" in told.stdout
+    assert "images without objects are left out: 2" in told.stdout
     document = json.loads(out.read_text())
     assert (document["images"], document["left_out"]) == (10, 2)
     only = {name: boxes for name, boxes in CLEAN.items() if boxes}
     same = ("calibrate", folder / "run", "--truth", written(tmp_path / "ten.json", only))
-    assert "2 explanations have no annotated image" in call(*same, "--out", tmp_path / "b").stderr
+    said = call(*same, "--out", tmp_path / "b").stderr
+    assert f"an annotated image in {tmp_path / 'ten.json'} are left out: 2" in said
     assert document == {**json.loads((tmp_path / "b").read_text()), "left_out": 2}
     false = call(*words, "--loss", "false-area", "--out", tmp_path / "c")
-    assert "2 images without objects, background or findings are left out" in false.stdout
+    assert "images without objects, background or findings are left out: 2" in false.stdout
     few = call(*words[:3], written(tmp_path / "few.json", {**CLEAN, "5.png": [], "6.png": []}))
     assert few.exit_code == Code.USAGE
     assert "takes at least 9 images with objects, but there are 8 among 12 images" in few.stderr
@@ -492,8 +528,28 @@ def test_objects_without_a_pixel_are_not_there(folder, tmp_path, monkeypatch, co
     assert expected in told.stdout
 
 
+def test_negative_images_with_objects_are_missed(tmp_path):
+    pytest.importorskip("pyarrow")
+    images = {f"{n}.png": np.full((1, SIDE, SIDE), float(n > 0)) for n in range(12)}
+    explainer = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
+    hshap.runs.explain_dataset(explainer, images, tmp_path / "run", target=0, model_id="sum")
+    truth_file = written(tmp_path / "truth.json", dict.fromkeys(images, [CELL]))
+    words = (tmp_path / "run", "--truth", truth_file)
+    refused = call("calibrate", *words, "--out", tmp_path / "a.json")
+    assert "1 of 12 images with objects have no findings" in refused.stderr
+    told = call("calibrate", *words, "--level", "0.16", "--out", tmp_path / "a.json")
+    assert "calibrated on 12 such images" in told.stdout
+    assert "images with objects and without findings are missed in full: 1" in told.stdout
+    false = call("calibrate", *words, "--loss", "false-area", "--out", tmp_path / "b.json")
+    assert "calibrated on 11 such images" in false.stdout
+    assert "missed in full" not in false.stdout
+    report = call("report", *words)
+    assert "11 images with objects and findings" in report.stdout
+    assert "images with objects and without findings are left out: 1" in report.stderr
+
+
 def test_annotated_images_that_were_not_explained_are_told(folder, tmp_path):
     images = {**CLEAN, "new.png": [CELL], "newer.png": []}
     told = call("report", folder / "run", "--truth", written(tmp_path / "more.json", images))
-    assert "lacks 1 of the images with objects in" in told.stderr
+    assert "lacks are left out: 1" in told.stderr
     assert "10 images with objects and findings" in told.stdout

@@ -59,5 +59,8 @@ def calibrate(  # noqa: PLR0913, one for each option
         tell(f"{made}; the marked area is {made.mean_area:.1%} of these images on average")
         if made.left_out:
             lacking = NEEDED[wanted].replace(" and ", " or ")
-            tell(f"{made.left_out} images without {lacking} are left out")
+            tell(f"images without {lacking} are left out: {made.left_out}")
+        empty = [not one.explanation.leaves for one, own in zip(found, masks, strict=True) if own]
+        if any(empty) and wanted != "false area":
+            tell(f"images with objects and without findings are missed in full: {sum(empty)}")
         tell(f"{out} is written; pass it to hshap explain or view with --calibration")

@@ -69,9 +69,9 @@ def report(  # noqa: PLR0913, one for each option
     else:
         _print(made, worst)
     if made.clean:
-        say(f"{len(made.clean)} images have no objects, and are left out")
+        say(f"images without objects are left out: {len(made.clean)}")
     if made.empty:
-        say(f"{len(made.empty)} images with objects have no findings, and are left out")
+        say(f"images with objects and without findings are left out: {len(made.empty)}")
     if strict and made.suspicious:
         raise typer.Exit(Code.CONCERN)
 

@@ -37,6 +37,7 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
     """
     annotated, categories = read_annotations(truth)
     found: dict[str, Explained] = {}
+    images: dict[str, str] = {}
     missing = 0
     for image, explanation in _explanations(run):
         if target is not None and target not in _names(explanation):
@@ -45,9 +46,15 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
         if own is None:
             missing += 1
             continue
+        other = images.setdefault(own.name, image)
+        if other != image:
+            message = (
+                f"{own.name} of {truth} may be {other} or {image} of {run}; write the paths of the "
+                "images into the truth as the run has them"
+            )
+            raise Refusal(Code.INPUT, message)
         if image in found:
-            message = f"{run} explains several classes of {image}; pass --target with one of them"
-            raise Refusal(Code.USAGE, message)
+            raise Refusal(Code.USAGE, _twice(run, image, found[image].explanation, explanation))
         if own.shape != explanation.placement.shape:
             wanted = " x ".join(map(str, explanation.placement.shape))
             message = (
@@ -60,11 +67,11 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
         message = f"{truth} has none of the images of {run}; pass the annotations of these images"
         raise Refusal(Code.INPUT, message)
     if missing:
-        say(f"{missing} explanations have no annotated image in {truth}, and are left out")
+        say(f"explanations without an annotated image in {truth} are left out: {missing}")
     there = {one.annotated.name for one in found.values()}
     absent = sum(bool(one.objects) for one in annotated.values() if one.name not in there)
     if absent:
-        say(f"{run} lacks {absent} of the images with objects in {truth}; they are left out")
+        say(f"images with objects in {truth} that {run} lacks are left out: {absent}")
     return list(found.values()), categories
 
 
@@ -118,6 +125,12 @@ def _explanations(run: str) -> Iterator[tuple[str, Explanation]]:
     for one in stored(run):
         explanation = as_picture(one.explanation(), one.file)
         yield source(explanation, "image", one.image or one.file.stem), explanation
+
+
+def _twice(run: str, image: str, one: Explanation, other: Explanation) -> str:
+    if _names(one) != _names(other):
+        return f"{run} explains several classes of {image}; pass --target with one of them"
+    return f"{run} explains two images named {image}; explain the images of each folder apart"
 
 
 def _names(explanation: Explanation) -> tuple[str, ...]:
