@@ -533,7 +533,7 @@ def test_negative_images_with_objects_are_missed(tmp_path):
     images = {f"{n}.png": np.full((1, SIDE, SIDE), float(n > 0)) for n in range(12)}
     explainer = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
     hshap.runs.explain_dataset(explainer, images, tmp_path / "run", target=0, model_id="sum")
-    truth_file = written(tmp_path / "truth.json", dict.fromkeys(images, [CELL]))
+    truth_file = written(tmp_path / "truth.json", {name: [CELL] for name in images})
     words = (tmp_path / "run", "--truth", truth_file)
     refused = call("calibrate", *words, "--out", tmp_path / "a.json")
     assert "1 of 12 images with objects have no findings" in refused.stderr
