@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -546,6 +547,26 @@ def test_negative_images_with_objects_are_missed(tmp_path):
     report = call("report", *words)
     assert "11 images with objects and findings" in report.stdout
     assert "images with objects and without findings are left out: 1" in report.stderr
+
+
+@pytest.mark.parametrize("command", ["calibrate", "report"])
+def test_memory_holds_the_masks_of_one_image(tmp_path, command):
+    side, count, images = 400, 40, 12
+    found = explain(reads(CENTRE)).placed((side, side))
+    (tmp_path / "found").mkdir()
+    for n in range(images):
+        named = replace(found, settings=found.settings.updated(source={"image": f"{n}.png"}))
+        named.save(tmp_path / "found" / f"{n}.npz")
+    boxes = {f"{n}.png": [[150, 150, 9 + k, 9 + k] for k in range(count)] for n in range(images)}
+    written(tmp_path / "truth.json", boxes, size=(side, side))
+    words = [command, tmp_path / "found", "--truth", tmp_path / "truth.json"]
+    words += ["--out", tmp_path / "made.json"] if command == "calibrate" else []
+    assert call(*words).exit_code == 0  # libraries are in memory by now
+    tracemalloc.start()
+    call(*words, *(["--force"] if command == "calibrate" else []))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < images * count * side * side / 4
 
 
 def test_annotated_images_that_were_not_explained_are_told(folder, tmp_path):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hshap._util.types import Mask
+    from hshap._util.types import Grid, Mask
     from hshap.cli.inputs.annotations import Annotated
     from hshap.explanation.explanation import Explanation
 
@@ -83,23 +83,28 @@ def known(categories: Sequence[str], names: Sequence[str], option: str) -> None:
             raise Refusal(Code.USAGE, message)
 
 
-def objects_of(found: Sequence[Explained], categories: Sequence[str]) -> list[list[Mask]]:
-    """Return the masks of the objects of each image, at its original size.
+def objects_of(found: Sequence[Explained], categories: Sequence[str]) -> Iterator[list[Mask]]:
+    """Yield the masks of the objects of each image, at its original size.
 
-    Objects without a pixel that the model saw are left out, with a message: those with an empty
-    mask, outside of the image, or outside of the part of it that was explained.
+    Objects without a pixel that the model saw are left out, with a message at the end: those with
+    an empty mask, outside of the image, or outside of the part of it that was explained. Keep less
+    than the masks of an image: a data set has more objects than memory has room for.
     """
-    out: list[list[Mask]] = []
     unseen: list[str] = []
     for one in found:
         seen = one.explanation.placement.seen
         masks = one.annotated.masks(categories)
-        out.append([mask for mask in masks if (mask & seen).any()])
-        unseen += [one.image] * (len(masks) - len(out[-1]))
+        there = [mask for mask in masks if (mask & seen).any()]
+        unseen += [one.image] * (len(masks) - len(there))
+        yield there
     if unseen:
         count = f"{len(unseen)}, the first in {unseen[0]}"
         say(f"objects without a pixel in the explained image are left out: {count}")
-    return out
+
+
+def joined(masks: Sequence[Mask], shape: Grid) -> Mask:
+    """Return the pixels of all masks of an image of this shape."""
+    return np.logical_or.reduce([np.zeros(shape, dtype=bool), *masks])
 
 
 def on_grid(mask: Mask, explanation: Explanation) -> Mask:
