@@ -549,6 +549,20 @@ def test_negative_images_with_objects_are_missed(tmp_path):
     assert "images with objects and without findings are left out: 1" in report.stderr
 
 
+def test_annotations_of_odd_names_are_found(tmp_path):
+    """Tools of Python write a byte that is not UTF-8 as a surrogate; runs have its escape."""
+    pytest.importorskip("pyarrow")
+    image = np.ones((1, SIDE, SIDE))
+    explainer = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
+    names = ["\udcff.png", "日本.png", "a\nb.png", "=1.png"]
+    images = dict.fromkeys(names, image)
+    hshap.runs.explain_dataset(explainer, images, tmp_path / "run", target=0, model_id="sum")
+    truth_file = written(tmp_path / "truth.json", {name: [CELL] for name in names})
+    told = call("report", tmp_path / "run", "--truth", truth_file, "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["images"] == len(names)
+
+
 @pytest.mark.parametrize("command", ["calibrate", "report"])
 def test_memory_holds_the_masks_of_one_image(tmp_path, command):
     side, count, images = 400, 40, 12

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import text_of
 
@@ -72,12 +73,11 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
             category = names[one["category_id"]]
             by_image[one["image_id"]].append(Annotation(category, box, one.get("segmentation")))
         found = {
-            str(one["file_name"]): Annotated(
-                str(one["file_name"]),
-                (int(one["height"]), int(one["width"])),
-                tuple(by_image[one["id"]]),
+            name: Annotated(
+                name, (int(one["height"]), int(one["width"])), tuple(by_image[one["id"]])
             )
             for one in document["images"]
+            for name in [as_text(str(one["file_name"]))]
         }
     except FAULTS as error:
         reason = f"{type(error).__name__}: {error}"
