@@ -115,7 +115,7 @@ class HowSure(NamedTuple):
         return f"{self.word}: {'; '.join(filter(None, (self.reason, self.fix)))}"
 
 
-def how_sure(concerns: Sequence[Concern], certificate: Certificate | None = None) -> HowSure:
+def how_sure(concerns: Sequence[Concern], certificates: Iterable[Certificate | None]) -> HowSure:
     """Return the verdict on an explanation with these concerns, the gravest first.
 
     Values that were inferred are named also where every check supports them.
@@ -124,8 +124,9 @@ def how_sure(concerns: Sequence[Concern], certificate: Certificate | None = None
         word = "do not trust" if worst.kind in GRAVE else "look twice"
         return HowSure(word, worst.text, worst.fix)
     reason = "no check of this run raised a concern"
-    if certificate is not None and certificate.inferred:
-        games = "1 game is" if certificate.inferred == 1 else f"{certificate.inferred} games are"
+    inferred = sum(made.inferred for made in certificates if made is not None)
+    if inferred:
+        games = "1 game is" if inferred == 1 else f"{inferred} games are"
         reason += f", but {games} inferred, not measured"
     return HowSure(SUPPORTED, reason)
 

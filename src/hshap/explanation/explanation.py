@@ -188,7 +188,7 @@ class Explanation(Guarantees, EarlierNames):
         """The verdict on this explanation in one word, the gravest reason, and the next step."""
         if not self.is_explained:
             return HowSure("negative", f"not explained: {self.negative}")
-        return how_sure(self.concerns, self.certificate)
+        return how_sure(self.concerns, [self.certificate])
 
     @cached_property
     def ignored(self) -> Mask:
