@@ -129,6 +129,21 @@ def test_a_score_that_its_baseline_has_is_not_explained():
     assert model.calls == [2, 4]  # the decision, and the choice of the baseline
 
 
+def test_a_negative_image_claims_nothing_and_reads_alike():
+    """Two pixels cancel out, so the image scores as the baseline does, and neither is ignored."""
+    image = np.ones((1, 8, 8))
+    explainer = hshap.Explainer(
+        lambda batch: batch[:, 0, 1, 1] - batch[:, 0, 6, 6], hshap.Constant(0.0), hshap.Dyadic(1)
+    )
+    (found,) = explainer.explain_many([(image, 0)], positives=hshap.Positives())
+    assert not found.is_explained
+    assert not found.ignored.any()
+    for read in (found.at(min_size=4), found.at(tolerance=0.1)):
+        assert read.how_sure == found.how_sure
+        assert read.boxes() == []
+    assert [size.found for size in found.sizes()] == [0.0]
+
+
 def test_a_single_call_explains_and_says_that_it_is_negative():
     explainer = Explainer(Model(), **GIVEN)
     clean, defective = (explainer.explain(part(number), 0) for number in (0, 1))
