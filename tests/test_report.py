@@ -76,7 +76,9 @@ def test_a_model_that_reads_the_corner_is_suspicious_and_one_that_reads_the_obje
         every = {name: (explain(model, image), truth()) for name, image in images.items()}
         report = carriers(every)
         assert report.suspicious == expected
-        assert ("suspicious" in report.verdict) == bool(expected)
+        assert report.verdict.startswith(
+            "suspicious: corners" if expected else "no mark is suspicious"
+        )
         assert list(report.images) == sorted(
             report.images, key=lambda row: (row.shares["objects"], row.image)
         )
@@ -87,6 +89,15 @@ def test_a_mark_that_carries_no_more_than_its_area_is_not_suspicious():
     report = carriers(every)
     assert report.means["border"].value == pytest.approx(report.images[0].areas["border"])
     assert report.suspicious == ()
+
+
+def test_the_verdict_claims_no_more_than_its_check():
+    """A corner of 1 % of the image with 9 % of the score has more than by chance, and no tenth."""
+    model = lambda batch: reads(CENTRE)(batch) * 91 / 64 + reads((0, 0, 3, 3))(batch)
+    every = {str(i): (explain(model, partition=Bisection(1)), truth()) for i in range(8)}
+    report = carriers(every)
+    assert report.area("corners") < 0.07 < report.means["corners"].low < 0.1
+    assert report.verdict.startswith("no mark is suspicious: none has surely more than a tenth")
 
 
 def test_the_margin_grows_objects_and_images_without_findings_are_told_apart():
