@@ -92,7 +92,7 @@ def test_a_mark_that_carries_no_more_than_its_area_is_not_suspicious():
 
 
 def test_the_verdict_claims_no_more_than_its_check():
-    """A corner of 1 % of the image with 9 % of the score has more than by chance, and no tenth."""
+    """Corners of 6 % of the image with 9 % of the score have more than by area, and no tenth."""
     model = lambda batch: reads(CENTRE)(batch) * 91 / 64 + reads((0, 0, 3, 3))(batch)
     every = {str(i): (explain(model, partition=Bisection(1)), truth()) for i in range(8)}
     report = carriers(every)
