@@ -122,7 +122,7 @@ def test_a_model_that_is_not_repeatable_is_never_trusted():
 
 def test_a_model_that_ignores_its_input_is_told():
     found = explained(lambda batch: np.full(len(batch), 0.7))
-    assert "the model gave one score, 0.7, for every input" in found.concerns[0].text
+    assert "the model gave one score, 0.7, for every input of this run, " in found.concerns[0].text
     assert found.how_sure.word == "do not trust"
 
 

@@ -650,3 +650,21 @@ def test_the_median_has_even_chances(rate, length):
     middle = median(rate, length)
     before = -np.expm1(-rate * middle)
     assert before / -np.expm1(-rate * length) == pytest.approx(0.5, rel=1e-6)
+
+
+def test_tiles_have_no_budget_and_name_inferred_games():
+    image = np.zeros((1, 128, 128), np.float32)
+    image[0, [3, 40, 77, 90, 120], [5, 100, 20, 66, 121]] = 1.0
+    explainer = hshap.Explainer(
+        lambda tiles: tiles.max(axis=(1, 2, 3)),
+        hshap.Constant(0.0),
+        hshap.Bisection(1),
+        GroupTesting(max_evaluations=40),
+    )
+    found = hshap.explain_tiles(explainer, image, 0, tiles=hshap.Tiles(8))
+    assert not found.tiles.unfinished
+    assert len(found.inside) == 5
+    inferred = sum(one.certificate.inferred for one in (found.tiles, *found.inside))
+    assert inferred > 0
+    assert found.how_sure.word == "supported"
+    assert f"but {inferred} games are inferred, not measured" in found.how_sure.reason

@@ -129,6 +129,21 @@ def test_a_score_that_its_baseline_has_is_not_explained():
     assert model.calls == [2, 4]  # the decision, and the choice of the baseline
 
 
+def test_a_negative_image_claims_nothing_and_reads_alike():
+    """Two pixels cancel out, so the image scores as the baseline does, and neither is ignored."""
+    image = np.ones((1, 8, 8))
+    explainer = hshap.Explainer(
+        lambda batch: batch[:, 0, 1, 1] - batch[:, 0, 6, 6], hshap.Constant(0.0), hshap.Dyadic(1)
+    )
+    (found,) = explainer.explain_many([(image, 0)], positives=hshap.Positives())
+    assert not found.is_explained
+    assert not found.ignored.any()
+    for read in (found.at(min_size=4), found.at(tolerance=0.1)):
+        assert read.how_sure == found.how_sure
+        assert read.boxes() == []
+    assert [size.found for size in found.sizes()] == [0.0]
+
+
 def test_a_single_call_explains_and_says_that_it_is_negative():
     explainer = Explainer(Model(), **GIVEN)
     clean, defective = (explainer.explain(part(number), 0) for number in (0, 1))
@@ -317,6 +332,16 @@ def entries(out="found"):
 
 
 @pytest.mark.usefixtures("blank_pictures")
+def test_negative_images_raise_no_concern(here):
+    images = ["images/0.png", "images/1.png", "images/3.png"]
+    done = command("explain", *images, "-m", here, *OPTIONS, "-o", "found", "--strict")
+    said = {one["how_sure"] for one in entries()[1].values()}
+    assert said == {"negative", "supported"}
+    assert "1 of 3 images is negative, not explained" in " ".join(done.stdout.split())
+    assert not done.stderr.count(".png")
+
+
+@pytest.mark.usefixtures("blank_pictures")
 def test_explain_says_negative_in_table_record_page_and_exports(here):
     done = command("explain", "images", "-m", here, *OPTIONS, "-o", "found", "--strict")
     assert done.stdout.count(" negative ") >= 5
@@ -390,6 +415,8 @@ def test_tiles_and_exam_leave_negative_images_out(here):
     _, images = entries("tiled")
     assert [images[name]["explained"] for name in ("clean.npy", "spot.npy")] == [False, True]
     assert images["clean.npy"]["findings"] == []
+    assert [images[name]["how_sure"] for name in images] == ["negative", "supported"]
+    assert "negative: not explained" in repr(hshap.TiledExplanation.load("tiled/clean-0.npz"))
     np.save("scan.npy", np.zeros((4, 32, 32), np.uint8))
     done = command("exam", "scan.npy", *words, "-o", "exam")
     assert "negative, not explained" in " ".join(done.stdout.split())

@@ -433,6 +433,9 @@ def test_gallery_sorts_filters_and_opens(show):
 
 def test_concerns_stand_in_the_first_line_of_the_page(show):
     image, fine = np.zeros((1, 8, 8)), hshap.demo.example()
+    explainer = hshap.Explainer(lambda batch: batch.max(axis=(1, 2, 3)), hshap.Constant(0.0))
+    (negative,) = explainer.explain_many([(image, 0)], positives=hshap.Positives())
+    assert negative.how_sure.word == "negative"
     nothing = fine.at(tolerance=1e9)
     assert nothing.concerns[0].kind == "nothing"
     origin = "none: the backward pass failed with RuntimeError"
@@ -441,10 +444,11 @@ def test_concerns_stand_in_the_first_line_of_the_page(show):
     views = [
         View("bad.png", image, {"a": nothing, "b": plain}),
         View("good.png", image, {"a": fine}),
+        View("clean.png", image, {"a": negative}),
     ]
     tab = show(views)
     line = tab.locator("#concerns")
-    assert line.text_content().startswith("1 of 2 images has a concern")
+    assert line.text_content().startswith("1 of 3 images has a concern")
     tab.select_option("#filter", "concern")
     assert tab.locator("#cards strong").all_text_contents() == ["bad.png"]
     assert tab.locator(".card .badge").first.text_content() == "look twice"

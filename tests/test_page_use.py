@@ -238,6 +238,7 @@ def test_findings_have_their_size_in_the_unit_of_the_pixel_size(show):
     size = f"{wide * 0.25:g} x {high * 0.5:g} mm"
     assert tab.inner_text("#finding-1").endswith(size)
     tab.click("#finding-1")
+    drawn(tab)
     assert tab.inner_text("#found").endswith(size)
     assert " mm" not in show(only(explanation, image)).inner_text("#findings")
 

@@ -190,7 +190,7 @@ def left_out(negative: int, total: int, rule: str) -> str:
     "3 of 10 images are negative, not explained: that takes the model's decision, and a score above
     the baseline's; --all explains them, too"
     """
-    are = "image is" if total == 1 else "images are"
+    are = f"{'image' if total == 1 else 'images'} {'is' if negative == 1 else 'are'}"
     needed = f"that takes {rule}, and a score above the baseline's"
     return (
         f"{negative} of {total} {are} negative, not explained: {needed}; --all explains them, too"

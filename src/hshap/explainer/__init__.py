@@ -65,10 +65,10 @@ class Explainer:
     `evidence` guides the maps inside leaves; the sum over each leaf does not depend on it. "auto"
     takes four backward passes of a torch module, which count as evaluations. With a template
     (`Spots`), these are multiplied by the differences from it. Maps of models without gradients
-    follow the leaves nearby. With a template, a budget of yours that cannot show every cell alone
-    is spent on the cells that differ most, whose scores then guide the map, too. "even" spreads
-    each share evenly. A callable of yours takes the image and returns a map `(*grid)` of 0 and
-    more.
+    follow the leaves nearby; with a template they are even in each cell, but a budget of yours that
+    cannot show every cell alone is spent on the cells that differ most, whose scores then guide the
+    map. "even" spreads each share evenly. A callable of yours takes the image and returns a map
+    `(*grid)` of 0 and more.
 
     A part that is left out is chosen for each image. The baseline is one of several candidates:
     the image's own colour, or its own colours nearby, or a blur, if the model scores it clearly

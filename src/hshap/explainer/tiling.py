@@ -25,7 +25,7 @@ from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
 from hshap.formats.large.opening import opened
-from hshap.games.search import BreadthFirst, DepthFirst, Share
+from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.targets import as_targets, class_index, describe_target, is_several, measure
 from hshap.partitions.grids import Bisection
 
@@ -193,7 +193,7 @@ def _unlimited(search: Search | None) -> Search:
     """Return the search without budgets: over tiles no model runs."""
     if search is None:
         return Share(SHARE, of="finding")
-    if isinstance(search, (DepthFirst, BreadthFirst)):
+    if isinstance(search, (DepthFirst, BreadthFirst, GroupTesting)):
         return replace(search, max_evaluations=None, max_seconds=None)
     return replace(search, max_evaluations=None) if isinstance(search, Share) else search
 

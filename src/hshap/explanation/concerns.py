@@ -62,7 +62,7 @@ class Concern:
 
     - "random": the model gave two scores for one input.
     - "baseline": the baseline alone has most of the score, or more than the image, or the model
-      gave one score for every input.
+      gave one score for every input of the run.
     - "together": areas act together. The OR gap is 0.3 or more, in games above the findings, and
       the scores of parts do not add up either; or parts of an image without a score cancel out.
     - "inferred": values of `GroupTesting` follow from a rule that its checks do not support.
@@ -105,12 +105,17 @@ class HowSure(NamedTuple):
     reason: str
     fix: str = ""
 
+    @property
+    def is_concern(self) -> bool:
+        """Whether the verdict rests on a concern; a negative image raises none."""
+        return self.word in ("look twice", "do not trust")
+
     def __str__(self) -> str:
         """Return the verdict in one line."""
         return f"{self.word}: {'; '.join(filter(None, (self.reason, self.fix)))}"
 
 
-def how_sure(concerns: Sequence[Concern], certificate: Certificate | None = None) -> HowSure:
+def how_sure(concerns: Sequence[Concern], certificates: Iterable[Certificate | None]) -> HowSure:
     """Return the verdict on an explanation with these concerns, the gravest first.
 
     Values that were inferred are named also where every check supports them.
@@ -119,8 +124,9 @@ def how_sure(concerns: Sequence[Concern], certificate: Certificate | None = None
         word = "do not trust" if worst.kind in GRAVE else "look twice"
         return HowSure(word, worst.text, worst.fix)
     reason = "no check of this run raised a concern"
-    if certificate is not None and certificate.inferred:
-        games = "1 game is" if certificate.inferred == 1 else f"{certificate.inferred} games are"
+    inferred = sum(made.inferred for made in certificates if made is not None)
+    if inferred:
+        games = "1 game is" if inferred == 1 else f"{inferred} games are"
         reason += f", but {games} inferred, not measured"
     return HowSure(SUPPORTED, reason)
 
@@ -157,7 +163,8 @@ def _baseline(explanation: Explanation) -> Iterator[Concern]:
     if all(not np.ptp(game.values) for game in explanation.games):
         yield Concern(
             "baseline",
-            f"the model gave one score, {score:.3g}, for every input, hidden or not",
+            f"the model gave one score, {score:.3g}, for every input of this run, "
+            f"{explanation.evaluations} in all",
             "check that the model reads its input, that the image has the scale it expects, and "
             "that the target is the right output",
         )

@@ -188,14 +188,15 @@ class Explanation(Guarantees, EarlierNames):
         """The verdict on this explanation in one word, the gravest reason, and the next step."""
         if not self.is_explained:
             return HowSure("negative", f"not explained: {self.negative}")
-        return how_sure(self.concerns, self.certificate)
+        return how_sure(self.concerns, [self.certificate])
 
     @cached_property
     def ignored(self) -> Mask:
-        """The pixels that the model was shown to ignore: in parts that change no coalition's score.
+        """The pixels that the model was shown to ignore: parts that change no score of their game.
 
-        `attribution`, `alone` and `ranking` are 0 there. Leaves are not among them: at a tolerance
-        of 0, a search keeps a part that only rounding raised above it.
+        In that game, pixels outside of the divided region are hidden: what a part may do together
+        with them was not asked. `attribution`, `alone` and `ranking` are 0 there. Leaves are not
+        among them: at a tolerance of 0, a search keeps a part that only rounding raised above it.
         """
         kept = set(self.leaves)
         found = (part for part in null_players(self.games) if part not in kept)
@@ -235,9 +236,10 @@ class Explanation(Guarantees, EarlierNames):
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
         to a quarter of the size of the object is a good value. "auto" takes a quarter of the
-        leaves' mean side, each leaf counted by its share. Nothing flows into parts that the model
-        ignores. On photographs this makes the map of a model without gradients much better; on
-        drawings, whose leaves are objects, it blurs them.
+        leaves' mean side, each leaf counted by its share, and 0 for cells of `Spots` without
+        evidence, which have the largest difference in their middle. Nothing flows into parts that
+        the model ignores. On photographs this makes the map of a model without gradients much
+        better; on drawings, whose leaves are objects, it blurs them.
         """
         return self._spread(self._shares.__getitem__, smooth, even=even)
 
@@ -395,9 +397,19 @@ class Explanation(Guarantees, EarlierNames):
         heat = confined(heat, ended, self.ignored) if ended else heat
         return smoothed(heat, width, self.ignored if width else None)
 
-    @cached_property
+    @property
     def usual_width(self) -> float:
-        """The width that `smooth="auto"` takes: a quarter of the leaves' mean side, or less."""
+        """The width that `smooth="auto"` takes: that of the leaves, or 0 for even cells of `Spots`.
+
+        Such a cell has the largest difference in its middle, and smoothing is strongest there: the
+        map would follow the image and not the model.
+        """
+        is_even = self.evidence is None and self.settings.partition_name == "Spots"
+        return 0.0 if is_even else self.width_of_leaves
+
+    @cached_property
+    def width_of_leaves(self) -> float:
+        """A quarter of the leaves' mean side in pixels, each leaf counted by its share."""
         found = [self._shares[leaf] for leaf in self.leaves]
         return smoothing_width(self.leaves, found, self.grid)
 

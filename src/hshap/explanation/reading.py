@@ -41,7 +41,12 @@ def reread(
     tolerance: float | None,
     percentile: float | None,
 ) -> Explanation:
-    """Return the leaves that the same search finds in the recorded games at other settings."""
+    """Return the leaves that the same search finds in the recorded games at other settings.
+
+    An image that was not explained has none at any setting, and is returned as it is.
+    """
+    if not explanation.is_explained:
+        return explanation
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
     by_worth = isinstance(search, GroupTesting)

@@ -144,7 +144,9 @@ class TiledExplanation:
     @property
     def how_sure(self) -> HowSure:
         """The verdict on this explanation in one word, the gravest reason, and the next step."""
-        return how_sure(self.concerns)
+        if not self.tiles.is_explained:
+            return self.tiles.how_sure
+        return how_sure(self.concerns, [one.certificate for one in (self.tiles, *self.inside)])
 
     def boxes(self, *, merge: bool = True) -> list[Finding]:
         """Return the boxes around the findings in pixels of the whole image, the strongest first.
@@ -214,7 +216,8 @@ class TiledExplanation:
             f"{_count(self.evaluations, 'evaluation')}, {self.seconds:.2f} s"
         )
         told = [str(self.how_sure), *(f"also: {one}" for one in self.concerns[1:])]
-        return "\n  ".join([line, *(told if self.concerns else ())])
+        is_told = self.concerns or not self.tiles.is_explained
+        return "\n  ".join([line, *(told if is_told else ())])
 
     @cached_property
     def _pieces(self) -> list[Piece]:

@@ -110,7 +110,8 @@ def coefficients(games: Sequence[Game]) -> dict[Region, float]:
 def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     """Return the parts that the model was shown to ignore: no coalition's score depends on them.
 
-    Games whose values were inferred show nothing.
+    Games whose values were inferred show nothing, and neither does the game of an image that was
+    not split: parts of it may cancel each other out.
 
     >>> import hshap
     >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
@@ -120,7 +121,7 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     >>> null_players([game])
     (Box(start=(2,), stop=(4,)),)
     """
-    played = [game for game in games if not game.inferred]
+    played = [game for game in games if not game.inferred and len(game.children) > 1]
     most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
     found: list[Region] = []
     for game in played:

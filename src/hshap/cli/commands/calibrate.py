@@ -45,10 +45,9 @@ def calibrate(  # noqa: PLR0913, one for each option
     wanted = as_loss(loss.replace("-", " "))
     found, categories = explained_with(run, truth, target)
     known(categories, category or [], "--category")
-    masks = objects_of(found, category or categories)
     truths = [
         [on_grid(mask, one.explanation) for mask in own]
-        for one, own in zip(found, masks, strict=True)
+        for one, own in zip(found, objects_of(found, category or categories), strict=True)
     ]
     made = calibrated([one.explanation for one in found], truths, loss=wanted, level=level)
     with single(out, force=force, inputs=[truth]) as path:
@@ -59,5 +58,8 @@ def calibrate(  # noqa: PLR0913, one for each option
         tell(f"{made}; the marked area is {made.mean_area:.1%} of these images on average")
         if made.left_out:
             lacking = NEEDED[wanted].replace(" and ", " or ")
-            tell(f"{made.left_out} images without {lacking} are left out")
+            tell(f"images without {lacking} are left out: {made.left_out}")
+        empty = [not one.explanation.leaves for one, own in zip(found, truths, strict=True) if own]
+        if any(empty) and wanted != "false area":
+            tell(f"images with objects and without findings are missed in full: {sum(empty)}")
         tell(f"{out} is written; pass it to hshap explain or view with --calibration")

@@ -10,13 +10,14 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of
+from hshap.cli.inputs.annotated_runs import explained_with, joined, known, objects_of
 from hshap.cli.output import print_csv, print_json, say
 from hshap.cli.progress import table, tell
 from hshap.explanation.guarantees.carriers import carriers
 
 if TYPE_CHECKING:
-    from hshap._util.types import Json
+    from hshap._util.types import Json, Mask
+    from hshap.cli.inputs.annotated_runs import Explained
     from hshap.explanation.guarantees.carriers import Carriers
 
 
@@ -56,8 +57,11 @@ def report(  # noqa: PLR0913, one for each option
         raise Refusal(Code.USAGE, message)
     objects = objects_of(found, [name for name in categories if name not in marks])
     made = carriers(
-        {one.image: (one.explanation, own) for one, own in zip(found, objects, strict=True)},
-        marks={name: {one.image: one.annotated.masks([name]) for one in found} for name in marks},
+        {
+            one.image: (one.explanation, joined(own, one.annotated.shape))
+            for one, own in zip(found, objects, strict=True)
+        },
+        marks={name: {one.image: _marked(one, name) for one in found} for name in marks},
         margin=margin,
     )
     if json:
@@ -69,11 +73,15 @@ def report(  # noqa: PLR0913, one for each option
     else:
         _print(made, worst)
     if made.clean:
-        say(f"{len(made.clean)} images have no objects, and are left out")
+        say(f"images without objects are left out: {len(made.clean)}")
     if made.empty:
-        say(f"{len(made.empty)} images with objects have no findings, and are left out")
+        say(f"images with objects and without findings are left out: {len(made.empty)}")
     if strict and made.suspicious:
         raise typer.Exit(Code.CONCERN)
+
+
+def _marked(one: Explained, name: str) -> Mask:
+    return joined(one.annotated.masks([name]), one.annotated.shape)
 
 
 def _print(made: Carriers, worst: int) -> None:

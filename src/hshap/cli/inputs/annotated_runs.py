@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hshap._util.types import Mask
+    from hshap._util.types import Grid, Mask
     from hshap.cli.inputs.annotations import Annotated
     from hshap.explanation.explanation import Explanation
 
@@ -37,6 +37,7 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
     """
     annotated, categories = read_annotations(truth)
     found: dict[str, Explained] = {}
+    images: dict[str, str] = {}
     missing = 0
     for image, explanation in _explanations(run):
         if target is not None and target not in _names(explanation):
@@ -45,9 +46,15 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
         if own is None:
             missing += 1
             continue
+        other = images.setdefault(own.name, image)
+        if other != image:
+            message = (
+                f"{own.name} of {truth} may be {other} or {image} of {run}; write the paths of the "
+                "images into the truth as the run has them"
+            )
+            raise Refusal(Code.INPUT, message)
         if image in found:
-            message = f"{run} explains several classes of {image}; pass --target with one of them"
-            raise Refusal(Code.USAGE, message)
+            raise Refusal(Code.USAGE, _twice(run, image, found[image].explanation, explanation))
         if own.shape != explanation.placement.shape:
             wanted = " x ".join(map(str, explanation.placement.shape))
             message = (
@@ -60,11 +67,11 @@ def explained_with(run: str, truth: Path, target: str | None) -> tuple[list[Expl
         message = f"{truth} has none of the images of {run}; pass the annotations of these images"
         raise Refusal(Code.INPUT, message)
     if missing:
-        say(f"{missing} explanations have no annotated image in {truth}, and are left out")
+        say(f"explanations without an annotated image in {truth} are left out: {missing}")
     there = {one.annotated.name for one in found.values()}
     absent = sum(bool(one.objects) for one in annotated.values() if one.name not in there)
     if absent:
-        say(f"{run} lacks {absent} of the images with objects in {truth}; they are left out")
+        say(f"images with objects in {truth} that {run} lacks are left out: {absent}")
     return list(found.values()), categories
 
 
@@ -76,23 +83,28 @@ def known(categories: Sequence[str], names: Sequence[str], option: str) -> None:
             raise Refusal(Code.USAGE, message)
 
 
-def objects_of(found: Sequence[Explained], categories: Sequence[str]) -> list[list[Mask]]:
-    """Return the masks of the objects of each image, at its original size.
+def objects_of(found: Sequence[Explained], categories: Sequence[str]) -> Iterator[list[Mask]]:
+    """Yield the masks of the objects of each image, at its original size.
 
-    Objects without a pixel that the model saw are left out, with a message: those with an empty
-    mask, outside of the image, or outside of the part of it that was explained.
+    Objects without a pixel that the model saw are left out, with a message at the end: those with
+    an empty mask, outside of the image, or outside of the part of it that was explained. Keep less
+    than the masks of an image: a data set has more objects than memory has room for.
     """
-    out: list[list[Mask]] = []
     unseen: list[str] = []
     for one in found:
         seen = one.explanation.placement.seen
         masks = one.annotated.masks(categories)
-        out.append([mask for mask in masks if (mask & seen).any()])
-        unseen += [one.image] * (len(masks) - len(out[-1]))
+        there = [mask for mask in masks if (mask & seen).any()]
+        unseen += [one.image] * (len(masks) - len(there))
+        yield there
     if unseen:
         count = f"{len(unseen)}, the first in {unseen[0]}"
         say(f"objects without a pixel in the explained image are left out: {count}")
-    return out
+
+
+def joined(masks: Sequence[Mask], shape: Grid) -> Mask:
+    """Return the pixels of all masks of an image of this shape."""
+    return np.logical_or.reduce([np.zeros(shape, dtype=bool), *masks])
 
 
 def on_grid(mask: Mask, explanation: Explanation) -> Mask:
@@ -118,6 +130,12 @@ def _explanations(run: str) -> Iterator[tuple[str, Explanation]]:
     for one in stored(run):
         explanation = as_picture(one.explanation(), one.file)
         yield source(explanation, "image", one.image or one.file.stem), explanation
+
+
+def _twice(run: str, image: str, one: Explanation, other: Explanation) -> str:
+    if _names(one) != _names(other):
+        return f"{run} explains several classes of {image}; pass --target with one of them"
+    return f"{run} explains two images named {image}; explain the images of each folder apart"
 
 
 def _names(explanation: Explanation) -> tuple[str, ...]:

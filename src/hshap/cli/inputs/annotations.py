@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import text_of
 
@@ -60,6 +62,8 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
     text = text_of(path, fix=FIX, most=MOST_BYTES)
     try:
         document: Untyped = json.loads(text)
+        for part, key in (("categories", "id"), ("images", "id"), ("images", "file_name")):
+            _refuse_twins(document[part], part, key)
         names = {one["id"]: str(one["name"]) for one in document["categories"]}
         by_image: dict[Untyped, list[Annotation]] = {one["id"]: [] for one in document["images"]}
         for one in document["annotations"]:
@@ -69,12 +73,11 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
             category = names[one["category_id"]]
             by_image[one["image_id"]].append(Annotation(category, box, one.get("segmentation")))
         found = {
-            str(one["file_name"]): Annotated(
-                str(one["file_name"]),
-                (int(one["height"]), int(one["width"])),
-                tuple(by_image[one["id"]]),
+            name: Annotated(
+                name, (int(one["height"]), int(one["width"])), tuple(by_image[one["id"]])
             )
             for one in document["images"]
+            for name in [as_text(str(one["file_name"]))]
         }
     except FAULTS as error:
         reason = f"{type(error).__name__}: {error}"
@@ -87,17 +90,25 @@ def read_annotations(path: Path) -> tuple[dict[str, Annotated], list[str]]:
 
 
 def find(annotated: Mapping[str, Annotated], image: str) -> Annotated | None:
-    """Return the annotations of an image: by its name, or by the last part of it if that is one's.
+    """Return the annotations of an image: by its path, or by the end of it if that is one's.
+
+    Folders may be left out in front of either path. Where both have them, they are the same ones:
+    datasets often number the images of each folder alike.
 
     >>> made = {"a/cell.png": Annotated("a/cell.png", (2, 2), ())}
-    >>> find(made, "cell.png").name, find(made, "dot.png")
+    >>> find(made, "cell.png").name, find(made, "b/cell.png")
     ('a/cell.png', None)
     """
     if image in annotated:
         return annotated[image]
-    last = PurePath(image).name
-    same = [one for name, one in annotated.items() if PurePath(name).name == last]
+    own = PurePath(image).parts
+    same = [one for name, one in annotated.items() if _ends_alike(PurePath(name).parts, own)]
     return same[0] if len(same) == 1 else None
+
+
+def _ends_alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    shared = min(len(one), len(other))
+    return shared > 0 and one[-shared:] == other[-shared:]
 
 
 def mask_of(one: Annotation, shape: Grid) -> Mask:
@@ -122,6 +133,13 @@ def mask_of(one: Annotation, shape: Grid) -> Mask:
     rows = slice(max(round(top), 0), max(round(top + height), 0))
     out[rows, max(round(left), 0) : max(round(left + width), 0)] = True
     return out
+
+
+def _refuse_twins(entries: Untyped, part: str, key: str) -> None:
+    """Refuse two entries with one key, as in joined files: annotations would be of either."""
+    for value, times in Counter(one[key] for one in entries).most_common(1):
+        if times > 1:
+            raise ValueError(f"{times} {part} have the {key} {value}")
 
 
 def _numbers(value: Untyped) -> np.ndarray:

@@ -18,7 +18,7 @@ from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
-from hshap.explanation.concerns import SUPPORTED, HowSure
+from hshap.explanation.concerns import HowSure
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
@@ -302,17 +302,14 @@ class Results:
         }
 
     def concerns(self) -> list[str]:
-        """Return the verdict on each explanation with a concern, in the order of the command.
-
-        Negative images have none: there was nothing to explain.
-        """
+        """Return the verdict on each explanation with a concern, in the order of the command."""
         return [
-            f"{asked.path.name}{about}: {done.verdict}"
+            f"{asked.path.name}{about}: {verdict}"
             for asked in self.finished()
             for number in asked.classes
             for about in [f" ({self._plan.format.name(number)})" if len(asked.classes) > 1 else ""]
-            for done in [self._done[asked.path, number]]
-            if done.is_explained and done.verdict.word != SUPPORTED
+            for verdict in [self._done[asked.path, number].verdict]
+            if verdict.is_concern
         ]
 
     def rows(self) -> Iterator[tuple[str, ...]]:

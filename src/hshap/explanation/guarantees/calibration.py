@@ -133,7 +133,8 @@ def calibrate(
     objects and without findings is missed in full, also one that was not explained because the
     model calls it negative. False area is that of images with objects, background and findings.
     With too few such images for the level, or too many that are missed in full, this is an
-    `ArgumentError` that says how many are needed, or which level can be promised.
+    `ArgumentError` that says how many are needed, or which level can be promised. The expectation
+    counts such a refusal as no loss, so do not draw images again until none comes.
 
     >>> import hshap
     >>> explanations = [hshap.demo.example()] * 12

@@ -34,6 +34,8 @@ FEWEST = 5
 
 MOST_ROWS = 10
 
+_MUCH = "more than a tenth of the score, and more than its share of the area"
+
 
 class Carried(NamedTuple):
     """The shares of an image's score by carrier, in order of precedence, and their areas.
@@ -55,9 +57,9 @@ class Carriers:
     `images` are those with objects and findings, sorted by the share of the objects, the lowest
     first. `means` has the mean share of each carrier over those of them that have it, with a
     bootstrap interval. `suspicious` are the marks on at least five images whose interval lies above
-    both a tenth and the share of the image that the mark covers: the model uses them. `empty` are
-    the images with objects and without findings, `clean` those without objects: no score, or no
-    object, could count there.
+    both a tenth and the share of the image that the mark covers. `empty` are the images with
+    objects and without findings, `clean` those without objects: no score, or no object, could count
+    there.
 
     >>> import hshap
     >>> found = hshap.demo.example()
@@ -85,7 +87,7 @@ class Carriers:
 
     @property
     def suspicious(self) -> tuple[str, ...]:
-        """The marks that carry more of the score than chance and a tenth, beyond doubt."""
+        """The marks whose interval lies above a tenth of the score and their share of the area."""
         return tuple(
             name
             for name, mean in self.means.items()
@@ -117,8 +119,8 @@ class Carriers:
         if not self.images:
             return "no image with objects has findings, so nothing can be said"
         if self.suspicious:
-            return f"suspicious: {', '.join(self.suspicious)} carry more than chance would"
-        return "no mark carries more than chance would, as far as these images tell"
+            return f"suspicious: {', '.join(self.suspicious)} (surely {_MUCH})"
+        return f"no mark is suspicious: none has surely {_MUCH}"
 
 
 def carriers(

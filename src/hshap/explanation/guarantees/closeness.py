@@ -27,7 +27,7 @@ def closeness(explanation: Explanation) -> Heat:
     1.0
     """
     # An object reaches beyond what the model needs of it, so the area may enter ignored parts.
-    heat = np.maximum(smoothed(explanation.attribution(), explanation.usual_width), 0.0)
+    heat = np.maximum(smoothed(explanation.attribution(), explanation.width_of_leaves), 0.0)
     most = float(heat.max())
     if most <= 0:
         return np.full(explanation.grid, -np.inf)

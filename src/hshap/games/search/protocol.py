@@ -80,7 +80,7 @@ class Certificate:
             case "supported":
                 return (
                     f"supported by every check, not proven: {games} inferred by the OR rule, which "
-                    "is right if showing more of the image never lowers the score."
+                    "is right up to the tolerance if showing more never lowers the score."
                 )
             case "not supported":
                 return f"not supported: {games} inferred by the OR rule, but {self.reason}."

@@ -8,7 +8,7 @@ import { resultAt } from "./findings.js";
 import { data, loadThumb, loadView } from "./parts.js";
 import { strokeBoxes } from "./stage.js";
 import { entries, isAsRun, state } from "./state.js";
-import { badge, NEGATIVE, SUPPORTED } from "./words.js";
+import { badge, isConcern, NEGATIVE, SUPPORTED } from "./words.js";
 
 const THUMB = 220;
 const WORST = ["do not trust", "look twice", SUPPORTED, NEGATIVE];
@@ -100,7 +100,7 @@ export function makeGallery(open) {
       const isFound = card.facts.some((one) => one.count > 0);
       return entries[card.number].name.toLowerCase().includes(words) && card.facts.length > 0 &&
         (kind === "all" || (kind === "found" && isFound) || (kind === "empty" && !isFound) ||
-          (kind === "concern" && worst(card) !== SUPPORTED) ||
+          (kind === "concern" && isConcern(worst(card))) ||
           (kind === "unfinished" && card.facts.some((one) => one.unfinished)));
     };
     /** @type {(a: Card, b: Card) => number} */

@@ -29,6 +29,10 @@ const BADGES = { [SUPPORTED]: "good", "look twice": "fair", "do not trust": "poo
 /** The badge of an image that was looked at and not explained. */
 export const NEGATIVE = "negative";
 
+/** Whether a verdict rests on a concern: a negative image raises none.
+    @param {string} sure */
+export const isConcern = (sure) => sure !== SUPPORTED && sure !== NEGATIVE;
+
 /** A word with its meaning, which shows on hover and focus.
     @param {string} key
     @param {string} text */
@@ -73,7 +77,7 @@ function concerns() {
 
 /** How many images of the page have a concern; empty if none has. */
 function galleryConcerns() {
-  const some = entries.filter((one) => one.classes.some((klass) => klass.sure !== SUPPORTED)).length;
+  const some = entries.filter((one) => one.classes.some((klass) => isConcern(klass.sure))).length;
   return some ? `${some} of ${count(entries.length, "image")} ${some === 1 ? "has" : "have"} a concern: see "Show", and open the image` : "";
 }
 
