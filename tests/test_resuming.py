@@ -178,7 +178,7 @@ def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
     again = explain(explainer(model), images[:4], tmp_path, target=0)
     assert (len(first), len(again)) == (3, 4)
     change(net, monkeypatch)
-    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same model"):
+    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same"):
         explain(explainer(model), images, tmp_path, target=0)
     assert len(runs.open(tmp_path)) == 4
 
@@ -204,6 +204,33 @@ def test_rounding_alone_resumes_quietly(tmp_path, images):
         warnings.simplefilter("error")
         explain(made[0], images[:3], tmp_path, target=0)
         assert len(explain(made[1], images, tmp_path, target=0)) == 6
+
+
+def by_batch(batch):
+    """Round to 8 bits by the largest value of the whole batch, as quantised networks do."""
+    step = np.abs(batch).max() / 127 or 1.0
+    return (np.round(batch / step) * step)[:, :, ::3, ::2].mean(axis=(1, 2, 3))
+
+
+def test_models_that_depend_on_batches_resume(tmp_path, images):
+    """Also where an image is explained again, since a part is code of one's own."""
+
+    def made(size):
+        own = {"partition": lambda image: Dyadic(2)(image)}  # noqa: PLW0108
+        return explainer(hshap.Batched(by_batch, batch_size=size, check_batches=False), **own)
+
+    dark_and_bright = images * np.linspace(0.1, 1, 6, dtype=np.float32)[:, None, None, None]
+    explain(made(32), dark_and_bright[:3], tmp_path, target=0)
+    run = explain(made(1), dark_and_bright, tmp_path, target=0)
+    assert len(run) == 6
+    assert runs.verify(run, made(32), dark_and_bright, target=0).is_sound
+
+
+def test_black_first_images_hide_no_change(tmp_path, images):
+    scan = np.concatenate([np.zeros_like(images[:3]), images])
+    explain(explainer(brightest), scan[:5], tmp_path, target=0)
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        explain(explainer(lambda batch: brightest(batch) / 2), scan, tmp_path, target=0)
 
 
 def test_small_changes_are_told(tmp_path, images):
@@ -238,7 +265,7 @@ def test_changed_baselines_of_ones_own_are_refused(tmp_path, images):
 
     run(0.0)
     run(0.0)
-    with pytest.raises(ArgumentError, match="is a run of another model, or images are read"):
+    with pytest.raises(ArgumentError, match="another model or baseline, or images are read"):
         run(0.5)
 
 
@@ -274,6 +301,24 @@ def test_changed_decoders_are_refused(tmp_path, images):
     run(1.0)
     with pytest.raises(ArgumentError, match="images are read otherwise"):
         run(2.0)
+
+
+def test_images_that_are_gone_stop_no_check(tmp_path, images):
+    """The first is gone and the second is broken: the third is explained again."""
+    write(tmp_path / "in", images)
+    listed = tmp_path / "list.csv"
+    listed.write_text("image\n" + "\n".join(f"in/{n}.npy" for n in range(6)))
+
+    def run(size):
+        made = explainer(brightest, partition=lambda image: Dyadic(size)(image[:]))
+        return explain(made, listed, tmp_path / "run", target=0)
+
+    assert len(run(2)) == 6
+    (tmp_path / "in" / "0.npy").unlink()
+    (tmp_path / "in" / "1.npy").write_bytes(b"no image")
+    assert [row["image"] for row in run(2).errors] == ["in/1.npy"]
+    with pytest.raises(ArgumentError, match=r"explained again, image 'in/2\.npy'"):
+        run(4)
 
 
 def test_two_functions_of_one_name_are_refused(tmp_path, images):
@@ -456,6 +501,12 @@ def model(batch):
     score = batch.max(axis=(1, 2, 3)) * scale
     return np.stack([score, 1 - score], axis=1)
 """
+BY_BATCH = """
+def by_batch(batch):
+    step = abs(batch).max() / 127 or 1.0
+    found = model((batch / step).round() * step)
+    return found + 0.1 * ((batch / step).round() * step)[:, :, ::3].mean(axis=(1, 2, 3))[:, None]
+"""
 METHOD = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", "4", "--target", "0")
 
 
@@ -485,8 +536,8 @@ def save_onnx(factor):
     )
 
 
-def save_module(factor):
-    Path("outside.py").write_text(MODULE)
+def save_module(factor, text=MODULE):
+    Path("outside.py").write_text(text)
     Path("scale.json").write_text(str(factor))
 
 
@@ -543,6 +594,25 @@ def test_resumed_explain_sees_a_changed_model(model):
     assert "made with another model" in done.stderr
 
 
+def test_resumed_explain_allows_for_batches(model, monkeypatch):
+    """The module's score depends on the batch, and is another one if it has changed."""
+    _, name = model
+    if name != "outside:model":
+        pytest.skip("one kind of model is enough")
+    save_module(1.0, MODULE + BY_BATCH)
+    for number, level in enumerate((40, 90, 170, 255)):
+        noise = np.random.default_rng(number).integers(0, level, (16, 16, 3), np.uint8)
+        pytest.importorskip("PIL.Image").fromarray(noise).save(f"images/{number}.png")
+    given = ("explain", "images", "-m", "outside:by_batch", "-o", "found", *METHOD, "--all")
+    assert command(*given).exit_code == 0
+    done = command(*given, "--resume")
+    assert done.exit_code == 0, done.stderr
+    save_module(0.5, MODULE + BY_BATCH)
+    assert "made with another model" in command(*given, "--resume").stderr
+    done = command(*given[:-1], "--resume")
+    assert "another choice of images to explain (--all, --min-score); pass the same" in done.stderr
+
+
 def test_resumed_tiles_see_a_changed_model(model):
     save, name = model
     np.save("slide.npy", np.random.default_rng(0).integers(0, 255, (3, 48, 48)).astype(np.uint8))
@@ -553,7 +623,7 @@ def test_resumed_tiles_see_a_changed_model(model):
     save(0.5)
     done = command("tiles", *given, "--resume")
     assert done.exit_code == 2
-    assert "made with another probes" in done.stderr
+    assert "made with another model (its answers differ); pass the same" in done.stderr
 
 
 def test_the_command_verifies_a_noted_seal(model):

@@ -181,7 +181,8 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     )
     check_model(folder, noted_probes(stored), probes)
     if tiles is None and noted is not None and not is_described((settings, targets)):
-        check_code(Run.at(folder), first, source, targets, layout)
+        rounding = max(noted.rounding, probes.rounding)
+        check_code(Run.at(folder), first, source, targets, layout, rounding)
     job = Job(
         explainer,
         source,
@@ -239,7 +240,8 @@ def verify(  # noqa: PLR0913, as for explain_dataset
 
     With an explainer and the data set, the images of a random `sample` of rows are explained again,
     and all their coalition values compared. A difference above `tolerance` of the largest value is
-    a problem; smaller ones come from other batches or machines, and the largest is told.
+    a problem; smaller ones come from other batches or machines, and the largest is told. A model
+    that depends on its batch gets the difference that it shows on noise besides.
 
     >>> import hshap, numpy as np, tempfile
     >>> explainer = hshap.Explainer(
@@ -275,6 +277,7 @@ def verify(  # noqa: PLR0913, as for explain_dataset
         seed=seed,
         layout=layout,
         tolerance=tolerance,
+        rounding=now.rounding,
         tiles=tiles,
     )
     return replace(found, problems=(*problems, *more), values=values, largest=largest)
