@@ -233,6 +233,31 @@ def test_black_first_images_hide_no_change(tmp_path, images):
         explain(explainer(lambda batch: brightest(batch) / 2), scan, tmp_path, target=0)
 
 
+FIRST_RUNS = {"no images": {}, "broken images": {"x": np.full((1, 8, 8), np.nan)}}
+
+
+@pytest.mark.parametrize("first", FIRST_RUNS)
+@pytest.mark.parametrize("positives", [None, hshap.Positives(min_score=2.0)])
+def test_a_run_that_began_in_vain_knows_its_model(first, positives, tmp_path, images):
+    """No image could be scored at first, so the answers of the model are noted later."""
+
+    def run(model, given):
+        given = {**FIRST_RUNS[first], **given}
+        return runs.explain_dataset(
+            explainer(model), given, tmp_path, target=0, positives=positives
+        )
+
+    named = dict(zip("abcdef", images, strict=True))
+    run(brightest, {})
+    found = run(brightest, {"a": images[0]})
+    assert len(found) + len(found.negatives) == 1
+    assert run(brightest, {"a": images[0]}).description == found.description
+    assert runs.verify(found, explainer(brightest), named, target=0).is_sound
+    assert runs.verify(found, seal=runs.verify(found).seal).is_sound
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        run(passing, named)
+
+
 def test_small_changes_are_told(tmp_path, images):
     explain(explainer(brightest), images[:3], tmp_path, target=0)
     nearly = explainer(lambda batch: brightest(batch) * 1.00003)

@@ -85,7 +85,7 @@ def check_model(folder: Folder, noted: Probes | None, now: Probes) -> None:
     """Refuse a model whose answers are not those of the run; warn if they hardly differ."""
     location, shared = folder.files.location, noted and noted.answers.keys() & now.answers.keys()
     if noted is None or not shared:
-        if folder.shards("explanations"):
+        if folder.has_results():
             message = (
                 f"out={location!r} has no probe that this model answers, so a changed model would "
                 "not be noticed; pass another folder if it may have changed"
