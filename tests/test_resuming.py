@@ -258,6 +258,23 @@ def test_a_run_that_began_in_vain_knows_its_model(first, positives, tmp_path, im
         run(passing, named)
 
 
+def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
+    """A regression answers noise by numbers that are far larger than those for images."""
+
+    def model(factor):
+        def predict(batch):
+            rough = np.abs(np.diff(batch, axis=3)).mean(axis=(1, 2, 3)) > 0.05
+            return np.where(rough, 1e6, batch.mean(axis=(1, 2, 3)) * factor)
+
+        return predict
+
+    smooth = np.ones_like(images) * np.linspace(0.2, 1, 6, dtype=np.float32)[:, None, None, None]
+    smooth[:, :, :, 4:] *= 0.5
+    explain(explainer(model(1.0)), smooth[:3], tmp_path, target=0)
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        explain(explainer(model(0.8)), smooth, tmp_path, target=0)
+
+
 def test_small_changes_are_told(tmp_path, images):
     explain(explainer(brightest), images[:3], tmp_path, target=0)
     nearly = explainer(lambda batch: brightest(batch) * 1.00003)

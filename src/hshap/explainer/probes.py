@@ -46,6 +46,16 @@ Other machines and batches add in another order, which changes answers by less t
 """
 
 
+NOISE = "noise input"
+"""Begins the names of probes that are noise."""
+
+FAR = 100
+"""Answers to noise set the scale for those to images up to this multiple, and the other way round.
+
+A model may answer noise by far larger numbers, beside which a change on images would not show.
+"""
+
+
 @dataclass(frozen=True)
 class Noise:
     """Inputs that depend on nothing but these four facts: the same on every machine.
@@ -136,7 +146,10 @@ class Probes:
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two answers to one probe, as a share of all answers."""
+    """The largest difference between two answers to one probe, as a share of all answers.
+
+    `rounding` is the share that other batches explain.
+    """
 
     share: float
     probe: str
@@ -194,7 +207,7 @@ def ask(
     if noise is not None:
         with suppress(Exception):
             outputs, difference = _to_noise(session, noise)
-            answers |= {f"noise input {n}": one.tolist() for n, one in enumerate(outputs)}
+            answers |= {f"{NOISE} {n}": one.tolist() for n, one in enumerate(outputs)}
     return Probes(noise, answers, difference)
 
 
@@ -216,19 +229,38 @@ def compare(noted: Probes, now: Probes) -> Difference:
     >>> compare(one, one).is_other, str(compare(one, other))
     (False, 'its answers to a differ by 0.5 of the largest one')
     """
-    shared = [name for name in noted.answers if name in now.answers]
-    largest = max([1e-12, *(abs(v) for name in shared for v in noted.answers[name] if isfinite(v))])
-    worst, where = 0.0, ""
-    for name in shared:
-        before, after = np.array(noted.answers[name]), np.array(now.answers[name])
-        share = np.inf
-        if before.shape == after.shape and (np.isnan(before) == np.isnan(after)).all():
-            with np.errstate(invalid="ignore"):  # infinite in both is equal
-                apart = np.where(before == after, 0.0, np.abs(before - after))
-            share = float(np.nan_to_num(apart, nan=0.0, posinf=np.inf).max(initial=0.0)) / largest
-        if share > worst:
-            worst, where = share, name
-    return Difference(worst, where, max(noted.rounding, now.rounding) / largest)
+    kinds = [
+        [
+            name
+            for name in noted.answers
+            if name in now.answers and name.startswith(NOISE) == is_noise
+        ]
+        for is_noise in (False, True)
+    ]
+    sizes = [_largest(names, noted, now) for names in kinds]
+    rounding, found = max(noted.rounding, now.rounding), Difference(0.0, "", 0.0)
+    for names, own in zip(kinds, sizes, strict=True):
+        scale = max(1e-12, min(max(sizes), FAR * own))
+        for name in names:
+            apart = _apart(np.array(noted.answers[name]), np.array(now.answers[name])) / scale
+            one = Difference(apart, name, rounding / scale)
+            found = max(found, one, key=lambda difference: difference.share - difference.rounding)
+    return found
+
+
+def _largest(names: Sequence[str], *probes: Probes) -> float:
+    """Return the largest answer to some probes."""
+    every = (value for one in probes for name in names for value in one.answers[name])
+    return max((abs(value) for value in every if isfinite(value)), default=0.0)
+
+
+def _apart(before: Heat, after: Heat) -> float:
+    """Return the largest difference of two answers; infinite if only one has a number."""
+    if before.shape != after.shape or (np.isnan(before) != np.isnan(after)).any():
+        return np.inf
+    with np.errstate(invalid="ignore"):  # infinite in both is equal
+        apart = np.where(before == after, 0.0, np.abs(before - after))
+    return float(np.nan_to_num(apart, nan=0.0, posinf=np.inf).max(initial=0.0))
 
 
 def _canvases(explainer: Explainer, session: Session, pixels: Image) -> list[Canvas]:
