@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -412,6 +413,22 @@ def test_a_changed_image_that_breaks_is_an_error(tmp_path, images):
     run = run_of(tmp_path / "in", tmp_path / "run")
     assert run.errors == []
     assert len(run) == 6
+
+
+def test_the_last_error_counts_after_a_clock_is_set_back(tmp_path, images, monkeypatch):
+    write(tmp_path / "in", images[:1])
+
+    def run(reason, moment):
+        def decode(data, name):
+            raise ValueError(reason)
+
+        monkeypatch.setattr(time, "time", lambda: moment)
+        given = (explainer(brightest), tmp_path / "in", tmp_path / "run")
+        return explain(*given, target=0, decode=decode, retry_failed=True)
+
+    assert "first" in run("first", 2e9).errors[0]["reason"]
+    assert "second" in run("second", 1e9).errors[0]["reason"]
+    assert "third" in run("third", 1.5e9).errors[0]["reason"]
 
 
 def test_an_image_that_vanishes_keeps_its_row(tmp_path, images):

@@ -229,14 +229,8 @@ def compare(noted: Probes, now: Probes) -> Difference:
     >>> compare(one, one).is_other, str(compare(one, other))
     (False, 'its answers to a differ by 0.5 of the largest one')
     """
-    kinds = [
-        [
-            name
-            for name in noted.answers
-            if name in now.answers and name.startswith(NOISE) == is_noise
-        ]
-        for is_noise in (False, True)
-    ]
+    shared = [name for name in noted.answers if name in now.answers]
+    kinds = [[name for name in shared if name.startswith(NOISE) == kind] for kind in (False, True)]
     sizes = [_largest(names, noted, now) for names in kinds]
     rounding, found = max(noted.rounding, now.rounding), Difference(0.0, "", 0.0)
     for names, own in zip(kinds, sizes, strict=True):

@@ -353,11 +353,12 @@ class Content:
 
     Those of negative images are kept by the rule that left them out. Contents are ordered by
     `version`. Two of one version come from drivers that read a changing file at the same time: the
-    larger digest wins, everywhere.
+    larger digest wins, everywhere. `last_error` is the moment of the last error.
     """
 
     version: int = 0
     sha256: str | None = None
+    last_error: float = 0.0
     explained: set[str] = field(default_factory=set[str])
     failed: set[str] = field(default_factory=set[str])
     negative: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
@@ -405,7 +406,7 @@ class Committed:
                     self._add(shard)
 
     def _add(self, shard: Shard) -> None:
-        more = {"errors": ["kind"], "negatives": ["rule"]}.get(shard.table, [])
+        more = {"errors": ["kind", "moment"], "negatives": ["rule"]}.get(shard.table, [])
         columns = ["image", "version", "image_sha256", "identity", *more]
         rows = self.folder.rows(shard, columns).to_pydict()
         for image, version, sha256, identity, *told in zip(*rows.values(), strict=True):
@@ -416,8 +417,10 @@ class Committed:
                 content.explained.add(identity)
             elif shard.table == "negatives":
                 content.negative.setdefault(told[0], set()).add(identity)
-            elif told[0] == "image":  # a process that ended says little about it: try it again
-                content.failed.add(identity)
+            else:
+                content.last_error = max(content.last_error, told[1])
+                if told[0] == "image":  # a process that ended says little about it: try it again
+                    content.failed.add(identity)
 
     def known(self, image: str) -> Content:
         """Return the last content of an image."""
