@@ -330,9 +330,7 @@ def test_a_lock_without_signature_blocks_nobody(name):
 def test_a_late_signature_withdraws(tmp_path, monkeypatch):
     """A run that is stopped before it signs finds its lock taken when it goes on."""
     lock, here = tmp_path / "lock", this_process()
-    other = Owner(here.machine, here.space, str(os.getppid()), "-")
-    touch = Path.touch
-    monkeypatch.setattr(Owner, "is_gone", lambda self: False)
+    other, touch = Owner("elsewhere", here.space, "1", "1"), Path.touch
 
     def late(path, *given, **named):
         touch(lock / f"owner+{other}")

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
 from hshap.cli.app import app
+from hshap.runs.storing.files import LocalFiles
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
 
@@ -274,6 +275,20 @@ def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
     explain(explainer(model(1.0)), smooth[:3], tmp_path, target=0)
     with pytest.raises(ArgumentError, match="is a run of another model"):
         explain(explainer(model(0.8)), smooth, tmp_path, target=0)
+
+
+def test_drivers_of_other_images_begin_together(tmp_path, images):
+    """The second sees the folder empty, and then finds the answers to the noise of the first."""
+
+    class Late(LocalFiles):
+        def create(self, name, data):
+            if name == "run.json":
+                explain(explainer(brightest), {"dark": images[0] / 3}, tmp_path, target=0)
+            return super().create(name, data)
+
+    run = explain(explainer(brightest), images, Late(tmp_path), target=0)
+    assert len(run) == 7
+    assert runs.verify(run).is_sound
 
 
 def test_small_changes_are_told(tmp_path, images):

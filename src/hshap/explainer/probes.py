@@ -229,7 +229,9 @@ def compare(noted: Probes, now: Probes) -> Difference:
     >>> compare(one, one).is_other, str(compare(one, other))
     (False, 'its answers to a differ by 0.5 of the largest one')
     """
-    shared = [name for name in noted.answers if name in now.answers]
+    both = noted.answers.keys() & now.answers.keys()
+    is_same = noted.noise == now.noise
+    shared = [name for name in noted.answers if name in both and (is_same or NOISE not in name)]
     kinds = [[name for name in shared if name.startswith(NOISE) == kind] for kind in (False, True)]
     sizes = [_largest(names, noted, now) for names in kinds]
     rounding, found = max(noted.rounding, now.rounding), Difference(0.0, "", 0.0)
