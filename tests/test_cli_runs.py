@@ -320,6 +320,28 @@ def test_a_lock_that_cannot_be_judged_is_told_with_the_folder_to_remove(name, wh
     fine(f"{name}:brightest")
 
 
+def test_a_lock_without_signature_blocks_nobody(name):
+    """A run that is killed between the making of its lock and its signature leaves this."""
+    Path("found/.hshap-run").mkdir(parents=True)
+    fine(f"{name}:brightest")
+    assert names() == of("a", "b", "c")
+
+
+def test_a_late_signature_withdraws(tmp_path, monkeypatch):
+    """A run that is stopped before it signs finds its lock taken when it goes on."""
+    lock, here = tmp_path / "lock", this_process()
+    other, touch = Owner("elsewhere", here.space, "1", "1"), Path.touch
+
+    def late(path, *given, **named):
+        touch(lock / f"owner+{other}")
+        touch(path, *given, **named)
+
+    monkeypatch.setattr(Path, "touch", late)
+    with pytest.raises(Refusal, match="another run"), locked(lock, tmp_path):
+        pass
+    assert names(lock) == [f"owner+{other}"]
+
+
 def test_one_of_many_takes_over_the_lock_of_a_killed_run(tmp_path):
     here = this_process()
     (tmp_path / "lock").mkdir()

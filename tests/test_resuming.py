@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
 from hshap.cli.app import app
+from hshap.runs.storing.files import LocalFiles
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
 
@@ -178,7 +180,7 @@ def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
     again = explain(explainer(model), images[:4], tmp_path, target=0)
     assert (len(first), len(again)) == (3, 4)
     change(net, monkeypatch)
-    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same model"):
+    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same"):
         explain(explainer(model), images, tmp_path, target=0)
     assert len(runs.open(tmp_path)) == 4
 
@@ -204,6 +206,89 @@ def test_rounding_alone_resumes_quietly(tmp_path, images):
         warnings.simplefilter("error")
         explain(made[0], images[:3], tmp_path, target=0)
         assert len(explain(made[1], images, tmp_path, target=0)) == 6
+
+
+def by_batch(batch):
+    """Round to 8 bits by the largest value of the whole batch, as quantised networks do."""
+    step = np.abs(batch).max() / 127 or 1.0
+    return (np.round(batch / step) * step)[:, :, ::3, ::2].mean(axis=(1, 2, 3))
+
+
+def test_models_that_depend_on_batches_resume(tmp_path, images):
+    """Also where an image is explained again, since a part is code of one's own."""
+
+    def made(size):
+        own = {"partition": lambda image: Dyadic(2)(image)}  # noqa: PLW0108
+        return explainer(hshap.Batched(by_batch, batch_size=size, check_batches=False), **own)
+
+    dark_and_bright = images * np.linspace(0.1, 1, 6, dtype=np.float32)[:, None, None, None]
+    explain(made(32), dark_and_bright[:3], tmp_path, target=0)
+    run = explain(made(1), dark_and_bright, tmp_path, target=0)
+    assert len(run) == 6
+    assert runs.verify(run, made(32), dark_and_bright, target=0).is_sound
+
+
+def test_black_first_images_hide_no_change(tmp_path, images):
+    scan = np.concatenate([np.zeros_like(images[:3]), images])
+    explain(explainer(brightest), scan[:5], tmp_path, target=0)
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        explain(explainer(lambda batch: brightest(batch) / 2), scan, tmp_path, target=0)
+
+
+FIRST_RUNS = {"no images": {}, "broken images": {"x": np.full((1, 8, 8), np.nan)}}
+
+
+@pytest.mark.parametrize("first", FIRST_RUNS)
+@pytest.mark.parametrize("positives", [None, hshap.Positives(min_score=2.0)])
+def test_a_run_that_began_in_vain_knows_its_model(first, positives, tmp_path, images):
+    """No image could be scored at first, so the answers of the model are noted later."""
+
+    def run(model, given):
+        given = {**FIRST_RUNS[first], **given}
+        return runs.explain_dataset(
+            explainer(model), given, tmp_path, target=0, positives=positives
+        )
+
+    named = dict(zip("abcdef", images, strict=True))
+    run(brightest, {})
+    found = run(brightest, {"a": images[0]})
+    assert len(found) + len(found.negatives) == 1
+    assert run(brightest, {"a": images[0]}).description == found.description
+    assert runs.verify(found, explainer(brightest), named, target=0).is_sound
+    assert runs.verify(found, seal=runs.verify(found).seal).is_sound
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        run(passing, named)
+
+
+def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
+    """A regression answers noise by numbers that are far larger than those for images."""
+
+    def model(factor):
+        def predict(batch):
+            rough = np.abs(np.diff(batch, axis=3)).mean(axis=(1, 2, 3)) > 0.05
+            return np.where(rough, 1e6, batch.mean(axis=(1, 2, 3)) * factor)
+
+        return predict
+
+    smooth = np.ones_like(images) * np.linspace(0.2, 1, 6, dtype=np.float32)[:, None, None, None]
+    smooth[:, :, :, 4:] *= 0.5
+    explain(explainer(model(1.0)), smooth[:3], tmp_path, target=0)
+    with pytest.raises(ArgumentError, match="is a run of another model"):
+        explain(explainer(model(0.8)), smooth, tmp_path, target=0)
+
+
+def test_drivers_of_other_images_begin_together(tmp_path, images):
+    """The second sees the folder empty, and then finds the answers to the noise of the first."""
+
+    class Late(LocalFiles):
+        def create(self, name, data):
+            if name == "run.json":
+                explain(explainer(brightest), {"dark": images[0] / 3}, tmp_path, target=0)
+            return super().create(name, data)
+
+    run = explain(explainer(brightest), images, Late(tmp_path), target=0)
+    assert len(run) == 7
+    assert runs.verify(run).is_sound
 
 
 def test_small_changes_are_told(tmp_path, images):
@@ -238,7 +323,7 @@ def test_changed_baselines_of_ones_own_are_refused(tmp_path, images):
 
     run(0.0)
     run(0.0)
-    with pytest.raises(ArgumentError, match="is a run of another model, or images are read"):
+    with pytest.raises(ArgumentError, match="another model or baseline, or images are read"):
         run(0.5)
 
 
@@ -274,6 +359,24 @@ def test_changed_decoders_are_refused(tmp_path, images):
     run(1.0)
     with pytest.raises(ArgumentError, match="images are read otherwise"):
         run(2.0)
+
+
+def test_images_that_are_gone_stop_no_check(tmp_path, images):
+    """The first is gone and the second is broken: the third is explained again."""
+    write(tmp_path / "in", images)
+    listed = tmp_path / "list.csv"
+    listed.write_text("image\n" + "\n".join(f"in/{n}.npy" for n in range(6)))
+
+    def run(size):
+        made = explainer(brightest, partition=lambda image: Dyadic(size)(image[:]))
+        return explain(made, listed, tmp_path / "run", target=0)
+
+    assert len(run(2)) == 6
+    (tmp_path / "in" / "0.npy").unlink()
+    (tmp_path / "in" / "1.npy").write_bytes(b"no image")
+    assert [row["image"] for row in run(2).errors] == ["in/1.npy"]
+    with pytest.raises(ArgumentError, match=r"explained again, image 'in/2\.npy'"):
+        run(4)
 
 
 def test_two_functions_of_one_name_are_refused(tmp_path, images):
@@ -325,6 +428,22 @@ def test_a_changed_image_that_breaks_is_an_error(tmp_path, images):
     run = run_of(tmp_path / "in", tmp_path / "run")
     assert run.errors == []
     assert len(run) == 6
+
+
+def test_the_last_error_counts_after_a_clock_is_set_back(tmp_path, images, monkeypatch):
+    write(tmp_path / "in", images[:1])
+
+    def run(reason, moment):
+        def decode(data, name):
+            raise ValueError(reason)
+
+        monkeypatch.setattr(time, "time", lambda: moment)
+        given = (explainer(brightest), tmp_path / "in", tmp_path / "run")
+        return explain(*given, target=0, decode=decode, retry_failed=True)
+
+    assert "first" in run("first", 2e9).errors[0]["reason"]
+    assert "second" in run("second", 1e9).errors[0]["reason"]
+    assert "third" in run("third", 1.5e9).errors[0]["reason"]
 
 
 def test_an_image_that_vanishes_keeps_its_row(tmp_path, images):
@@ -456,6 +575,12 @@ def model(batch):
     score = batch.max(axis=(1, 2, 3)) * scale
     return np.stack([score, 1 - score], axis=1)
 """
+BY_BATCH = """
+def by_batch(batch):
+    step = abs(batch).max() / 127 or 1.0
+    found = model((batch / step).round() * step)
+    return found + 0.1 * ((batch / step).round() * step)[:, :, ::3].mean(axis=(1, 2, 3))[:, None]
+"""
 METHOD = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", "4", "--target", "0")
 
 
@@ -485,8 +610,8 @@ def save_onnx(factor):
     )
 
 
-def save_module(factor):
-    Path("outside.py").write_text(MODULE)
+def save_module(factor, text=MODULE):
+    Path("outside.py").write_text(text)
     Path("scale.json").write_text(str(factor))
 
 
@@ -543,6 +668,25 @@ def test_resumed_explain_sees_a_changed_model(model):
     assert "made with another model" in done.stderr
 
 
+def test_resumed_explain_allows_for_batches(model, monkeypatch):
+    """The module's score depends on the batch, and is another one if it has changed."""
+    _, name = model
+    if name != "outside:model":
+        pytest.skip("one kind of model is enough")
+    save_module(1.0, MODULE + BY_BATCH)
+    for number, level in enumerate((40, 90, 170, 255)):
+        noise = np.random.default_rng(number).integers(0, level, (16, 16, 3), np.uint8)
+        pytest.importorskip("PIL.Image").fromarray(noise).save(f"images/{number}.png")
+    given = ("explain", "images", "-m", "outside:by_batch", "-o", "found", *METHOD, "--all")
+    assert command(*given).exit_code == 0
+    done = command(*given, "--resume")
+    assert done.exit_code == 0, done.stderr
+    save_module(0.5, MODULE + BY_BATCH)
+    assert "made with another model" in command(*given, "--resume").stderr
+    done = command(*given[:-1], "--resume")
+    assert "another choice of images to explain (--all, --min-score); pass the same" in done.stderr
+
+
 def test_resumed_tiles_see_a_changed_model(model):
     save, name = model
     np.save("slide.npy", np.random.default_rng(0).integers(0, 255, (3, 48, 48)).astype(np.uint8))
@@ -553,7 +697,7 @@ def test_resumed_tiles_see_a_changed_model(model):
     save(0.5)
     done = command("tiles", *given, "--resume")
     assert done.exit_code == 2
-    assert "made with another probes" in done.stderr
+    assert "made with another model (its answers differ); pass the same" in done.stderr
 
 
 def test_the_command_verifies_a_noted_seal(model):

@@ -46,6 +46,16 @@ Other machines and batches add in another order, which changes answers by less t
 """
 
 
+NOISE = "noise input"
+"""Begins the names of probes that are noise."""
+
+FAR = 100
+"""Answers to noise set the scale for those to images up to this multiple, and the other way round.
+
+A model may answer noise by far larger numbers, beside which a change on images would not show.
+"""
+
+
 @dataclass(frozen=True)
 class Noise:
     """Inputs that depend on nothing but these four facts: the same on every machine.
@@ -61,9 +71,15 @@ class Noise:
     high: float
 
     @classmethod
-    def like(cls, image: Image) -> Noise:
-        """Return noise of the shape, type and range of an image."""
-        return cls(image.shape, image.dtype.str, float(image.min()), float(image.max()))
+    def like(cls, images: Sequence[Image]) -> Noise:
+        """Return noise of the shape and type of the first image, and of the range of all.
+
+        A range without width gets that of 1: noise of one value would hardly ask anything, and the
+        first slices of a scan are often black.
+        """
+        low = min(float(image.min()) for image in images)
+        high = max(float(image.max()) for image in images)
+        return cls(images[0].shape, images[0].dtype.str, low, high if high > low else low + 1)
 
     def inputs(self) -> Iterator[Array]:
         """Yield fine and coarse noise, each with growing amplitude."""
@@ -99,6 +115,11 @@ class Probes:
     batch_difference: float | None = None
 
     @property
+    def rounding(self) -> float:
+        """The difference up to which two values may be those of one input, in other batches."""
+        return 4 * (self.batch_difference or 0.0)
+
+    @property
     def document(self) -> dict[str, Json]:
         """The probes as JSON, with every digit."""
         noise = None if self.noise is None else {**asdict(self.noise)}
@@ -125,7 +146,10 @@ class Probes:
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two answers to one probe, as a share of all answers."""
+    """The largest difference between two answers to one probe, as a share of all answers.
+
+    `rounding` is the share that other batches explain.
+    """
 
     share: float
     probe: str
@@ -156,7 +180,7 @@ def ask(
 ) -> Probes:
     """Return the answers of an explainer's model to noise, and to images that have names.
 
-    Without `noise`, it is like the first image that can be read; images that fail are left out. The
+    Without `noise`, it is like the images that can be read; images that fail are left out. The
     answer to an image with every pixel hidden is asked for, too, if the explainer has a baseline.
 
     >>> import hshap
@@ -168,20 +192,22 @@ def ask(
     session = explainer.evaluator.open_session()
     setups = Setups(explainer, session, layout)
     answers: dict[str, list[float]] = {}
+    scored: list[Image] = []
     for name, image in images:
         with suppress(Exception):  # the run itself says which images and models fail
             pixels = setups.read(image).pixels
             shown, *hidden = _canvases(explainer, session, pixels)
             rows = [Row(shown, (shown.root,), 0), *(Row(one, (), 0) for one in hidden)]
             outputs = np.concatenate([session.score([row]) for row in rows])
-            noise = noise or Noise.like(pixels)
+            scored.append(pixels)
             answers[f"{name} shown"] = outputs[0].tolist()
             answers |= {f"{name} hidden {n}": one.tolist() for n, one in enumerate(outputs[1:])}
     difference = None
+    noise = noise or (Noise.like(scored) if scored else None)
     if noise is not None:
         with suppress(Exception):
             outputs, difference = _to_noise(session, noise)
-            answers |= {f"noise input {n}": one.tolist() for n, one in enumerate(outputs)}
+            answers |= {f"{NOISE} {n}": one.tolist() for n, one in enumerate(outputs)}
     return Probes(noise, answers, difference)
 
 
@@ -203,20 +229,34 @@ def compare(noted: Probes, now: Probes) -> Difference:
     >>> compare(one, one).is_other, str(compare(one, other))
     (False, 'its answers to a differ by 0.5 of the largest one')
     """
-    shared = [name for name in noted.answers if name in now.answers]
-    largest = max([1e-12, *(abs(v) for name in shared for v in noted.answers[name] if isfinite(v))])
-    worst, where = 0.0, ""
-    for name in shared:
-        before, after = np.array(noted.answers[name]), np.array(now.answers[name])
-        share = np.inf
-        if before.shape == after.shape and (np.isnan(before) == np.isnan(after)).all():
-            with np.errstate(invalid="ignore"):  # infinite in both is equal
-                apart = np.where(before == after, 0.0, np.abs(before - after))
-            share = float(np.nan_to_num(apart, nan=0.0, posinf=np.inf).max(initial=0.0)) / largest
-        if share > worst:
-            worst, where = share, name
-    rounding = 4 * max(noted.batch_difference or 0.0, now.batch_difference or 0.0) / largest
-    return Difference(worst, where, rounding)
+    both = noted.answers.keys() & now.answers.keys()
+    is_same = noted.noise == now.noise
+    shared = [name for name in noted.answers if name in both and (is_same or NOISE not in name)]
+    kinds = [[name for name in shared if name.startswith(NOISE) == kind] for kind in (False, True)]
+    sizes = [_largest(names, noted, now) for names in kinds]
+    rounding, found = max(noted.rounding, now.rounding), Difference(0.0, "", 0.0)
+    for names, own in zip(kinds, sizes, strict=True):
+        scale = max(1e-12, min(max(sizes), FAR * own))
+        for name in names:
+            apart = _apart(np.array(noted.answers[name]), np.array(now.answers[name])) / scale
+            one = Difference(apart, name, rounding / scale)
+            found = max(found, one, key=lambda difference: difference.share - difference.rounding)
+    return found
+
+
+def _largest(names: Sequence[str], *probes: Probes) -> float:
+    """Return the largest answer to some probes."""
+    every = (value for one in probes for name in names for value in one.answers[name])
+    return max((abs(value) for value in every if isfinite(value)), default=0.0)
+
+
+def _apart(before: Heat, after: Heat) -> float:
+    """Return the largest difference of two answers; infinite if only one has a number."""
+    if before.shape != after.shape or (np.isnan(before) != np.isnan(after)).any():
+        return np.inf
+    with np.errstate(invalid="ignore"):  # infinite in both is equal
+        apart = np.where(before == after, 0.0, np.abs(before - after))
+    return float(np.nan_to_num(apart, nan=0.0, posinf=np.inf).max(initial=0.0))
 
 
 def _canvases(explainer: Explainer, session: Session, pixels: Image) -> list[Canvas]:
@@ -240,8 +280,10 @@ def _to_noise(session: Session, noise: Noise) -> tuple[Heat, float]:
         rows = [Row(canvas, (canvas.root,), 0) for canvas in canvases]
         outputs = session.score(rows)
         if not found and len(rows) > 1:
-            alone = np.concatenate([session.score([row]) for row in rows[-ALONE:]])
-            difference = float(np.abs(outputs[-ALONE:] - alone).max(initial=0.0))
+            # Weak noise among strong: a model that scales by its batch answers the weak otherwise.
+            step = ceil(len(rows) / ALONE)
+            alone = np.concatenate([session.score([row]) for row in rows[::step]])
+            difference = float(np.abs(outputs[::step] - alone).max(initial=0.0))
         found.append(outputs)
     return np.concatenate(found), difference
 

@@ -201,7 +201,15 @@ class Driver:
         failed = frozenset[str]() if self.retry_failed else frozenset(known.failed)
         negative = known.negative.get("" if positives is None else positives.rule, ())
         explained = frozenset(known.explained)
-        return Work(item, known.version, known.sha256, explained, failed, frozenset(negative))
+        return Work(
+            item,
+            known.version,
+            known.sha256,
+            explained,
+            failed,
+            frozenset(negative),
+            known.last_error,
+        )
 
     def _take(self, outcome: Outcome) -> None:
         task = outcome.task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -71,8 +72,9 @@ def texts_of(targets: Sequence[AnyTarget]) -> dict[str, AnyTarget]:
 class Work:
     """An image to explain, with the state that the folder has of it.
 
-    `version` and `sha256` are those of the image's last known content. Identities of its rows are
-    in `explained`, `failed` and `negative`, by the rule of this run.
+    `version` and `sha256` are those of the image's last known content, and `last_error` the moment
+    of its last error. Identities of its rows are in `explained`, `failed` and `negative`, by the
+    rule of this run.
     """
 
     item: Item
@@ -81,6 +83,7 @@ class Work:
     explained: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
     negative: frozenset[str] = frozenset()
+    last_error: float = 0.0
 
     def seen(self, sha256: str) -> Work:
         """Return the state for the content that was read: one that has changed has no rows yet."""
@@ -146,6 +149,7 @@ def error_row(
         "targets": list(wanted),
         "kind": "worker" if isinstance(error, str) else "image",
         "reason": error if isinstance(error, str) else reason_of(error),
-        "moment": time.time(),
+        # Later than the error before it, also if the clock was set back.
+        "moment": max(time.time(), math.nextafter(work.last_error, math.inf)),
     }
     return {**row, "digest": digest_of(row)}

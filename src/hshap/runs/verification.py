@@ -24,7 +24,7 @@ from hshap.explainer.probes import compare, noted_probes
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
 from hshap.runs.sources.protocol import Decoded
-from hshap.runs.storing.folder import differences
+from hshap.runs.storing.folder import RESULTS, differences
 from hshap.runs.storing.identity import Fingerprint
 from hshap.runs.storing.rows import digest_of, forged_columns
 from hshap.runs.storing.schema import TABLES
@@ -261,7 +261,9 @@ def _check_seals(folder: Folder, present: set[str], found: _Findings) -> dict[st
         seals[digest] = _Sealed(str(document.get("run")), frozenset(document["shards"]))
     missing = {name for one in seals.values() for name in one.shards} - present
     found.problems += [f"shard {name} is missing: a seal lists it" for name in sorted(missing)]
-    if any(one.run != folder.run_sha256() for one in seals.values()):
+    # A run without results may get the answers of its model later.
+    made = [one for one in seals.values() if any(name.startswith(RESULTS) for name in one.shards)]
+    if any(one.run != folder.run_sha256() for one in made or list(seals.values())[-1:]):
         found.problems.append("run.json was altered after the run was sealed")
     return seals
 
@@ -276,12 +278,14 @@ def recompute(  # noqa: PLR0913, each is another part of the run
     seed: int | None,
     layout: str | None,
     tolerance: float,
+    rounding: float,
     tiles: Tiles | None = None,
 ) -> tuple[int, float, list[str]]:
     """Explain a random sample of rows again.
 
     Returns the number of compared coalition values, their largest difference, and the problems. A
-    difference counts as a problem beyond `tolerance` of the largest value.
+    difference counts as a problem beyond `tolerance` of the largest value and `rounding`, up to
+    which values differ in other batches.
     """
     keys = random.Random(seed).sample(run.keys, min(sample, len(run.keys)))  # noqa: S311
     wanted = {key.image for key in keys}
@@ -296,13 +300,13 @@ def recompute(  # noqa: PLR0913, each is another part of the run
             if isinstance(stored, TiledExplanation):
                 target = by_text.get(key.target, stored.tiles.class_index)
                 made = explain_tiles(explainer, image, target, tiles=tiles)  # pyright: ignore[reportArgumentType, reportCallIssue]
-                count, worst, scale = _tiled_differences(stored, made)  # pyright: ignore[reportArgumentType]
+                count, worst, scale = _tiled_differences(stored, made, rounding)  # pyright: ignore[reportArgumentType]
             else:
                 target = by_text.get(key.target, stored.class_index)
                 pixels = to_numpy("image", image)
                 chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
                 made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
-                again = difference_of(stored, made)
+                again = difference_of(stored, made, rounding)
                 count, worst, scale = again.values, again.largest, again.scale
                 if again.map_differs:
                     found.problems.append(f"row of image {key.image!r}: {again.problem}")
@@ -314,7 +318,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
             continue
         found.values += count
         found.largest = max(found.largest, worst)
-        if worst > tolerance * max(scale, 1e-12):
+        if worst > tolerance * max(scale, 1e-12) + rounding:
             found.problems.append(
                 f"row of image {key.image!r}, target {key.target}: a coalition value differs by "
                 f"{worst:.3g} from the model's"
@@ -335,14 +339,14 @@ def _image(source: Source, item: Item, sha256: str) -> object:
 
 
 def _tiled_differences(
-    stored: TiledExplanation, made: TiledExplanation
+    stored: TiledExplanation, made: TiledExplanation, rounding: float
 ) -> tuple[int, float, float]:
     """Return the same for a large image: over its tiles, and inside the found ones."""
     again = {one.position: one for one in made.inside}
     if {one.position for one in stored.inside} != again.keys():
         return 0, np.inf, 0.0  # other tiles were found
-    found = [difference_of(stored.tiles, made.tiles)]
-    found += [difference_of(one, again[one.position]) for one in stored.inside]
+    found = [difference_of(stored.tiles, made.tiles, rounding)]
+    found += [difference_of(one, again[one.position], rounding) for one in stored.inside]
     return (
         sum(one.values for one in found),
         max(one.largest for one in found),
@@ -356,33 +360,38 @@ class ExplanationDifference:
 
     `values` coalition values were compared, `largest` is their largest difference, infinite for
     other regions, and `scale` the largest value. `map_differs` tells of equal values, but another
-    map: other regions were kept, or the evidence is another.
+    map: other regions were kept, or the evidence is another. Values of one input differ by up to
+    `rounding` in other batches.
     """
 
     values: int
     largest: float
     scale: float
     map_differs: bool
+    rounding: float
 
     @property
     def problem(self) -> str:
         """The difference in words; empty if it is no more than rounding."""
         if not np.isfinite(self.largest):
             return "other regions were played"
-        if self.largest > TOLERANCE * max(self.scale, 1e-12):
+        if self.largest > TOLERANCE * max(self.scale, 1e-12) + self.rounding:
             return f"a coalition value differs by {self.largest:.3g} from the model's"
         return "the values are the same, but the map is another" if self.map_differs else ""
 
 
-def difference_of(stored: Explanation, made: Explanation) -> ExplanationDifference:
-    """Compare a stored explanation with one that was made again."""
+def difference_of(stored: Explanation, made: Explanation, rounding: float) -> ExplanationDifference:
+    """Compare a stored explanation with one that was made again.
+
+    Where `rounding` is much, two searches go other ways; then the games of both are compared.
+    """
     again = {game.region: game for game in made.games}
     # A limit of time ends two searches at different games; those of both are compared.
     ended = stored.complete and made.complete
     count, worst, scale = 0, 0.0, 0.0
     for game in stored.games:
         other = again.get(game.region)
-        if other is None and not ended and count:
+        if other is None and count and not (ended and rounding <= TOLERANCE * scale):
             continue
         if other is None or other.children != game.children:
             worst = np.inf
@@ -392,7 +401,7 @@ def difference_of(stored: Explanation, made: Explanation) -> ExplanationDifferen
         scale = max(scale, float(np.abs(game.values).max()))
     # Values that differ in a last digit may keep another region: then the map is not compared.
     is_other = ended and worst == 0 and not _same_map(stored, made)
-    return ExplanationDifference(count, worst, scale, is_other)
+    return ExplanationDifference(count, worst, scale, is_other, rounding)
 
 
 def _same_map(stored: Explanation, made: Explanation) -> bool:

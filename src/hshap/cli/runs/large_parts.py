@@ -20,7 +20,7 @@ from hshap._util.atomic import replace
 from hshap._util.version import __version__
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.runs.record import UNFINISHED, read_summary
+from hshap.cli.runs.record import UNFINISHED, WORDS, read_summary
 from hshap.errors import HshapError
 from hshap.explainer.probes import compare, noted_probes
 from hshap.explainer.tile_parts import Parts
@@ -72,7 +72,7 @@ class TileParts:
             raise Refusal(Code.OUTPUT, message)
         for noted in found:
             known = wanted if noted is None else noted
-            different = [name for name in wanted if _differs(name, known, wanted)]
+            different = [WORDS.get(name, name) for name in wanted if _differs(name, known, wanted)]
             if different:
                 message = (
                     f"--resume: {out} was made with another {', '.join(different)}; pass the same "

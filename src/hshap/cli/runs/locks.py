@@ -2,14 +2,15 @@
 
 A lock is a folder, because no two processes can both make it. The name of a file in it says whose
 lock it is. To take over the lock of a run that was killed, that file is renamed, which succeeds for
-one process alone.
+one process alone. A run that was killed before it could sign leaves an empty folder, which is
+removed; if it was only slow, it finds the lock signed by another, and withdraws.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hshap._util.processes import Owner, this_process
@@ -51,13 +52,16 @@ def locked(lock: Path, out: Path) -> Generator[Path, None, None]:
 def _take(lock: Path, out: Path) -> None:
     mine = this_process()
     owner = None
-    for _ in range(TRIES):
+    for number in range(TRIES):
         try:
             lock.mkdir()
         except FileExistsError:
             owner = _owner(lock)
             if owner is None:  # it is being made or removed at this moment
                 time.sleep(PAUSE)
+                if number >= TRIES // 2:
+                    with suppress(OSError):  # it is signed now, or has other files
+                        lock.rmdir()
                 continue
             if not owner.is_gone():
                 break
@@ -67,17 +71,25 @@ def _take(lock: Path, out: Path) -> None:
                 continue  # another run was faster
             return
         else:
-            _sign(lock, mine)
-            return
+            if _sign(lock, mine):
+                return
     raise Refusal(Code.OUTPUT, _message(lock, out, owner))
 
 
-def _sign(lock: Path, owner: Owner) -> None:
+def _sign(lock: Path, owner: Owner) -> bool:
+    """Sign a new lock; False if another run has removed it, or signed it, too."""
+    mark = lock / _mark(owner)
     try:
-        (lock / _mark(owner)).touch()
+        mark.touch()
+        if _marks(lock) == [mark.name]:
+            return True
+        mark.unlink()
+    except FileNotFoundError:
+        return False
     except OSError:  # such as a full disk
         shutil.rmtree(lock, ignore_errors=True)
         raise
+    return False
 
 
 def _message(lock: Path, out: Path, owner: Owner | None) -> str:
@@ -94,10 +106,14 @@ def _message(lock: Path, out: Path, owner: Owner | None) -> str:
 
 def _owner(lock: Path) -> Owner | None:
     try:
-        names = [path.name for path in lock.iterdir() if path.name.startswith(MARK)]
+        names = _marks(lock)
     except OSError:
         return None
     return Owner.read(names[0].removeprefix(MARK)) if names else None
+
+
+def _marks(lock: Path) -> list[str]:
+    return [path.name for path in lock.iterdir() if path.name.startswith(MARK)]
 
 
 def _mark(owner: Owner) -> str:
@@ -107,6 +123,8 @@ def _mark(owner: Owner) -> str:
 
 def _remove(lock: Path) -> None:
     with on_hold():
-        # Its owner last: without one, a lock cannot be taken over after a sudden end.
+        # Its owner last: without one, only an empty lock can be taken over after a sudden end.
         shutil.rmtree(lock / RESULTS, ignore_errors=True)
+        with suppress(OSError):
+            (lock / JOURNAL).unlink()
         shutil.rmtree(lock, ignore_errors=True)

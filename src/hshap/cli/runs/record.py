@@ -24,6 +24,12 @@ PAGE = "index.html"
 UNFINISHED = "unfinished"
 """The folder with finished parts of a run of `hshap tiles` that has not ended."""
 
+WORDS = {
+    "probes": "model (its answers differ)",
+    "explained": "choice of images to explain (--all, --min-score)",
+}
+"""Entries of a record whose names say nothing to a reader of messages."""
+
 SIGNS = {
     ".png": (b"Software\0hshap",),
     ".html": (b"<title>hshap",),

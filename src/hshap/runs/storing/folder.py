@@ -20,6 +20,7 @@ import io
 import json
 import re
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -37,11 +38,15 @@ if TYPE_CHECKING:
     from hshap.runs.storing.rows import Row
 
 RUN = "run.json"
+RESULTS = ("explanations", "negatives")
 FOLDERS = ("claims", "seals", "tiled", "unfinished")
 SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
 SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
 LEVEL = 9
 """Effort of the compression; more gains little."""
+
+WAITS, WAIT = 100, 0.05
+"""Looks, and seconds between them, while another driver completes run.json."""
 
 
 class OccupiedError(ArgumentError):
@@ -93,6 +98,16 @@ def _short(value: Untyped) -> str:
     """Return a value of a description in few letters: a part by its name."""
     text = str(value["type"]) if isinstance(value, dict) and "type" in value else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _as_text(description: Mapping[str, Json]) -> bytes:
+    return (json.dumps(description, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _has_answers(description: Mapping[str, Untyped] | None) -> bool:
+    """Tell whether a description has answers of a model to probes."""
+    probes = (description or {}).get("probes")
+    return isinstance(probes, dict) and bool(probes.get("answers"))
 
 
 @dataclass(frozen=True, order=True)
@@ -152,7 +167,8 @@ class Folder:
     def describe(self, description: Mapping[str, Json]) -> dict[str, Json]:
         """Note the model and settings of the run, or refuse a folder of another run.
 
-        Returns the description that the folder has. Answers of its model are not compared.
+        Returns the description that the folder has. Answers of its model are not compared. A run
+        without any, since no image could be scored, gets those of its first results.
         """
         wanted = {"format": FORMAT, "schema": SCHEMA, **description}
         found = self.description()
@@ -164,9 +180,8 @@ class Folder:
                     "another folder"
                 )
                 raise OccupiedError(message)
-            text = json.dumps(wanted, indent=1, sort_keys=True) + "\n"
             # Another driver may be faster: its description stays, and is compared with ours.
-            self.files.create(RUN, text.encode())
+            self.files.create(RUN, _as_text(wanted))
             found = self.description()
         different = list(differences(found or {}, wanted))
         if different:
@@ -176,7 +191,27 @@ class Folder:
                 "pass the same, or another folder"
             )
             raise ArgumentError(message)
-        return found or {}
+        return self._answered(wanted) or {}
+
+    def _answered(self, wanted: Mapping[str, Json]) -> dict[str, Json] | None:
+        """Return the description, after a run without results and answers got those of `wanted`."""
+        for _ in range(WAITS):
+            found = self.description()
+            if _has_answers(found) or not _has_answers(wanted) or self.has_results():
+                return found
+            if not self.claim(RUN):  # another driver writes it at this moment
+                time.sleep(WAIT)
+                continue
+            try:
+                if not _has_answers(self.description()):
+                    publish(self.files, RUN, _as_text(wanted))
+            finally:
+                self.release(RUN)
+        return self.description()
+
+    def has_results(self) -> bool:
+        """Tell whether there are rows that a model made: explanations, or negative images."""
+        return any(self.shards(table) for table in RESULTS)
 
     def description(self) -> dict[str, Json] | None:
         """Return the content of run.json; None if there is none."""
@@ -318,11 +353,12 @@ class Content:
 
     Those of negative images are kept by the rule that left them out. Contents are ordered by
     `version`. Two of one version come from drivers that read a changing file at the same time: the
-    larger digest wins, everywhere.
+    larger digest wins, everywhere. `last_error` is the moment of the last error.
     """
 
     version: int = 0
     sha256: str | None = None
+    last_error: float = 0.0
     explained: set[str] = field(default_factory=set[str])
     failed: set[str] = field(default_factory=set[str])
     negative: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
@@ -370,7 +406,7 @@ class Committed:
                     self._add(shard)
 
     def _add(self, shard: Shard) -> None:
-        more = {"errors": ["kind"], "negatives": ["rule"]}.get(shard.table, [])
+        more = {"errors": ["kind", "moment"], "negatives": ["rule"]}.get(shard.table, [])
         columns = ["image", "version", "image_sha256", "identity", *more]
         rows = self.folder.rows(shard, columns).to_pydict()
         for image, version, sha256, identity, *told in zip(*rows.values(), strict=True):
@@ -381,8 +417,10 @@ class Committed:
                 content.explained.add(identity)
             elif shard.table == "negatives":
                 content.negative.setdefault(told[0], set()).add(identity)
-            elif told[0] == "image":  # a process that ended says little about it: try it again
-                content.failed.add(identity)
+            else:
+                content.last_error = max(content.last_error, told[1])
+                if told[0] == "image":  # a process that ended says little about it: try it again
+                    content.failed.add(identity)
 
     def known(self, image: str) -> Content:
         """Return the last content of an image."""
