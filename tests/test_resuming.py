@@ -674,7 +674,7 @@ def test_resumed_explain_allows_for_batches(model, monkeypatch):
     if name != "outside:model":
         pytest.skip("one kind of model is enough")
     save_module(1.0, MODULE + BY_BATCH)
-    for number, level in enumerate((40, 90, 170, 255)):
+    for number, level in enumerate((12, 90, 170, 255)):
         noise = np.random.default_rng(number).integers(0, level, (16, 16, 3), np.uint8)
         pytest.importorskip("PIL.Image").fromarray(noise).save(f"images/{number}.png")
     given = ("explain", "images", "-m", "outside:by_batch", "-o", "found", *METHOD, "--all")

@@ -134,7 +134,7 @@ def check_model(plan: Plan, explainer: Explainer, earlier: Sequence[Earlier]) ->
     """
     problem = next(_problems(plan, explainer, earlier, 0.0), None)
     if problem is not None:  # few models depend on their batch, so this is measured only now
-        noise = Noise.like([plan.pixels(problem[0])])
+        noise = Noise.like([plan.pixels(image.asked.path) for image in earlier[:COMPARED]])
         rounding = ask(explainer, noise=noise).rounding
         problem = next(_problems(plan, explainer, earlier, rounding), None)
     if problem is not None:
