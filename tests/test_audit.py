@@ -164,8 +164,9 @@ def test_what_is_found_carries_the_score_or_does_not():
     for one in found:
         assert one.audit.carried == pytest.approx(one.attribution().sum())
         assert one.audit.doubt == pytest.approx(1 - product_of_shares(one.audit))
-    for one in found:
+    for one in found[:-1]:
         assert f"carry {one.audit.carried:.0%} of the score that the image adds" in str(one.audit)
+    assert "There are no findings." in str(found[-1].audit)
 
 
 def test_all_that_is_found_is_carried_though_parts_lower_the_score():

@@ -399,3 +399,14 @@ def test_strict_is_fine_without_a_concern(work):
     assert done.exit_code == 0, done.stderr
     assert not re.search("look twice|do not trust", done.stderr)
     assert "supported" in done.stdout
+
+
+def test_an_audit_without_findings_claims_none():
+    explainer = hshap.Explainer(
+        lambda batch: np.zeros(len(batch)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(min_size=4),
+    )
+    told = str(explainer.explain(np.ones((1, 8, 8)), target=0).audit)
+    assert "There are no findings." in told
+    assert "carry" not in told

@@ -289,6 +289,8 @@ def _rule(gap: float) -> str:
 def _leaves(found: Audit) -> str:
     share = f"carry {found.carried:.0%} of the score that the image adds"
     told = [f"The findings {share}, and cover {found.covered:.0%} of the image."]
+    if not found.covered:
+        told = ["There are no findings."]
     if 1.0 - found.alone >= FAR:
         told.append(f"The findings, each by itself, add up to {found.alone:.0%} of the score.")
     if 1.0 - found.alike >= FAR:
