@@ -380,7 +380,8 @@ def test_resume_keeps_negative_images_and_refuses_another_rule(here):
     assert entries()[0]["negative"] == 5
     assert entries()[0]["evaluations"] == 0
     words = ("explain", "images", "-m", here, *OPTIONS, "-o", "found")
-    assert "another choice of images to explain (--all, --min-score)" in command(*words, "--resume", "--all", code=2).stderr
+    refused = command(*words, "--resume", "--all", code=2).stderr
+    assert "another choice of images to explain (--all, --min-score)" in refused
     command(*words, "--force", "--all")
     assert entries()[0]["negative"] == 0
     command(*words, "--force", "--min-score", 0.999)
