@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -76,25 +77,15 @@ class ExamRun:
         targets = [Output(number, wanted.output) for number in numbers]
         spacing = self._spacing(pixels.shape[1:])
         with bar(len(targets), self.method.budget) as told:
-            if self.volume:
-                found = explainer.explain(
-                    pixels,
-                    targets,
-                    layout=LAYOUT,
-                    spacing=spacing,
-                    positives=self.method.positives,
-                    progress=told,
-                )
-            else:
-                found = explain_slices(
-                    explainer,
-                    pixels,
-                    targets,
-                    layout=LAYOUT,
-                    spacing=spacing,
-                    positives=self.method.positives,
-                    progress=told,
-                )
+            explain = explainer.explain if self.volume else partial(explain_slices, explainer)
+            found = explain(
+                pixels,
+                targets,
+                layout=LAYOUT,
+                spacing=spacing,
+                positives=self.method.positives,
+                progress=told,
+            )
         placed = {
             number: self._placed(one, wanted.name(number))
             for number, one in zip(numbers, found, strict=True)
