@@ -66,6 +66,7 @@ from hshap.games.decisions import Positives
 from hshap.games.engine import Progress
 from hshap.games.game import Game
 from hshap.games.search import (
+    BestFirst,
     BreadthFirst,
     Certificate,
     DepthFirst,
@@ -90,6 +91,7 @@ __all__ = [
     "Bags",
     "Baseline",
     "Batched",
+    "BestFirst",
     "Bisection",
     "Blur",
     "Box",

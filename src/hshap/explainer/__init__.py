@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, overload
 
 from hshap._util import checks
 from hshap._util.axes import by_name
-from hshap._util.recipes import recipe, settle
+from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.models.facts import Facts, facts_of
@@ -20,18 +20,17 @@ from hshap.explainer.deciding import ReadOrder, as_jobs
 from hshap.explainer.drawing import Plan, test_regions
 from hshap.explainer.finished import explanation_of
 from hshap.explainer.repeating import variants
-from hshap.explainer.setups import EVEN, Setups
+from hshap.explainer.setups import Setups
 from hshap.games.engine import Progress, run
 from hshap.games.pairs import iterated, read, unpacked
 from hshap.games.targets import Target, Wanted, as_targets, is_several
-from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Image, Model
+    from hshap._util.types import Model
     from hshap.baselines.protocol import Baseline
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import ErrorRate
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Partition
 
     OnProgress = Callable[[Progress], None]
-
-Evidence: TypeAlias = "Callable[[Image], ArrayLike]"
-"""Takes an image `(channels, *grid)`, returns a map `(*grid)` of 0 and more."""
 
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
@@ -62,24 +58,13 @@ class Explainer:
     an evaluator such as `Batched(model, batch_size=16)`. Images are `(channels, *grid)`, and the
     model always gets them so.
 
-    `evidence` guides the maps inside leaves; the sum over each leaf does not depend on it. "auto"
-    takes four backward passes of a torch module, which count as evaluations. With a template
-    (`Spots`), these are multiplied by the differences from it. Maps of models without gradients
-    follow the leaves nearby; with a template they are even in each cell, but a budget of yours that
-    cannot show every cell alone is spent on the cells that differ most, whose scores then guide the
-    map. "even" spreads each share evenly. A callable of yours takes the image and returns a map
-    `(*grid)` of 0 and more.
-
-    A part that is left out is chosen for each image. The baseline is one of several candidates:
-    the image's own colour, or its own colours nearby, or a blur, if the model scores it clearly
-    lower. That takes four more evaluations. A list of baselines gives other candidates, the first
-    one preferred. Evidence is "auto", and "even" if the partition is given. The partition is
-    `Spots("auto")` if the baseline is a template, that is the same scene but for a few places. Else
-    it is `Superpixels("uncut")` with evidence, `Superpixels()` without, and `Bisection("auto")`
-    where higra or scipy is missing. The search is `Share(0.2, of="finding")`, with 0.05 for a
-    template, and the paper's `DepthFirst()` if the partition is given.
-    `explanation.settings.chosen` tells the choices and their reasons, and `explanation.concerns`
-    warns if no candidate is good.
+    A part that is left out is chosen. Hidden pixels show the image's own colour. The partition is
+    `Superpixels()`, whose regions follow the image, or `Bisection("auto")` where higra or scipy is
+    missing; if the baseline is a template, that is the same scene but for a few places, it is
+    `Spots("auto")`. The search is `BestFirst()`: it plays games in several contexts, splits the
+    region with the largest share of the score next, and ends after 200 evaluations. For a partition
+    of yours it is the paper's `DepthFirst()`. `explanation.settings.chosen` tells the choices, and
+    `explanation.concerns` warns where the answer should not be trusted.
 
     >>> import hshap
     >>> import numpy as np
@@ -95,25 +80,15 @@ class Explainer:
     """
 
     model: Model
-    baseline: Baseline | Sequence[Baseline] | None = None
+    baseline: Baseline | None = None
     partition: Partition | None = None
     search: Search | None = None
-    evidence: Evidence | Literal["auto", "even"] | None = None
 
     def __post_init__(self) -> None:
-        if self.evidence not in (None, AUTO, EVEN) and not callable(self.evidence):
-            message = (
-                f'evidence is {checks.shown(self.evidence)}; pass "auto", "even", or a callable '
-                "from an image (channels, *grid) to a map (*grid)"
-            )
-            raise ArgumentError(message)
         _ = self.evaluator  # refuses a model that cannot be called
-        if isinstance(self.baseline, (list, tuple)) and self.baseline:
-            settle(self, baseline=tuple(self.baseline))
         for name, examples in EXAMPLES.items():
             value = getattr(self, name)
-            several = value if name == "baseline" and isinstance(value, tuple) else (value,)
-            if any(isinstance(one, type) or not (one is None or callable(one)) for one in several):
+            if isinstance(value, type) or not (value is None or callable(value)):
                 message = f"{name} is {checks.shown(value)}; pass one such as {examples}"
                 raise ArgumentError(message)
 

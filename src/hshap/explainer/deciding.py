@@ -1,7 +1,7 @@
 """Deciding: images become jobs, and those that the model calls negative become cheap ones.
 
-Images are decided in batches of many, before a baseline is chosen, gradients are asked for or a
-partition is made. A negative image is a job whose scores are all known, so no search runs for it.
+Images are decided in batches of many, before a partition is made. A negative image is a job whose
+scores are all known, so no search runs for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hshap.evaluators.canvas import Row, StandIns
-from hshap.evaluators.evidence import Guide
-from hshap.explainer.setups import EVEN, Chosen, Setup, whole
+from hshap.explainer.setups import Chosen, Setup, whole
 from hshap.explanation.settings import UNEXPLAINED
 from hshap.games.decisions import not_above
 from hshap.games.game import game_of
@@ -60,10 +59,7 @@ class _Hidden(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """An image with the model's outputs `(classes,)`, and those `(draws, classes)` of its baseline.
-
-    The baseline `below` is the given one, or the first candidate.
-    """
+    """An image, the model's outputs `(classes,)`, and those `(draws, classes)` of its baseline."""
 
     order: ReadOrder
     below: _Hidden
@@ -107,7 +103,7 @@ def _tried(
 
 
 def _explaining(setups: Setups, order: ReadOrder) -> list[list[Job]]:
-    return [_searches(setups, order, setups.hide(*order))]
+    return [_searches(setups, order, setups.hide(order.reading, order.baseline))]
 
 
 def _searches(
@@ -115,7 +111,7 @@ def _searches(
 ) -> list[Job]:
     """Return the searches for all targets of an image; `known` scores are not asked for again."""
     pixels, targets = order.reading.pixels, order.targets
-    setup = setups.make(order.reading, targets, hiding, order.position)
+    setup = setups.make(order.reading, hiding)
     canvas = setup.easel.canvas(pixels, setup.easel.root(setup.partition, pixels), order.position)
     return _jobs(setups, setup, ScoreTable(canvas, targets), known)
 
@@ -153,7 +149,7 @@ def _deciding(setups: Setups, one: Decided, positives: Positives) -> list[list[J
     targets, every = order.targets, range(len(order.targets))
     scores = _Scores(_values(targets, one.outputs[None])[0], _values(targets, one.hidden))
     if not scores.are_finite:  # the search asks again, and says which input it was
-        return [_searches(setups, order, setups.hide(*order))]
+        return [_searches(setups, order, setups.hide(order.reading, order.baseline))]
     told = {at: positives.reason(targets[at], one.outputs, one.hidden) for at in every}
     against = [at for at in every if told[at]]
     groups = [_declined(setups, order, one.below, scores.of(against), told)] if against else []
@@ -162,16 +158,10 @@ def _deciding(setups: Setups, one: Decided, positives: Positives) -> list[list[J
         return groups
     rest = order._replace(targets=tuple(targets[at] for at in left))
     scores = scores.of(left)
-    if setups.chooses(order.baseline):
-        hiding = setups.hide(order.position, order.reading, rest.targets)
-        if hiding.scores is not None:  # the mean over draws, if there are several
-            scores = scores._replace(bare=hiding.scores[1:])
     means = scores.bare.mean(axis=0)
     told = {at: not_above(float(scores.whole[at]), float(means[at])) for at in range(len(left))}
     if below := [at for at in told if told[at]]:
-        pixels = order.reading.pixels
-        canvas = hiding.easel.canvas(pixels, whole(pixels), order.position)
-        groups.append(_declined(setups, rest, _Hidden(hiding, canvas), scores.of(below), told))
+        groups.append(_declined(setups, rest, one.below, scores.of(below), told))
     if above := [at for at in told if not told[at]]:
         rest = rest._replace(targets=tuple(rest.targets[at] for at in above))
         groups.append(_searches(setups, rest, hiding, scores.of(above)))
@@ -189,10 +179,7 @@ def _declined(
         partition=Bisection(AUTO),
         search=_nothing,
         settings=hiding.settings.updated(partition=UNEXPLAINED, search=UNEXPLAINED),
-        guides=(Guide(None, ""),) * len(targets),
         started=hiding.started,
-        evaluations=hiding.evaluations,
-        evidence=EVEN,
         chosen=Chosen(order.reading.told, hiding.reason),
         class_names=setups.class_names,
         negatives={place: told[at] for place, at in enumerate(columns)},
@@ -252,7 +239,7 @@ class _Deciding:
 
     def _below(self, order: ReadOrder) -> list[_Hidden]:
         try:
-            hiding, pixels = self._setups.first(order.reading, order.baseline), order.reading.pixels
+            hiding, pixels = self._setups.hide(order.reading, order.baseline), order.reading.pixels
             return [_Hidden(hiding, hiding.easel.canvas(pixels, whole(pixels), order.position))]
         except Exception as error:
             if self._on_error is None:

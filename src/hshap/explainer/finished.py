@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING
 
 from hshap._util.arrays import to_numpy
 from hshap.evaluators.models.facts import Facts
-from hshap.explainer.guides import follows_nearby, guide_by_probes, told_inside
-from hshap.explainer.setups import EVEN
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.settings import NEARBY
+from hshap.explanation.maps import strong_regions
 from hshap.games.decisions import decided_against, not_above
 from hshap.games.search import SearchResult
 from hshap.games.targets import class_index, describe_target
-from hshap.partitions.grids import AUTO
 from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hshap.evaluators.canvas import Canvas
     from hshap.evaluators.provenance import Provenance
     from hshap.explainer.setups import Setup
     from hshap.games.game import Game
     from hshap.games.jobs import Job
-    from hshap.partitions.protocol import Partition
+    from hshap.partitions.protocol import Partition, Region
 
 
 def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanation:
@@ -31,37 +30,25 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.target, setup.settings
     games = found.games or tuple(job.games)
-    baseline_score = float(games[0].values[0])
-    guide = guide_by_probes(setup.guides[job.column], found.probes, baseline_score, canvas.grid)
+    leaves = found.leaves
+    if any(game.contexts for game in games):  # no region was dropped
+        leaves = strong_regions(games, canvas.grid)
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
-    if guide.origin:
-        settings = settings.updated(evidence=guide.origin)
-    # Cells lie around the largest differences: a map that is stronger in their middle would be a
-    # guess about the image.
-    may_follow = setup.evidence == AUTO and not isinstance(setup.partition, Spots)
-    nearby = may_follow and follows_nearby(guide, canvas.grid)
-    if nearby:
-        settings = settings.updated(inside=NEARBY)
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})
     negative = setup.negatives.get(job.column) or _negative(job, games[0])
     if negative:
         settings = settings.updated(negative=negative)
-    chosen = setup.chosen
-    inside = told_inside(guide, nearby=nearby) if chosen.regions and setup.evidence != EVEN else ""
-    told = "; ".join(
-        filter(None, (chosen.reading, chosen.baseline, chosen.regions, inside, chosen.search))
-    )
-    if told:
+    if told := str(setup.chosen):
         settings = settings.updated(chosen=told)
     return Explanation(
         grid=canvas.grid,
         target=describe_target(target),
-        leaves=found.leaves,
+        leaves=leaves,
         games=games,
-        evaluations=job.evaluations + setup.evaluations + guide.evaluations,
+        evaluations=job.evaluations,
         seconds=job.seconds,
         draws=canvas.draws,
         unfinished=found.unfinished,
@@ -69,9 +56,8 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         settings=settings,
         class_index=class_index(target),
         provenance=provenance,
-        evidence=guide.levels,
         certificate=found.certificate,
-        filled=_filled(found, canvas, setup.partition),
+        filled=_filled(leaves, found.unfinished, canvas, setup.partition),
     )
 
 
@@ -83,7 +69,9 @@ def _negative(job: Job, game: Game) -> str:
     return told or not_above(float(game.values[-1]), float(game.values[0]))
 
 
-def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float | None:
+def _filled(
+    leaves: Sequence[Region], unfinished: Sequence[Region], canvas: Canvas, partition: Partition
+) -> float | None:
     """Return how filled the leaves are; None where that tells nothing.
 
     That is where stand-ins depend on the shown pixels, and for cells around the differences from a
@@ -91,8 +79,8 @@ def _filled(found: SearchResult, canvas: Canvas, partition: Partition) -> float 
     """
     if not canvas.is_still or isinstance(partition, Spots):
         return None
-    unsplit = set(found.unfinished)
-    split = [leaf for leaf in found.leaves if leaf not in unsplit]
+    unsplit = set(unfinished)
+    split = [leaf for leaf in leaves if leaf not in unsplit]
     if not split:
         return 1.0
     stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]

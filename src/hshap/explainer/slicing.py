@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, overload
 
 from hshap._util import checks
-from hshap._util.arrays import to_numpy
 from hshap.baselines.per_slice import PerSlice
-from hshap.baselines.recipes import OwnColour
 from hshap.evaluators.slices import Slices
 from hshap.evaluators.tiles import BEST_TILE
 from hshap.explainer import Explainer
-from hshap.explainer.setups import EVEN
-from hshap.games.automatic import SHARE, usual_partition
-from hshap.games.baseline_choice import CELLS
+from hshap.games.automatic import usual_baseline, usual_partition
 from hshap.games.search import Share
+from hshap.games.search.share import SHARE
 from hshap.partitions.by_slices import BySlices
 from hshap.partitions.regions import Box, Pixels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Heat, Image
-    from hshap.baselines.protocol import Baseline
     from hshap.evaluators.bags import Bags
-    from hshap.explainer import Evidence
     from hshap.explanation.explanation import Explanation
     from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
@@ -94,8 +87,7 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     `evaluations` counts scores of the exam, `provenance.full` the slices that the model saw: each
     is scored once for each set of its regions that is shown.
 
-    Without a search, slices and regions below a fifth of the strongest finding are dropped. Shares
-    are even inside regions, unless the explainer's `evidence` is a function of a slice.
+    Without a search, slices and regions below a fifth of the strongest finding are dropped.
 
     >>> import hshap
     >>> exam = np.zeros((1, 6, 16, 16))
@@ -114,10 +106,9 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     number = checks.integer("axis", axis, minimum=0)
     made = Explainer(
         Slices(explainer.evaluator, number, bags),
-        baseline=_baselines(explainer.baseline, number),
+        baseline=PerSlice(explainer.baseline or usual_baseline(), number),
         partition=BySlices(explainer.partition or usual_partition(2), number),
         search=explainer.search or Share(SHARE, of="finding"),
-        evidence=_evidence(explainer, number),
     )
     found = made.explain(
         exam, target, layout=layout, spacing=spacing, positives=positives, progress=progress
@@ -125,31 +116,6 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     if isinstance(found, list):
         return [_forgetting(one) for one in found]
     return _forgetting(found)
-
-
-def _baselines(
-    given: Baseline | Sequence[Baseline] | None, axis: int
-) -> PerSlice | tuple[PerSlice, ...]:
-    """Return the baseline of an exam; candidates are those given, or each slice's own colours."""
-    if given is None:
-        given = (OwnColour(), OwnColour(CELLS))
-    if isinstance(given, Sequence):
-        return tuple(PerSlice(one, axis) for one in given)
-    return PerSlice(given, axis)
-
-
-def _evidence(explainer: Explainer, axis: int) -> Evidence | Literal["even"]:
-    """Return the evidence of an exam, slice by slice; even if it is not a function."""
-    given = explainer.evidence
-    if given is None or isinstance(given, str):
-        return EVEN
-
-    def of_exam(exam: Image) -> Heat:
-        slices = np.moveaxis(exam, axis + 1, 0)
-        found = [to_numpy("evidence's answer", given(one)) for one in slices]
-        return np.stack(found, axis=axis).astype(np.float64, copy=False)
-
-    return of_exam
 
 
 def _forgetting(found: Explanation) -> Explanation:

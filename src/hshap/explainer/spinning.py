@@ -66,8 +66,8 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
     setups = Setups(explainer, session, layout, spacing)
     reading, targets = setups.read(image), as_targets(target, explainer.facts.index)
     pixels = reading.pixels
-    hiding = setups.hide(0, reading, targets)
-    setup = setups.make(reading, targets, hiding, 0, notice_template=False)
+    hiding = setups.hide(reading, None)
+    setup = setups.make(reading, hiding, notice_template=False)
     if partitions is not None:
         setup = replace(setup, chosen=replace(setup.chosen, regions=""))
     wanted = _members(setup.partition, shifts, partitions)
@@ -82,8 +82,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         explanation_of(job, _at_partition(setup, partition), made)
         for job, partition in zip(jobs, members_of, strict=True)
     ]
-    spent = table.evaluations + setup.evaluations + setup.guides[0].evaluations
-    return Spin(tuple(members), spent, made)
+    return Spin(tuple(members), table.evaluations, made)
 
 
 def _at_partition(setup: Setup, partition: Partition) -> Setup:

@@ -221,13 +221,7 @@ def _inside(  # noqa: PLR0913, PLR0917, the facts of one target
 ) -> Iterator[Explanation]:
     """Yield the explanations of found tiles, in their order, at their place in the image."""
     reader, cut = scored.reader, scored.reader.tiles
-    model = Explainer(
-        explainer.evaluator,
-        reader.baseline,
-        explainer.partition,
-        explainer.search,
-        explainer.evidence,
-    )
+    model = Explainer(explainer.evaluator, reader.baseline, explainer.partition, explainer.search)
 
     def pairs() -> Iterator[tuple[Image, InBag]]:
         for place in found:

@@ -32,7 +32,6 @@ Kind: TypeAlias = Literal[
     "unfinished",
     "whole",
     "loose",
-    "evidence",
 ]
 """In the order of harm."""
 
@@ -72,7 +71,6 @@ class Concern:
     - "unfinished": a budget ended the search.
     - "whole": the leaves cover 90 % of the image or more.
     - "loose": hiding the findings changes less than 40 % of their pixels.
-    - "evidence": the backward pass for the maps inside leaves failed.
 
     >>> print(Concern("nothing", "nothing was found", "lower the tolerance"))
     nothing was found; lower the tolerance
@@ -139,7 +137,7 @@ def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
     for check in (_random, _baseline, _together):
         for grave in check(explanation):
             return (grave,)
-    checks = (_inferred, _nothing, _against, _partial, _unfinished, _whole, _loose, _evidence)
+    checks = (_inferred, _nothing, _against, _partial, _unfinished, _whole, _loose)
     return tuple(concern for check in checks for concern in check(explanation))
 
 
@@ -288,15 +286,4 @@ def _loose(explanation: Explanation) -> Iterator[Concern]:
             f"hiding the findings changes about {filled:.0%} of their pixels: they may be "
             "much larger than the object",
             "allow smaller regions (min_size, min_area), or take regions that follow the image",
-        )
-
-
-def _evidence(explanation: Explanation) -> Iterator[Concern]:
-    reason = explanation.settings.evidence_failure
-    if reason:
-        inside = "follows the findings nearby" if explanation.settings.nearby else "is even"
-        yield Concern(
-            "evidence",
-            f"{reason}, so the map inside each finding {inside}",
-            "use the findings and not the map inside them, or pass evidence='even'",
         )

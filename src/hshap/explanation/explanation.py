@@ -30,29 +30,25 @@ from hshap.explanation.findings import (
     significant_boxes,
 )
 from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.nearby import confined, levels_nearby, ranked, smoothing_width, weighted
+from hshap.explanation.maps import CONTEXTS, Context, confined, in_context, regions_left, soft_map
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
-from hshap.explanation.settings import AUTO, Settings
-from hshap.games.search.automatic_size import uncut
+from hshap.explanation.settings import Settings
 from hshap.games.tree import Part, null_players, parts, shares
 from hshap.partitions.regions import fill, mask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
-
-    from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid, Heat, Mask
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.explanation.guarantees.significance import ErrorRate, Tests
-    from hshap.explanation.nearby import Smooth
     from hshap.explanation.viewing import Frame
     from hshap.games.game import Game
     from hshap.games.search import Certificate
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,8 +61,7 @@ class Explanation(Guarantees, EarlierNames):
     with others or not; `seconds` is wall-clock time. `draws` is the number of model inputs for each
     value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
-    for this image were made. `evidence` guides the maps inside leaves: 256 levels for each pixel,
-    from the gradients of a torch module, its answers about single cells or yours, or None.
+    for this image were made.
     `placement` tells where the grid lies in the original image, if the model saw it resized,
     cropped, padded or flipped: exports and `boxes` are in pixels of the original image. Give it
     with `placed`. `certificate` tells whether measurements confirm the answer of `GroupTesting`; it
@@ -105,7 +100,6 @@ class Explanation(Guarantees, EarlierNames):
     settings: Settings = field(default_factory=Settings)
     class_index: int | None = None
     provenance: Provenance = NOT_TOLD
-    evidence: NDArray[np.uint8] | None = None
     placement: Placement = UNPLACED
     certificate: Certificate | None = None
     filled: float | None = None
@@ -125,8 +119,8 @@ class Explanation(Guarantees, EarlierNames):
         return not self.unfinished
 
     @property
-    def adaptive(self) -> Adaptive:
-        """The automatic rule by which branches ended; False where a size was given."""
+    def adaptive(self) -> bool:
+        """Whether branches ended by the automatic rule; False where a size was given."""
         return self.settings.adaptive or self.games[0].region.adaptive
 
     @property
@@ -194,8 +188,9 @@ class Explanation(Guarantees, EarlierNames):
     def ignored(self) -> Mask:
         """The pixels that the model was shown to ignore: parts that change no score of their game.
 
-        In that game, pixels outside of the divided region are hidden: what a part may do together
-        with them was not asked. `attribution`, `alone` and `ranking` are 0 there. Leaves are not
+        In games in several contexts, it changes none in any of them. Where the paper's game alone was
+        played, pixels outside of the divided region are hidden: what a part may do together with
+        them was not asked. `attribution` and `alone` are 0 there. Leaves are not
         among them: at a tolerance of 0, a search keeps a part that only rounding raised above it.
         """
         kept = set(self.leaves)
@@ -221,51 +216,35 @@ class Explanation(Guarantees, EarlierNames):
         """
         return self._paint(lambda leaf: self.parts[leaf].error)
 
-    def attribution(self, *, smooth: Smooth = 0.0, even: bool = False) -> Heat:
+    def attribution(self, *, smooth: float | None = None, context: Context | None = None) -> Heat:
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
-        own parts in proportion to their positive coefficients. The share of dropped parts is the
-        residual.
-
-        The sum over each leaf is exact: it is the leaf's share. How it is spread inside the leaf is
-        a guide: by `evidence` if there is any, and by the leaves nearby if the model gave none and
-        the explainer chose the partition; evenly if it was given. `even` asks for it in any case.
-        Parts whose games showed that the model ignores them have 0.
+        own parts in proportion to their positive coefficients, summed over all contexts that were
+        played. `BestFirst` drops no region, so its map adds up; the share of regions that other
+        searches drop is the residual. The sum over each region is exact; inside, it is even.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over leaves. It softens the arbitrary cuts of a partition; an eighth
-        to a quarter of the size of the object is a good value. "auto" takes a quarter of the
-        leaves' mean side, each leaf counted by its share, and 0 for cells of `Spots` without
-        evidence, which have the largest difference in their middle. Nothing flows into parts that
-        the model ignores. On photographs this makes the map of a model without gradients much
-        better; on drawings, whose leaves are objects, it blurs them.
-        """
-        return self._spread(self._shares.__getitem__, smooth, even=even)
+        it is, but not the sums over regions. By default, a map of games in several contexts is
+        softened where it is not known: each share by half of its region's side. Other maps are
+        not. Nothing flows into parts that the model ignores. `smooth=0` leaves every map as it is.
 
-    def alone(self, *, smooth: Smooth = 0.0, even: bool = False) -> Heat:
+        `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
+        "missing" what cannot be missing, with everything else shown. It takes games that were
+        played in several contexts.
+        """
+        values = {region: value for region, value in self._values(context).items() if value}
+        if smooth is not None or not self._has_contexts:
+            return smoothed(self._confined(values), smooth or 0.0, self.ignored if smooth else None)
+        return self._without_ignored(soft_map(values, self.grid))
+
+    def alone(self) -> Heat:
         """Return a map in which each leaf spreads the score it adds to the baseline by itself.
 
         A finding then shows the same value however many other findings there are, where
-        `attribution()` divides the score among them. `smooth` and `even` are as in
-        `attribution`.
+        `attribution()` divides the score among them.
         """
-        return self._spread(lambda leaf: self.parts[leaf].alone, smooth, even=even)
-
-    def ranking(self) -> Heat:
-        """Return a map to rank pixels by. Nothing adds up in it; `attribution()` does.
-
-        With `evidence` of the model: the evidence, times the root of the score that each leaf adds
-        by itself, and 0 outside the leaves and on parts that the model was shown to ignore. Of
-        `Superpixels("uncut")`, regions count that no split has cut, where the search went on
-        inside. Without evidence: `attribution(smooth="auto")`. On photographs both rank pixels
-        better than `attribution()`, in which a small leaf shows its whole share on few pixels.
-        """
-        if self.evidence is None:
-            return self.attribution(smooth=AUTO)
-        regions = uncut(self.games, self.leaves) if self.adaptive == "uncut" else self.leaves
-        heat = ranked(regions, lambda region: self.parts[region].alone, self.evidence)
-        return heat * ~self.ignored
+        return self._confined({leaf: self.parts[leaf].alone for leaf in self.leaves})
 
     def dropped_at_most(self) -> Heat:
         """Return a map of the most that dropped parts add alone, if the model is monotone.
@@ -384,41 +363,40 @@ class Explanation(Guarantees, EarlierNames):
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    def _spread(self, value: Callable[[Region], float], smooth: Smooth, *, even: bool) -> Heat:
-        """Return a map in which the pixels of each leaf add up to its value, before smoothing."""
-        width = self.usual_width if smooth == AUTO else smooth
-        levels = None if even else self._levels
-        if levels is None:
-            heat = self._paint(lambda leaf: value(leaf) / leaf.area)
-        else:
-            heat = weighted(self.leaves, value, levels)
+    @cached_property
+    def _has_contexts(self) -> bool:
+        return any(game.contexts for game in self.games)
+
+    def _values(self, context: Context | None) -> dict[Region, float]:
+        """Return the share of each region of the map, from one context or from all."""
+        if not self._has_contexts:
+            if context is not None:
+                message = (
+                    f"context is {context!r}, but this run played the paper's games alone; explain "
+                    "with search=BestFirst(contexts=2), or leave it out"
+                )
+                raise ArgumentError(message)
+            return {leaf: self._shares[leaf] for leaf in self.leaves}
+        if context not in (None, *CONTEXTS):
+            message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
+            raise ArgumentError(message)
+        found = self._shares if context is None else shares(in_context(self.games, context))
+        return {region: found[region] for region in regions_left(self.games)}
+
+    def _confined(self, values: Mapping[Region, float]) -> Heat:
+        """Return an even map; a region that holds ignored parts shows its value on the others."""
+        heat = np.zeros(self.grid)
+        for region, value in values.items():
+            fill(region, heat, value / region.area)
         played = {game.region for game in self.games}
-        ended = [leaf for leaf in self.leaves if leaf in played]  # by the automatic rule
-        heat = confined(heat, ended, self.ignored) if ended else heat
-        return smoothed(heat, width, self.ignored if width else None)
+        ended = [region for region in values if region in played]  # by the automatic rule
+        return confined(heat, ended, self.ignored) if ended else heat
 
-    @property
-    def usual_width(self) -> float:
-        """The width that `smooth="auto"` takes: that of the leaves, or 0 for even cells of `Spots`.
-
-        Such a cell has the largest difference in its middle, and smoothing is strongest there: the
-        map would follow the image and not the model.
-        """
-        is_even = self.evidence is None and self.settings.partition_name == "Spots"
-        return 0.0 if is_even else self.width_of_leaves
-
-    @cached_property
-    def width_of_leaves(self) -> float:
-        """A quarter of the leaves' mean side in pixels, each leaf counted by its share."""
-        found = [self._shares[leaf] for leaf in self.leaves]
-        return smoothing_width(self.leaves, found, self.grid)
-
-    @cached_property
-    def _levels(self) -> NDArray[np.uint8] | None:
-        """The guide inside leaves: evidence or leaves nearby; None for an even map."""
-        if not self.settings.nearby:
-            return self.evidence
-        return levels_nearby(self.attribution(even=True), self.usual_width)
+    def _without_ignored(self, heat: Heat) -> Heat:
+        """Return a map of the same total that is 0 on ignored pixels."""
+        kept = np.where(self.ignored, 0.0, heat)
+        left = float(kept.sum())
+        return kept * (float(heat.sum()) / left) if left else heat
 
     @cached_property
     def _shares(self) -> dict[Region, float]:

@@ -49,8 +49,7 @@ def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
     filled = header.get("filled")
     is_share = isinstance(filled, (int, float)) and not isinstance(filled, bool)
     expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
-    known = header["adaptive"] == "uncut" or isinstance(header["adaptive"], bool)
-    expect(known, 'adaptive is neither true nor false nor "uncut"')
+    expect(isinstance(header["adaptive"], bool), "adaptive is neither true nor false")
     if not shared:
         check_settings(header["settings"])
     check_provenance(header.get("provenance", vars(NOT_TOLD)))

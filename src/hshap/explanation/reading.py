@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hshap.games.search.automatic_size import RunEnded
     from hshap.games.search.protocol import SearchResult
     from hshap.games.tree import Part
-    from hshap.partitions.protocol import Adaptive, Index, Region
+    from hshap.partitions.protocol import Index, Region
 
 
 def reread(
@@ -76,7 +76,7 @@ def reread(
     if unfinished:
         known = {*explanation.leaves, *tree.games}.difference(explanation.unfinished)
         unfinished = [leaf for leaf in unfinished if leaf not in known]
-    # The choice of the baseline and the evidence belong to every reading, and so do questions.
+    # Questions belong to every reading.
     besides = explanation.evaluations - _evaluations(explanation.games, explanation.draws)
     spent = _evaluations(games, explanation.draws) + max(besides, 0)
     return replace(
@@ -155,7 +155,7 @@ class _Tree:
     grid: Grid
     limits: tuple[int, ...] | None
     area: int
-    adaptive: Adaptive
+    adaptive: bool
 
     def is_small(self, region: Region) -> bool:
         if region.area <= self.area:
@@ -193,7 +193,7 @@ class _Node:
         return self.region.area
 
     @property
-    def adaptive(self) -> Adaptive:
+    def adaptive(self) -> bool:
         return self.tree.adaptive
 
     def split(self) -> tuple[_Node, ...]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Mask
     from hshap.explanation.validity import Games
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
     Numbers = NDArray[np.int64]
 
@@ -63,7 +63,7 @@ class Table:
         self.corners = corners
         self._read_free(every)
 
-    def regions(self, place: int, adaptive: Adaptive) -> list[Region]:
+    def regions(self, place: int, *, adaptive: bool) -> list[Region]:
         """Return the regions of one explanation, by its place in the block."""
         begin, grid = self.first[place], self.grids[place]
         end = begin + self.counts[place]
@@ -75,7 +75,7 @@ class Table:
             elif kind == ROLLED:
                 found.append(Rolled(tuple(first), tuple(second), grid, adaptive=adaptive))
             else:
-                found.append(self._free_region(number, grid, adaptive))
+                found.append(self._free_region(number, grid, adaptive=adaptive))
         return found
 
     def _read_free(self, every: Sequence[Mapping[str, Array]]) -> None:
@@ -104,7 +104,7 @@ class Table:
     def take_tree(self, games: Games) -> None:
         """Take the trees, once they are known to be some; runs of pixels need none."""
 
-    def _free_region(self, number: int, grid: Grid, adaptive: Adaptive) -> Pixels:
+    def _free_region(self, number: int, grid: Grid, *, adaptive: bool) -> Pixels:
         """Return a region that is no block."""
         spans = self._spans[number]
         return Pixels(listed(spans[:, 0], spans[:, 1] - spans[:, 0]), grid, adaptive=adaptive)

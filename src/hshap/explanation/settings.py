@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
     from hshap._util.axes import Spacing
     from hshap._util.types import Json, JsonObject, Untyped
-    from hshap.partitions.protocol import Adaptive
 
-AUTO, UNCUT, NEARBY = "auto", "uncut", "leaves nearby"
-NO_EVIDENCE, LONGEST = "none: ", 400
+AUTO, LONGEST = "auto", 400
 UNEXPLAINED = "none: the image is negative"
-FAILED = "the backward pass failed"
 KNOWN_SEARCHES = {
     "DepthFirst": DepthFirst,
     "BreadthFirst": BreadthFirst,
@@ -129,13 +126,12 @@ class Settings(Mapping[str, "Json"]):
         return given if isinstance(given, int) else None
 
     @property
-    def adaptive(self) -> Adaptive:
-        """The automatic rule by which branches ended, also if the run was read again since."""
+    def adaptive(self) -> bool:
+        """Whether branches ended by the automatic rule, also if the run was read again since."""
         inner = self._innermost
         if "adaptive" in inner:
-            return "uncut" if inner["adaptive"] == UNCUT else bool(inner["adaptive"])
-        given = (inner.get("min_size"), inner.get("min_area"))
-        return "uncut" if UNCUT in given else AUTO in given
+            return bool(inner["adaptive"])
+        return AUTO in (inner.get("min_size"), inner.get("min_area"))
 
     @property
     def source(self) -> JsonObject:
@@ -156,17 +152,6 @@ class Settings(Mapping[str, "Json"]):
     def is_explained(self) -> bool:
         """Whether there was a search: a run explains no image that the model calls negative."""
         return self.document.get("search") != UNEXPLAINED
-
-    @property
-    def nearby(self) -> bool:
-        """Whether maps inside leaves follow the leaves nearby: the model gave no evidence."""
-        return self.document.get("inside") == NEARBY
-
-    @property
-    def evidence_failure(self) -> str:
-        """Why the backward pass for evidence failed; empty if it did not, or was not made."""
-        reason = _short(self.document.get("evidence")).removeprefix(NO_EVIDENCE)
-        return reason if reason.startswith(FAILED) else ""
 
     def updated(self, **changes: object) -> Settings:
         """Return a copy with other entries."""

@@ -145,7 +145,6 @@ def _slice(explanation: Explanation, axis: int, part: Part) -> FoundSlice:
         position=number,
         settings=explanation.settings.of_slice(axis),
         placement=UNPLACED,
-        evidence=None if explanation.evidence is None else explanation.evidence.take(number, axis),
         tests=None,
         calibration=None,
     )

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.smoothing import smoothed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation.display import map_as_html
-from hshap.explanation.settings import AUTO
 from hshap.plot import draw
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from hshap.explanation.explanation import Explanation
-    from hshap.explanation.nearby import Smooth
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,17 +52,13 @@ class Spin:
         """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
         return self._mean(lambda member: member.coefficients())
 
-    def attribution(self, *, smooth: Smooth = 0.0, even: bool = False) -> NDArray[np.float64]:
-        """Return the mean of the members' maps; the options are those of an `Explanation`."""
-        return self._smoothed(lambda member: member.attribution(even=even), smooth)
+    def attribution(self, *, smooth: float | None = None) -> NDArray[np.float64]:
+        """Return the mean of the members' maps; `smooth` is that of an `Explanation`."""
+        return self._mean(lambda member: member.attribution(smooth=smooth))
 
-    def alone(self, *, smooth: Smooth = 0.0, even: bool = False) -> NDArray[np.float64]:
-        """Return the mean of the members' maps; the options are those of an `Explanation`."""
-        return self._smoothed(lambda member: member.alone(even=even), smooth)
-
-    def ranking(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps to rank pixels by, each smoothed by its width."""
-        return self._mean(lambda member: member.ranking())
+    def alone(self) -> NDArray[np.float64]:
+        """Return the mean of the members' maps."""
+        return self._mean(lambda member: member.alone())
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""
@@ -90,18 +83,6 @@ class Spin:
 
     def _repr_html_(self) -> str:
         return map_as_html(self.coefficients(), repr(self)[1:-1])
-
-    def _smoothed(
-        self, read: Callable[[Explanation], NDArray[np.float64]], smooth: Smooth
-    ) -> NDArray[np.float64]:
-        """Return the mean of maps, smoothed; "auto" takes the mean width of the members.
-
-        Nothing flows into pixels that the model was shown to ignore in every member.
-        """
-        if smooth == AUTO:
-            smooth = float(np.mean([member.usual_width for member in self.members]))
-        shut = np.logical_and.reduce([one.ignored for one in self.members]) if smooth else None
-        return smoothed(self._mean(read), smooth, shut)
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
         # One map at a time, in the order of the members: no stack of maps in memory.

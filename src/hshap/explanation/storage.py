@@ -35,7 +35,7 @@ from hshap.explanation.placement import Placement, whole
 from hshap.explanation.region_tables import BOX, PIXELS, ROLLED, Table
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import Stored, check
-from hshap.games.game import Game
+from hshap.games.game import Game, InContext
 from hshap.games.search import Certificate
 from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
@@ -72,7 +72,6 @@ ARRAYS = {
     "region_corners": ("int64", 3),
     "region_sizes": ("int64", 1),
     "region_runs": ("int64", 1),
-    "evidence": ("uint8", 1),
 }
 """Type and number of axes of each array."""
 
@@ -134,7 +133,6 @@ def pack_games(explanation: Explanation) -> tuple[dict[str, Array], list[Region]
         "game_errors": _joined([game.errors for game in games]),
         "leaves": numbers(explanation.leaves),
         "unfinished": numbers(explanation.unfinished),
-        "evidence": _levels(explanation.evidence),
     }
     return arrays, list(regions)
 
@@ -148,7 +146,7 @@ def unpack(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[
 def fields_of(stored: Stored, table: Table, place: int) -> dict[str, Any]:
     """Return the fields of an explanation that was checked, at its place in the table."""
     with only_damage():
-        regions = table.regions(place, stored.header["adaptive"])
+        regions = table.regions(place, adaptive=stored.header["adaptive"])
         return _fields(stored.header, stored.arrays, regions)
 
 
@@ -167,6 +165,13 @@ def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, 
     place = explanation.placement
     header["placement"] = None if place.is_identity else _line(place)
     header["adaptive"] = explanation.games[0].region.adaptive
+    contexts = [
+        [i, one.number, one.shown, one.values.tolist()]
+        for i, game in enumerate(explanation.games)
+        for one in game.contexts
+    ]
+    if contexts:
+        header["contexts"] = contexts
     if explanation.certificate is not None:
         header["certificate"] = asdict(explanation.certificate)
         header["inferred"] = [i for i, game in enumerate(explanation.games) if game.inferred]
@@ -219,14 +224,8 @@ def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
             "one"
         )
         raise FormatError(message)
-    # Files of earlier versions have no evidence.
-    expect(
-        archive.names | {"evidence"} == {"header", *ARRAYS},
-        "it lacks arrays, or has others besides",
-    )
-    arrays = {
-        name: archive.read(name, *shape) for name, shape in ARRAYS.items() if name in archive.names
-    }
+    expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
+    arrays = {name: archive.read(name, *shape) for name, shape in ARRAYS.items()}
     return unpack(header, arrays, most)
 
 
@@ -235,10 +234,19 @@ def _fields(
 ) -> dict[str, Any]:
     grid = tuple(header["grid"])
     by_number = regions.__getitem__
-    players, levels = arrays["game_players"], arrays.get("evidence", _levels(None))
+    players = arrays["game_players"]
     inferred = set(header.get("inferred", ()))
+    contexts = _contexts(header)
     games = tuple(
-        Game(by_number(number), tuple(map(by_number, parts)), values, phi, errors, i in inferred)
+        Game(
+            by_number(number),
+            tuple(map(by_number, parts)),
+            values,
+            phi,
+            errors,
+            i in inferred,
+            contexts.get(i, ()),
+        )
         for i, (number, parts, values, phi, errors) in enumerate(
             zip(
                 arrays["game_region"].tolist(),
@@ -260,7 +268,6 @@ def _fields(
         "provenance": Provenance(**header.get("provenance", {})),
         "grid": grid,
         "placement": _placement(grid, header.get("placement")),
-        "evidence": levels.reshape(grid) if levels.size else None,
         "games": games,
         "tests": read_tests(header.get("tests"), regions),
         "calibration": stored_calibration(header.get("calibration")),
@@ -270,17 +277,21 @@ def _fields(
     }
 
 
+def _contexts(header: Mapping[str, Any]) -> dict[int, tuple[InContext, ...]]:
+    """Return the games in other contexts, by the number of the game."""
+    found: dict[int, tuple[InContext, ...]] = {}
+    for game, number, shown, values in header.get("contexts", ()):
+        one = InContext(number, shown, np.array(values, dtype=np.float64))
+        found[game] = (*found.get(game, ()), one)
+    return found
+
+
 def _placement(grid: Grid, told: Mapping[str, Any] | None) -> Placement:
     return Placement(grid, **told) if told else whole(grid)
 
 
 def _line(place: Placement) -> dict[str, Json]:
     return {name: list(getattr(place, name)) for name in PLACEMENT}
-
-
-def _levels(evidence: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-    """Return the evidence in a row; nothing if there is none."""
-    return np.zeros(0, dtype=np.uint8) if evidence is None else evidence.ravel()
 
 
 def _class_index(target: int | str) -> int | None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ROUNDING = 1e-6
 """Of the largest value of a game: the mean of many draws loses some digits."""
 
+MOST_CONTEXTS = 1024
+
 OBJECT = 512
 """Bytes that a region or a game takes besides its arrays, about."""
 
@@ -76,10 +78,10 @@ def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
             limit(needed + 8 * pixels, most)
         games.check_tree()
         table.take_tree(games)
-        for one, count in zip(block, games.counts, strict=True):
+        for one, start, count in zip(block, games.first.tolist(), games.counts, strict=True):
             expect(all(i < count for i in one.header.get("inferred", [])), "no such game")
-            levels = one.arrays.get("evidence", ())
-            expect(len(levels) in (0, prod(one.header["grid"])), "its evidence misses pixels")
+            players = games.players[start : start + count]
+            check_contexts(one.header.get("contexts", []), players)
         whole = table.areas[games.region[games.first]] == table.pixels
         expect(whole.all(), "the first game misses pixels")
         table.check_parts(games)
@@ -212,6 +214,20 @@ class Games:
         same = np.abs(last - alone[self.region]) <= near
         same[self.first] = True  # the whole image is part of no game
         expect(same.all(), "a region has two scores")
+
+
+def check_contexts(listed: Any, players: NDArray[np.int64]) -> None:
+    """Check that games in other contexts are those of games that are there."""
+    expect(isinstance(listed, list), "contexts are no list")
+    for one in listed:
+        expect(isinstance(one, list) and len(one) == 4, "a context is no game")
+        game, number, shown, values = one
+        whole = all(type(each) is int for each in (game, number, shown))
+        expect(whole and 0 < game < len(players), "a context has no such game")
+        expect(0 < number < MOST_CONTEXTS and 0 <= shown < 2**MOST_PLAYERS, "no such context")
+        expect(isinstance(values, list) and len(values) == 2 ** players[game], "it lacks scores")
+        numbers = np.array(values, dtype=np.float64)
+        expect(numbers.ndim == 1 and (np.abs(numbers) <= LARGEST).all(), "scores are not finite")
 
 
 def check_leaves(every: Sequence[Mapping[str, Array]], games: Games) -> None:

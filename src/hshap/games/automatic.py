@@ -1,8 +1,7 @@
-"""Automatic parts: the partition and search of a run where the caller gives none.
+"""Automatic parts: the baseline, partition and search of a run where the caller gives none.
 
 If the baseline is a template, the partition follows the differences from it. Else it follows the
-image where the library for it is installed. The search drops parts below
-a share of the score. `baseline_choice` chooses the baseline.
+image where the library for it is installed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.baselines.recipes import OwnColour
+from hshap.games.search.best_first import BestFirst
 from hshap.games.search.depth_first import DepthFirst
-from hshap.games.search.share import Share
 from hshap.partitions.grids import AUTO, Bisection
 from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
@@ -23,32 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Image
+    from hshap.baselines.protocol import Baseline
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
-SHARE = 0.2
-"""Parts below this share of the strongest finding are dropped."""
 
-SHARE_OF_CELLS = 0.05
-"""The same for cells around differences: these are few, and weak findings are among them."""
-
-MOST_EVALUATIONS = 1000
+def usual_baseline() -> Baseline:
+    """Return the baseline of an explainer without one: the image's own colour."""
+    return OwnColour()
 
 
-def usual_partition(
-    axes: int, needed: Sequence[str] = ("higra", "scipy"), *, guided: bool = False
-) -> Partition:
-    """Return the partition for images of so many spatial axes, with or without evidence.
-
-    Evidence tells more about the inside of an object than games that cut it, so leaves stay uncut.
+def usual_partition(axes: int, needed: Sequence[str] = ("higra", "scipy")) -> Partition:
+    """Return the partition for images of so many spatial axes.
 
     >>> usual_partition(axes=1), usual_partition(axes=2, needed=["no such library"])
     (Bisection(min_size='auto'), Bisection(min_size='auto'))
     """
     has_trees = all(find_spec(name) is not None for name in needed)
-    if not has_trees or axes == 1:
-        return Bisection(AUTO)
-    return Superpixels("uncut") if guided else Superpixels()
+    return Superpixels() if has_trees and axes > 1 else Bisection(AUTO)
 
 
 def partition_by_template(
@@ -66,9 +58,6 @@ def partition_by_template(
     return Spots(AUTO) if usable and is_template(image, hidden) else None
 
 
-def usual_search(*, partition_is_given: bool, by_template: bool = False) -> Search:
-    """Return the paper's search for a partition that is given, else one that drops small shares."""
-    if partition_is_given:
-        return DepthFirst()
-    share = SHARE_OF_CELLS if by_template else SHARE
-    return Share(share, max_evaluations=MOST_EVALUATIONS, of="finding")
+def usual_search(*, partition_is_given: bool) -> Search:
+    """Return the paper's search for a partition that is given, else games in several contexts."""
+    return DepthFirst() if partition_is_given else BestFirst()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from hshap._util.checks import shown
 from hshap.errors import ArgumentError
+from hshap.games.contexts import context_word
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
@@ -27,6 +28,26 @@ MOST_PLAYERS = 16
 """Parts of one region; a game of more would have too many coalitions."""
 
 
+class InContext(NamedTuple):
+    """A game played again with more of the image shown: the number of the context, and the scores.
+
+    `shown` tells which parts of the region around this one the context shows, bit i for part i, in
+    addition to those that the context shows around that region.
+
+    >>> InContext(1, 2, np.array([0.5, 0.7, 0.8, 1.0])).word
+    'missing'
+    """
+
+    number: int
+    shown: int
+    values: Heat
+
+    @property
+    def word(self) -> str:
+        """The name of the context: "missing" or "mixed"."""
+        return context_word(self.number)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Game:
     """The game of one region; its parts are the players.
@@ -34,7 +55,8 @@ class Game:
     `values[c]` is the mean score with the parts in `c` shown (part `i` if bit `i` is set) and the
     baseline elsewhere; `coefficients` are the parts' Shapley values, `errors` their standard errors
     over the draws of a random baseline, 0 for a fixed one. `inferred` says that some of the values
-    follow from other answers by the OR rule, and were not measured; see `GroupTesting`.
+    follow from other answers by the OR rule, and were not measured; see `GroupTesting`. `contexts`
+    are the same game with more of the image shown, if a search played it so; see `BestFirst`.
 
     >>> import hshap
     >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
@@ -51,6 +73,14 @@ class Game:
     coefficients: Heat
     errors: Heat
     inferred: bool = False
+    contexts: tuple[InContext, ...] = ()
+
+    @property
+    def pooled(self) -> Heat:
+        """The sum of the parts' coefficients over all contexts; `coefficients` if there is one."""
+        if not self.contexts:
+            return self.coefficients
+        return self.coefficients + shapley([one.values for one in self.contexts]).sum(0)
 
     @property
     def total(self) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hshap._util.types import Heat
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
@@ -125,10 +126,11 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
     found: list[Region] = []
     for game in played:
+        values = np.stack([game.values, *(one.values for one in game.contexts)])
         for number, part in enumerate(game.children):
             # Pairs of coalitions, without the part and with it.
-            pairs = game.values.reshape(-1, 2, 1 << number)
-            if float(np.abs(pairs[:, 1] - pairs[:, 0]).max()) <= most:
+            pairs = values.reshape(len(values), -1, 2, 1 << number)
+            if float(np.abs(pairs[:, :, 1] - pairs[:, :, 0]).max()) <= most:
                 found.append(part)
     return tuple(found)
 
@@ -136,16 +138,27 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
 def ratios(games: Sequence[Game]) -> list[Ratios]:
     """Return the parts of each game by their positive coefficients, as shares of their sum.
 
-    None for a game in which no coefficient is positive. Games of one size are taken at once.
+    None for a game in which no coefficient is positive. Of a game in several contexts, the sums
+    over all of them count, with the sign of their total; the areas if that is 0. Games of one size
+    are taken at once.
     """
     found: list[Ratios] = [None] * len(games)
     numbers: dict[int, list[int]] = {}
     for number, game in enumerate(games):
         numbers.setdefault(len(game.children), []).append(number)
     for chosen in numbers.values():
-        positive = np.maximum(np.array([games[i].coefficients for i in chosen]), 0.0)
+        positive = np.maximum([_weights(games[i]) for i in chosen], 0.0)
         totals = positive.sum(1)
         divided = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
         for i, ratio, total in zip(chosen, divided, totals.tolist(), strict=True):
             found[i] = ratio if total else None
     return found
+
+
+def _weights(game: Game) -> Heat:
+    """Return the weights of the parts of a game: its coefficients, or those of all contexts."""
+    if not game.contexts:
+        return game.coefficients
+    pooled = game.pooled
+    total = float(pooled.sum())
+    return pooled * np.sign(total) if total else np.array([part.area for part in game.children])

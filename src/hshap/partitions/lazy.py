@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Ints
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
     Numbers = NDArray[np.int64]
@@ -49,7 +49,7 @@ class LazyPixels(Pixels):
         area: int,
         total: int,
         spans: Callable[[], tuple[Numbers, Numbers]],
-        adaptive: Adaptive = False,
+        adaptive: bool = False,
     ) -> None:
         # One by one: `update` takes twice the time, and a table has thousands of regions.
         own = vars(self)

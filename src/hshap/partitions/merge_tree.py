@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hshap._util.axes import Spacing
     from hshap._util.types import Array, Heat, Ints, Untyped
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
 
 CLEAR = 3.0
@@ -99,7 +99,7 @@ class Segment:
     min_area: int
     max_area: float
     parts: int
-    adaptive: Adaptive = False
+    adaptive: bool = False
     apart: Heat | None = field(default=None, compare=False, repr=False)
     sides: Spacing = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from hshap._util import checks
 from hshap._util.renamed import UNTIL
@@ -15,9 +15,6 @@ from hshap.partitions.regions import Box, Pixels, Rolled
 if TYPE_CHECKING:
     from hshap._util.axes import Spacing
     from hshap._util.types import Image, Ints, Untyped
-
-Adaptive: TypeAlias = bool | Literal["uncut"]
-"""The rule by which the search ends a branch: none, True or "uncut"."""
 
 Index: TypeAlias = "tuple[slice, ...] | tuple[Ints, ...]"
 """One slice or integer array for each spatial axis."""
@@ -46,13 +43,11 @@ class Region(Protocol):
         ...
 
     @property
-    def adaptive(self) -> Adaptive:
-        """Whether the search ends a branch by itself, and by which rule.
+    def adaptive(self) -> bool:
+        """Whether the search ends a branch by itself, where no part is enough alone.
 
         Searches ask the root; its answer holds for the whole tree. False: regions are split until
-        `split` returns nothing. True: a branch ends where no part is enough alone. "uncut": a
-        branch ends where its parts, each alone, add up to less than the whole and none is most of
-        it.
+        `split` returns nothing.
         """
         return False
 

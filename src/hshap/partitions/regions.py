@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Ints, Mask, Tensor
-    from hshap.partitions.protocol import Adaptive, Coalition, Index, Region, SplitRule
+    from hshap.partitions.protocol import Coalition, Index, Region, SplitRule
 
 DENSE = 8
 """A region that holds at least one pixel in so many is handled faster as a mask."""
@@ -78,7 +78,7 @@ class Box(_Splitting):
     start: tuple[int, ...]
     stop: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
-    adaptive: Adaptive = field(default=False, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return self._hash
@@ -122,7 +122,7 @@ class Rolled(_Splitting):
     shape: tuple[int, ...]
     grid: tuple[int, ...]
     rule: SplitRule | None = field(default=None, compare=False, repr=False)
-    adaptive: Adaptive = field(default=False, compare=False, repr=False)
+    adaptive: bool = field(default=False, compare=False, repr=False)
 
     @property
     def index(self) -> Index:
@@ -154,7 +154,7 @@ class Pixels(_Splitting):
     flat: Ints
     grid: tuple[int, ...]
     rule: SplitRule | None = None
-    adaptive: Adaptive = False
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         # A partition may fill one array with the pixels of one image after another.

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from hshap._util.axes import Spacing
     from hshap._util.types import Array, Heat, Image, Ints, Tensor
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
 MIN_AREA = 25
 MAX_AREA = 400
 POSITION = 10.0
 MOST_PARTS = 4
-RULES: dict[str, Adaptive] = {AUTO: True, "uncut": "uncut"}
 DISTURBANCE = 0.02  # standard deviation of the noise of a seed, as a share of the value range
 
 
@@ -37,8 +36,7 @@ class Superpixels:
     """Split an image along its own edges: coarsely between objects, finely along their outlines.
 
     A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
-    no part is enough alone; with `"uncut"`, where the parts, each alone, add up to less than the
-    whole and none is most of it, which suits maps that evidence guides. An area without inner edges
+    no part is enough alone. An area without inner edges
     is a leaf unless it has more than `max_area` pixels; it is then halved by position. An
     explainer's baseline tells if such a leaf is mostly background: it is then split into the pixels
     that differ from the baseline and the others. A region is split into up to `parts` pieces, 2 to
@@ -58,7 +56,7 @@ class Superpixels:
     [24, 12]
     """
 
-    min_area: int | Literal["auto", "uncut"] = MIN_AREA
+    min_area: int | Literal["auto"] = MIN_AREA
     max_area: int = MAX_AREA
     parts: int = 2
     position: float = POSITION
@@ -68,10 +66,10 @@ class Superpixels:
     spacing: Spacing | None = field(default=None, metadata=QUIET)
 
     def __post_init__(self) -> None:
-        if isinstance(self.min_area, str) and self.min_area not in RULES:
+        if isinstance(self.min_area, str) and self.min_area != AUTO:
             message = (
-                f'min_area must be a whole number, "auto" or "uncut", got {self.min_area!r}; '
-                'pass 1 or more, "auto" or "uncut"'
+                f'min_area must be a whole number or "auto", got {self.min_area!r}; '
+                'pass 1 or more, or "auto"'
             )
             raise ArgumentError(message)
         if not isinstance(self.min_area, str):
@@ -99,7 +97,7 @@ class Superpixels:
         cls,
         labels: ArrayLike,
         *,
-        min_area: int | Literal["auto", "uncut"] = 1,
+        min_area: int | Literal["auto"] = 1,
         parts: int = 2,
         position: float = POSITION,
     ) -> Superpixels:
@@ -122,7 +120,7 @@ class Superpixels:
         labels: ArrayLike,
         merges: ArrayLike,
         *,
-        min_area: int | Literal["auto", "uncut"] = 1,
+        min_area: int | Literal["auto"] = 1,
         parts: int = 2,
     ) -> Superpixels:
         """Return the partition over a segmentation whose tree is known.
@@ -175,7 +173,7 @@ class Superpixels:
             min_area=least,
             max_area=max(self.max_area, least) if self.labels is None else math.inf,
             parts=self.parts,
-            adaptive=RULES[self.min_area] if isinstance(self.min_area, str) else False,
+            adaptive=self.min_area == AUTO,
             apart=apart,
             sides=ratios(self.spacing, tree.labels.ndim),
         ).region()

@@ -52,6 +52,11 @@ class Budget:
         self._clock = clock
         self._started = self._clock()
 
+    @property
+    def most(self) -> int | None:
+        """The most evaluations; None without a limit."""
+        return None if math.isinf(self._most) else int(self._most)
+
     def spend(self, heap: list[Waiting], width: int, *, most: float = math.inf) -> list[Waiting]:
         """Take up to `width` affordable regions off the heap.
 

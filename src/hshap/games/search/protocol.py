@@ -92,8 +92,7 @@ class SearchResult:
 
     `equal_to` is a search that gives the same result, if this one took its tolerance from the run.
     A search that asks about coalitions returns `games` that hold its leaves, parents before
-    children, and the `certificate` of its answer; else every game was played. `probes` are regions
-    that were shown alone besides the games, each with its score.
+    children, and the `certificate` of its answer; else every game was played.
 
     >>> import hshap
     >>> leaf = hshap.Box((0, 0), (2, 2))
@@ -106,7 +105,6 @@ class SearchResult:
     equal_to: Search | None = None
     games: tuple[Game, ...] = ()
     certificate: Certificate | None = None
-    probes: tuple[tuple[Region, float], ...] = ()
 
 
 Steps: TypeAlias = Generator[list["Region"], Sequence[Game], SearchResult]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Region
 
 UNITS = ("image", "finding")
+
+SHARE = 0.2
+"""Parts below this share of the strongest finding are dropped by default."""
 
 DESCENT = 0.25
 """The share of a budget that the way to the strongest finding may take."""
@@ -67,33 +71,42 @@ class Share:
         """Ask for the games that tell the tolerance, and then for those of `DepthFirst`."""
         known: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=known)
-        unit = yield from self._descend(root, known, budget)
-        search = DepthFirst(tolerance=self.share * unit, max_evaluations=self.max_evaluations)
-        steps = search.steps(root, draws, budget=budget)
-        asked = next(steps)
-        while True:
-            missing = [region for region in asked if region not in known]
-            played = dict(zip(missing, (yield missing), strict=True)) if missing else {}
-            try:
-                asked = steps.send([known.get(one) or played[one] for one in asked])
-            except StopIteration as done:
-                return replace(done.value, equal_to=search)
-
-    def _descend(
-        self, root: Region, known: dict[Region, Game], budget: Budget
-    ) -> Generator[list[Region], Sequence[Game], float]:
-        """Ask for the games on the way to the unit of the tolerance; return the unit."""
-        budget.spend([first(root)], 1)
-        (known[root],) = yield [root]
         if self.of == "image":
-            return max(known[root].total, 0.0)
+            budget.spend([first(root)], 1)
+            (known[root],) = yield [root]
+            unit = max(known[root].total, 0.0)
+        else:
+            unit = yield from descend(root, known, budget)
+        return (yield from kept_above(self.share * unit, root, draws, known, budget))
+
+
+def descend(
+    root: Region, known: dict[Region, Game], budget: Budget
+) -> Generator[list[Region], Sequence[Game], float]:
+    """Ask for the games on the way to the strongest finding; return the unit of a tolerance."""
+    unit, region = 0.0, cast("Region | None", root)
+    while region is not None:
+        if not budget.spend([first(region)], 1, most=DESCENT if known else math.inf):
+            return 0.0
+        (known[region],) = yield [region]
         unit, region = strongest(root, known)
-        while region is not None:
-            if not budget.spend([first(region)], 1, most=DESCENT):
-                return 0.0
-            (known[region],) = yield [region]
-            unit, region = strongest(root, known)
-        return unit
+    return unit
+
+
+def kept_above(
+    tolerance: float, root: Region, draws: int, known: Mapping[Region, Game], budget: Budget
+) -> Steps:
+    """Search as `DepthFirst` does at a tolerance; games that are known are not asked for again."""
+    search = DepthFirst(tolerance=tolerance, max_evaluations=budget.most)
+    steps = search.steps(root, draws, budget=budget)
+    asked = next(steps)
+    while True:
+        missing = [region for region in asked if region not in known]
+        played = dict(zip(missing, (yield missing), strict=True)) if missing else {}
+        try:
+            asked = steps.send([known.get(one) or played[one] for one in asked])
+        except StopIteration as done:
+            return replace(done.value, equal_to=search)
 
 
 def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region | None]:
@@ -108,7 +121,7 @@ def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region
         game = games[region]
         best = int(np.argmax(game.coefficients))
         highest = float(game.coefficients[best])
-        if highest <= 0 or is_end(game, root.adaptive):
+        if highest <= 0 or is_end(game, adaptive=root.adaptive):
             return least, None
         region, least = game.children[best], min(least, highest)
         if not region.split():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid
     from hshap.explanation.validity import Games
-    from hshap.partitions.protocol import Adaptive, Region
+    from hshap.partitions.protocol import Region
 
 TYPES = (np.uint8, np.uint16, np.uint32)
 
@@ -164,7 +164,7 @@ class CellTable(Table):
         """Check the parts of every region; cells cannot overlap, and miss no pixel."""
         self._check_blocks(games, ~self._has_cells[games.owner])
 
-    def _free_region(self, number: int, grid: Grid, adaptive: Adaptive) -> Pixels:
+    def _free_region(self, number: int, grid: Grid, *, adaptive: bool) -> Pixels:
         """Return a region that is no block; its pixels are listed when they are asked for."""
         place, begin, end, area, total = self._facts[number]
         starts, lengths, offset = self._sorted[place]

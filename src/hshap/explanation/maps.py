@@ -1,0 +1,132 @@
+"""Maps of games in several contexts: every region that is left spreads its share over its own size.
+
+The share of a region is exact for the contexts that were played; how it lies inside the region is
+not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian filter
+as wide as half of its region's side. The total stays the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from hshap._util.smoothing import enlarged, gaussian
+from hshap.games.contexts import MISSING
+from hshap.games.shapley import shapley
+from hshap.games.tree import shares
+from hshap.partitions.regions import fill, pixels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hshap._util.types import Grid, Heat, Mask
+    from hshap.games.game import Game
+    from hshap.partitions.protocol import Region
+
+WIDTH = 0.5
+"""Standard deviation of the smoothing, in sides of the region."""
+
+STRONG = 0.2
+"""A region is a finding if the map has this share of its peak there, as for class activation maps."""
+
+FINENESS = 4
+"""Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
+
+
+Context: TypeAlias = Literal["alone", "missing"]
+CONTEXTS = ("alone", "missing")
+
+
+def in_context(games: Sequence[Game], context: Context) -> list[Game]:
+    """Return the games as they were played in one context: its coefficients alone count.
+
+    A game that was not played in the context says nothing there: its region changes no score.
+    """
+    if context == "alone":
+        return [replace(game, contexts=()) for game in games]
+    found = [games[0]]  # of the whole image, all contexts are one
+    for game in games[1:]:
+        values = [one.values for one in game.contexts if one.number == MISSING]
+        phi = shapley(values[0]) if values else np.zeros(len(game.children))
+        found.append(replace(game, coefficients=phi, contexts=()))
+    return found
+
+
+def confined(heat: Heat, leaves: Sequence[Region], ignored: Mask) -> Heat:
+    """Return the map with 0 on ignored pixels, changed in place; the sum over each leaf stays.
+
+    A leaf that is ignored as a whole is left as it is.
+    """
+    for leaf in leaves:
+        own, without = pixels_of(leaf, heat), pixels_of(leaf, ignored)
+        left = np.where(without, 0.0, own)
+        if without.any() and left.any():
+            fill(leaf, heat, left * (own.sum() / left.sum()))
+    return heat
+
+
+def regions_left(games: Sequence[Game]) -> list[Region]:
+    """Return the regions that were not split further; they cover the image.
+
+    >>> import hshap
+    >>> [region.start for region in regions_left(hshap.demo.example().games)][:2]
+    [(0, 4), (4, 0)]
+    """
+    split = {game.region for game in games if game.children != (game.region,)}
+    parts = [part for game in games for part in game.children if part not in split]
+    return parts or [games[0].region]
+
+
+def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
+    """Return a map on which each region spreads its value, softened by half of its side.
+
+    Regions of about one size are smoothed together.
+    """
+    by_size: dict[int, list[Region]] = {}
+    for region, value in values.items():
+        if value:
+            by_size.setdefault(round(2 * log2(region.area) / len(grid)), []).append(region)
+    total = np.zeros(grid)
+    for size, regions in by_size.items():
+        heat = np.zeros(grid)
+        for region in regions:
+            fill(region, heat, values[region] / region.area)
+        total += softened(heat, WIDTH * 2 ** (size / 2))
+    return total
+
+
+def softened(heat: Heat, width: float) -> Heat:
+    """Return a smoothed map of the same total; wide filters work on a coarser copy."""
+    step = max(1, int(width / FINENESS))
+    if width < 0.5 or step == 1:
+        return heat if width < 0.5 else gaussian(heat, width, range(heat.ndim))
+    coarse = gaussian(_shrunk(heat, step), width / step, range(heat.ndim))
+    padded = tuple(side * step for side in coarse.shape)
+    smooth = enlarged(coarse, padded)[tuple(map(slice, heat.shape))]
+    total = float(smooth.sum())
+    return smooth * (float(heat.sum()) / total) if total else smooth
+
+
+def strong_regions(games: Sequence[Game], grid: Grid) -> tuple[Region, ...]:
+    """Return the regions where the map is strong, the strongest first."""
+    left, share = regions_left(games), shares(games)
+    heat = soft_map({region: share[region] for region in left}, grid)
+    peak = float(heat.max())
+    if peak <= 0:
+        return ()
+    means = {region: float(pixels_of(region, heat).mean()) for region in left}
+    strong = [one for one in left if share[one] > 0 and means[one] >= STRONG * peak]
+    return tuple(sorted(strong, key=lambda one: -means[one]))
+
+
+def _shrunk(heat: Heat, step: int) -> Heat:
+    """Return the means of blocks of `step` pixels on each axis; borders are repeated."""
+    missing = [(0, -side % step) for side in heat.shape]
+    out = np.pad(heat, missing, mode="edge") if any(more for _, more in missing) else heat
+    for axis in range(heat.ndim):
+        shape = (*out.shape[:axis], out.shape[axis] // step, step, *out.shape[axis + 1 :])
+        out = out.reshape(shape).mean(axis + 1)
+    return out

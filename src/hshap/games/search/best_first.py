@@ -1,0 +1,319 @@
+"""Best first: games in several contexts, and the region with the largest share is split next."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hshap._util import checks
+from hshap._util.recipes import recipe, settle
+from hshap.errors import ArgumentError
+from hshap.games.contexts import Sides, context_count, siblings_shown
+from hshap.games.game import InContext, subsets_of
+from hshap.games.search.budget import Budget, first_game
+from hshap.games.search.protocol import Question, SearchResult
+from hshap.games.search.share import SHARE, descend, kept_above
+from hshap.games.tree import ratios
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from hshap._util.types import Heat
+    from hshap.games.game import Game
+    from hshap.games.search.protocol import Asking
+    from hshap.partitions.protocol import Region
+
+    Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
+    Adding = Generator[Sequence[Region | Question], Sequence[Game | Heat], int]
+
+MOST_EVALUATIONS = 200
+"""The default budget; `docs/theory.md` shows how little the answer changes beyond it."""
+
+CLEAR = 0.15
+"""The model is taken for a detector if each score is this close to none or all of the image's."""
+
+SMALL = 0.1
+"""A finding of a detector is not larger than this share of the image."""
+
+TOGETHER = 4
+"""Regions that are split at once, at most: their coalitions share a batch."""
+
+WORTH = 0.1
+"""A context counts if a region changes the score in it by this share of the largest such change."""
+
+CLOSE = 0.5
+"""Only regions at least this share as urgent as the first are split with it."""
+
+
+@recipe
+class BestFirst:
+    """Play every game in several contexts, and split the region with the largest share next.
+
+    A context is what else of the image is shown while the parts of a region play. In the paper's
+    game nothing else is: it says what *suffices* alone. With everything else shown, the same game
+    says what *cannot be missing*. Further contexts show random halves of the rest, in complementary
+    pairs. All are exact Shapley games of the same few parts. A region's share of the score is
+    divided among its parts in proportion to the sums of their coefficients over all contexts, so a
+    context in which the region changes nothing does not count.
+
+    The first games show whether the model is a detector: a part of the image has the whole score or
+    none of it. If so, no other context is played, and the answer is that of `Share`. Else contexts
+    are added as evaluations are spent: a first pair (alone, missing) from the start, a second from
+    50 evaluations on, a third from 200 on. `contexts` is a fixed even number of them instead, or 1
+    for the paper's alone; both leave out the check for a detector.
+
+    The search ends with its budget. A larger budget begins with the same steps, so an answer is
+    refined and never replaced. `seed` draws the halves.
+
+    >>> import hshap
+    >>> explainer = hshap.Explainer(
+    ...     lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 7, 7],  # two places are needed at once
+    ...     baseline=hshap.Constant(0.0),
+    ...     partition=hshap.Bisection(min_size=1),
+    ...     search=BestFirst(max_evaluations=60),
+    ... )
+    >>> heat = explainer.explain(np.ones((1, 8, 8)), target=0).attribution(smooth=0)
+    >>> float(heat[0, 0]), float(heat[7, 7]), float(heat.sum())
+    (0.5, 0.5, 1.0)
+    """
+
+    max_evaluations: int = MOST_EVALUATIONS
+    contexts: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        most = checks.integer("max_evaluations", self.max_evaluations, minimum=1)
+        settle(self, max_evaluations=most, seed=checks.integer("seed", self.seed, minimum=0))
+        if self.contexts is not None:
+            count = checks.integer("contexts", self.contexts, minimum=1)
+            if count > 1 and count % 2:
+                message = f"contexts is {count}; pass 1, or an even number: they come in pairs"
+                raise ArgumentError(message)
+            settle(self, contexts=count)
+
+    def __call__(self, root: Region, draws: int = 1) -> Asking:
+        """Ask for games and for scores in other contexts; return the regions that are left."""
+        least = first_game(draws, len(root.split()))
+        if self.max_evaluations < least:
+            message = (
+                f"max_evaluations={self.max_evaluations} is less than the {least} that the first "
+                f"game takes; pass {least} or more"
+            )
+            raise ArgumentError(message)
+        games: dict[Region, Game] = {}
+        budget = Budget(self.max_evaluations, None, draws, known=games)
+        if self.contexts is None:
+            unit = yield from descend(root, games, budget)
+            if is_detector(root, games):
+                return (yield from kept_above(SHARE * unit, root, draws, games, budget))
+        forest = _Forest(root, draws, self, games)
+        yield from forest.grow()
+        return forest.result()
+
+
+def is_detector(root: Region, games: Mapping[Region, Game]) -> bool:
+    """Tell whether every score on the way to the strongest finding is none or all of the image's.
+
+    The way must also end in a region that is small: where two places are needed at once, no part
+    has the score alone either, and such a region is large.
+    """
+    total = games[root].total
+    if total <= 0:
+        return False
+    bare = games[root].values[0]
+    scores = np.concatenate([(game.values - bare) / total for game in games.values()])
+    end = min(games, key=lambda region: region.area)
+    is_clear = np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR
+    return bool(is_clear) and end.area <= SMALL * root.area
+
+
+@dataclass(eq=False)
+class _Node:
+    """A region of the forest, its share of the score, and its sides in each context."""
+
+    region: Region
+    number: int
+    share: float
+    sides: dict[int, Sides] = field(default_factory=dict[int, Sides])
+    shown: dict[int, int] = field(default_factory=dict[int, int])
+    """The siblings that each context shows."""
+    parts: tuple[_Node, ...] = ()
+    played: dict[int, InContext] = field(default_factory=dict[int, InContext])
+
+    @property
+    def priority(self) -> float:
+        """A large share on a large area says least about where the evidence is."""
+        return abs(self.share) * self.region.area**0.5
+
+    def __lt__(self, other: _Node) -> bool:
+        return (-self.priority, self.number) < (-other.priority, other.number)
+
+
+class _Forest:
+    """The regions that were split so far, in their order, and those that wait."""
+
+    def __init__(
+        self, root: Region, draws: int, recipe_: BestFirst, games: dict[Region, Game]
+    ) -> None:
+        self._recipe, self._draws = recipe_, draws
+        self._games = games
+        self._spent = first_game(draws, 0) - draws + sum(self._cost(one) for one in games)
+        self._root = _Node(root, 0, 0.0)
+        self._nodes = 1
+        self._split: list[_Node] = []
+        self._waiting = [self._root]
+        self._ends: list[Region] = []
+
+    def grow(self) -> Asked:
+        """Split regions until the evaluations are spent, in more and more contexts."""
+        count = self._count()
+        while nodes := self._next(count):
+            for node in nodes:
+                self._divide(node)
+            yield from self._play(nodes, count)
+            self._split += nodes
+            for node in nodes:
+                self._share_out(node)
+                for part in node.parts:
+                    heapq.heappush(self._waiting, part)
+            if self._count() > count:
+                count = yield from self._add_contexts(count, self._count())
+
+    def result(self) -> SearchResult:
+        """Return the regions that are left, and every game with its contexts."""
+        games = tuple(self._game(node) for node in self._split)
+        ends = (*self._ends, *(node.region for node in sorted(self._waiting)))
+        return SearchResult(ends, games=games)
+
+    def _count(self) -> int:
+        fixed = self._recipe.contexts
+        return context_count(self._spent) if fixed is None else fixed
+
+    def _next(self, count: int) -> list[_Node]:
+        """Take the regions to split next off the heap, as far as the evaluations allow."""
+        nodes: list[_Node] = []
+        left = self._recipe.max_evaluations - self._spent
+        while self._waiting and len(nodes) < TOGETHER:
+            first = self._waiting[0]
+            if nodes and first.priority < CLOSE * nodes[0].priority:
+                break
+            if not first.region.split() and first is not self._root:
+                self._ends.append(heapq.heappop(self._waiting).region)
+                continue
+            cost = self._cost(first.region) * self._contexts_of(first, count)
+            if cost > left or (not first.share and first is not self._root):
+                break
+            left -= cost
+            nodes.append(heapq.heappop(self._waiting))
+        return nodes
+
+    def _contexts_of(self, node: _Node, count: int) -> int:
+        """Count the contexts in which a region's game is not known."""
+        others = 0 if node is self._root else len(self._new_contexts(node, count))
+        return (node.region not in self._games) + others
+
+    def _new_contexts(self, node: _Node, count: int) -> list[int]:
+        """Return the contexts in which to play a region's game: those in which it matters."""
+        worth = {n: abs(s.high - s.low) for n, s in node.sides.items() if n < count}
+        least = WORTH * max(worth.values(), default=0.0)
+        return [n for n in sorted(worth) if n and n not in node.played and worth[n] > least]
+
+    def _cost(self, region: Region) -> int:
+        """Count the evaluations of a game in one context."""
+        return self._draws * max(2 ** len(region.split()) - 2, 0)
+
+    def _divide(self, node: _Node) -> None:
+        regions = node.region.split()
+        node.parts = tuple(_Node(part, self._nodes + i, 0.0) for i, part in enumerate(regions))
+        self._nodes += len(regions)
+
+    def _play(self, nodes: Sequence[_Node], count: int) -> Asked:
+        """Play the games of regions in all contexts in which they are not known yet."""
+        alone = [node.region for node in nodes if node.region not in self._games]
+        others = {
+            (node, number): self._questions(node, number)
+            for node in nodes
+            if node is not self._root
+            for number in self._new_contexts(node, count)
+        }
+        asked = [*alone, *(question for some in others.values() for question in some)]
+        answers = iter((yield asked) if asked else ())
+        for region in alone:
+            self._games[region] = cast("Game", next(answers))
+            self._spent += self._cost(region)
+        for (node, number), questions in others.items():
+            inner = [float(np.mean(cast("Heat", next(answers)))) for _ in questions]
+            side = node.sides[number]
+            values = np.array([side.low, *inner, side.high])
+            node.played[number] = InContext(number, node.shown[number], values)
+            self._spent += self._cost(node.region)
+        for node in nodes:
+            self._hand_down(node, count)
+
+    def _questions(self, node: _Node, number: int) -> list[Question]:
+        hidden = node.sides[number].hidden
+        _, *proper, _ = subsets_of([part.region for part in node.parts], node.region)
+        return [Question(hidden + some) for some in proper]
+
+    def _hand_down(self, node: _Node, count: int) -> None:
+        """Give the parts of a region their sides in the contexts that were played."""
+        game = self._games[node.region]
+        regions = [part.region for part in node.parts]
+        for number in range(1, count):
+            if node is self._root:
+                side, values = Sides((), (node.region,), 0.0, 0.0), game.values
+            elif number in node.played:
+                side, values = node.sides[number], node.played[number].values
+            else:
+                continue
+            every = len(values) - 1
+            seed = (self._recipe.seed, node.number)
+            for i, bits in enumerate(siblings_shown(number, len(regions), seed)):
+                part = node.parts[i]
+                if number in part.sides:
+                    continue
+                both = bits | 1 << i
+                hidden = side.hidden + _members(regions, bits)
+                shown = side.shown if both == every else side.hidden + _members(regions, both)
+                low, high = float(values[bits]), float(values[both])
+                part.sides[number], part.shown[number] = Sides(hidden, shown, low, high), bits
+        for i, part in enumerate(node.parts):  # alone
+            low, high = float(game.values[0]), float(game.values[1 << i])
+            part.sides[0] = Sides((), (part.region,), low, high)
+
+    def _game(self, node: _Node) -> Game:
+        contexts = tuple(node.played[number] for number in sorted(node.played))
+        return replace(self._games[node.region], contexts=contexts)
+
+    def _share_out(self, node: _Node) -> None:
+        game = self._game(node)
+        if node is self._root:
+            shares: Sequence[float] = game.coefficients.tolist()
+        else:
+            shares = [node.share * ratio for ratio in ratios([game])[0] or ()]
+        for part, share in zip(node.parts, shares, strict=False):
+            part.share = share
+
+    def _add_contexts(self, before: int, after: int) -> Adding:
+        """Play all games so far in more contexts, larger regions first, if the budget has room.
+
+        Return the number of contexts from now on.
+        """
+        cost = sum(self._cost(node.region) for node in self._split[1:]) * (after - before)
+        if cost > self._recipe.max_evaluations - self._spent:
+            return before
+        self._hand_down(self._root, after)
+        wave = [self._root]
+        while wave := [part for node in wave for part in node.parts if part.parts]:
+            yield from self._play(wave, after)
+        for node in self._split:
+            self._share_out(node)
+        heapq.heapify(self._waiting)
+        return after
+
+
+def _members(regions: Sequence[Region], bits: int) -> tuple[Region, ...]:
+    return tuple(region for i, region in enumerate(regions) if bits >> i & 1)
