@@ -62,7 +62,7 @@ Baseline = Annotated[
     str,
     typer.Option(
         metavar="auto|mean:FOLDER|blur[:SIGMA]|constant[:VALUE]|FILE",
-        help="Values that hidden pixels take; auto lets the model choose among a few.",
+        help="Values that hidden pixels take; auto chooses for each image.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -72,15 +72,6 @@ Template = Annotated[
         "--template",
         metavar="FOLDER",
         help="Instead of a baseline: the same scenes without the finding, under the images' names.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Evidence = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|even",
-        help="Map inside regions: auto by the gradients of a torch module, even without; auto "
-        "unless a partition is given.",
         rich_help_panel=SEARCH,
     ),
 ]

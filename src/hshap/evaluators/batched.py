@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Array, Heat, Model, Shape, Tensor
-    from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Found, Slope
+    from hshap.evaluators.canvas import Row
 
 LARGEST_BATCH = 32
 """Default batch; larger ones take longer per image on CPUs, whose caches the activations leave."""
@@ -96,10 +95,6 @@ class BatchedSession:
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self.mates.outcome)
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        """Return where in the image the score comes from; None for a model without gradients."""
-        return self._runner.evidence(canvas, slope, copies)
 
     @property
     def runs_alone(self) -> bool:

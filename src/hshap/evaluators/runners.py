@@ -16,15 +16,12 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.evidence import Found, GivesEvidence, evidence
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hshap._util.types import Array, Heat, Model, ScoreFunction, Shape, Tensor, Untyped
-    from hshap.evaluators.canvas import Canvas
-    from hshap.evaluators.evidence import Slope
 
 ONNX_TYPES = {
     "tensor(float)": np.float32,
@@ -65,10 +62,6 @@ class Runner(Protocol):
 
     def run(self, inputs: Tensor, count: int) -> Heat:
         """Return the scores of the first `count` inputs, in memory of their own."""
-        ...
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        """Return where in the image the score comes from; None for a model without gradients."""
         ...
 
 
@@ -116,10 +109,6 @@ class CallableRunner:
         # Not read-only: torch would warn of such an array, and writes do no harm.
         return as_scores(self._model(inputs[:count]), count)
 
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        del canvas, slope, copies
-        return Found(None, 0)
-
 
 class OnnxRunner:
     """Runs an onnxruntime session that has one input and one output."""
@@ -164,10 +153,6 @@ class OnnxRunner:
         batch = np.concatenate([inputs[:count], *[inputs[:1]] * extra]) if extra else inputs[:count]
         (scores,) = self._session.run(None, {self._name: batch})
         return as_scores(scores, len(batch))[:count]
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        del canvas, slope, copies
-        return Found(None, 0)
 
 
 class TorchRunner:
@@ -224,11 +209,6 @@ class TorchRunner:
         with self._torch.inference_mode(), cast:
             scores = self._module(batch)
         return as_scores(scores, count)
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        if isinstance(self._module, GivesEvidence):
-            return self._module.evidence(canvas, slope, copies)
-        return evidence(self._module, self._module, canvas, slope, copies)
 
 
 def _refuse_training(module: Model) -> None:

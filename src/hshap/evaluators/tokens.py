@@ -17,7 +17,6 @@ from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
 from hshap.evaluators.batch_mates import BatchMates
-from hshap.evaluators.evidence import evidence
 from hshap.evaluators.memory import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
 from hshap.evaluators.provenance import Provenance
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from hshap._util.types import Array, Grid, Heat, Ints, Model, Shape, Tensor
-    from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Found, Slope
+    from hshap.evaluators.canvas import Row
 
 LARGEST_BATCH = 64
 MOST_IMAGES = 40
@@ -124,12 +122,6 @@ class TokenSession:
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
         return Provenance(full=self._scored[position], batches=self._mates.outcome)
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        """Return where in the image the score comes from."""
-        return evidence(
-            self._model, lambda image: self._head(self._model.embed(image)), canvas, slope, copies
-        )
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)

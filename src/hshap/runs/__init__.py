@@ -46,7 +46,6 @@ from hshap.runs.storing.identity import (
     is_described,
     parts_of,
 )
-from hshap.runs.storing.rows import KEPT, KeptEvidence
 from hshap.runs.tasks import AnyTarget, Chosen, texts_of
 from hshap.runs.verification import (
     TOLERANCE,
@@ -99,7 +98,6 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     model_id: str | None = None,
     retry_failed: bool = False,
     positives: Positives | None = POSITIVES,
-    evidence: KeptEvidence = "leaves",
     task_images: int | None = None,
     shard_rows: int = 256,
     progress: Callable[[RunProgress], None] | None = None,
@@ -123,8 +121,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     reasons. `positives=None` explains all images, also those that an earlier call left out.
 
     `out` is a folder, or a URL of fsspec. Images that it has are not explained again, and those
-    that failed only with `retry_failed`. Of evidence, "leaves" stores that of the leaves, "all"
-    that of all pixels, about one byte each, and "none" nothing.
+    that failed only with `retry_failed`.
 
     `executor` says where: `InProcess()` by default, `Processes()`, `RayActors()`, `DaskWorkers()`
     or `Slurm()`. `explainer` may be a function that returns one, which each worker calls.
@@ -153,9 +150,6 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     (1.0, ['bad'])
     [('dark', '0 is not above one half')]
     """
-    if evidence not in KEPT:
-        message = f"evidence={evidence!r} is not known; pass one of {', '.join(KEPT)}"
-        raise ArgumentError(message)
     rows = checks.integer("shard_rows", shard_rows, minimum=1)
     wanted = None if task_images is None else checks.integer("task_images", task_images, minimum=1)
     source = _source(dataset, decode, root, tiles)
@@ -175,7 +169,6 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
             "hshap": __version__,
             "model": {"sha256": digest_of_json(probes.document), "id": model_id},
             "settings": described_settings(settings),
-            "evidence": evidence,
             "probes": probes.document,
         }
     )
@@ -194,7 +187,6 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         _fingerprint(stored),
         targets,
         layout,
-        evidence,
         rows,
         tiles=tiles,
         positives=positives,

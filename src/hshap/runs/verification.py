@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 """Differences up to this share of the largest value come from other batches or machines."""
 
-MAP = 0.02
-"""The same for a map, whose evidence is stored in 256 levels."""
-
 
 @dataclass(frozen=True)
 class Verification:
@@ -360,8 +357,7 @@ class ExplanationDifference:
 
     `values` coalition values were compared, `largest` is their largest difference, infinite for
     other regions, and `scale` the largest value. `map_differs` tells of equal values, but another
-    map: other regions were kept, or the evidence is another. Values of one input differ by up to
-    `rounding` in other batches.
+    map: other regions were kept. Values of one input differ by up to `rounding` in other batches.
     """
 
     values: int
@@ -406,4 +402,4 @@ def difference_of(stored: Explanation, made: Explanation, rounding: float) -> Ex
 
 def _same_map(stored: Explanation, made: Explanation) -> bool:
     one, other = stored.attribution(), made.attribution()
-    return bool(np.abs(one - other).max() <= MAP * np.abs(other).max())
+    return bool(np.abs(one - other).max() <= TOLERANCE * np.abs(other).max())

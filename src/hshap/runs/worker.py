@@ -16,7 +16,7 @@ from hshap.games.decisions import POSITIVES, Positives
 from hshap.runs.asking import Asking, UnreadError
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.storing.folder import Writer
-from hshap.runs.storing.rows import KeptEvidence, Origin, as_rows, attempt, negative_row
+from hshap.runs.storing.rows import Origin, as_rows, attempt, negative_row
 from hshap.runs.storing.schema import TABLES
 from hshap.runs.storing.tiled import store_tiled
 from hshap.runs.tasks import Outcome, error_row, reason_of
@@ -49,7 +49,6 @@ class Job:
     fingerprint: Fingerprint
     targets: tuple[AnyTarget, ...] | None
     layout: str | None = None
-    keep: KeptEvidence = "leaves"
     shard_rows: int = 256
     shard_seconds: float = 60.0
     tiles: Tiles | None = None
@@ -110,14 +109,12 @@ class Worker:
                 attempt(self._large_row, cast("LargeResult", found), one) for found, one in given
             )
         placed = [attempt(self._placed, cast("Explanation", found), one) for found, one in given]
-        made = iter(
-            as_rows([one for one in placed if not isinstance(one, Exception)], self.job.keep)
-        )
+        made = iter(as_rows([one for one in placed if not isinstance(one, Exception)]))
         return [one if isinstance(one, Exception) else next(made) for one in placed]
 
     def _large_row(self, found: LargeResult, one: Asked) -> Row:
         origin = one.origins[found.target]
-        return store_tiled(found.found, origin, self.job.keep, self.job.files)
+        return store_tiled(found.found, origin, self.job.files)
 
     def _placed(self, found: Explanation, one: Asked) -> tuple[Explanation, Origin]:
         numbered = replace(found, position=one.work.item.number)

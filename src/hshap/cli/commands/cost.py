@@ -16,7 +16,6 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import (
     BUDGET,
     GAMES,
-    evidence_of,
     known,
     known_search,
     partition_of,
@@ -58,7 +57,6 @@ def cost(  # noqa: PLR0913, one for each option
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
     template: opt.Template = None,
-    evidence: opt.Evidence = None,
     size: opt.Size = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
@@ -117,11 +115,8 @@ def cost(  # noqa: PLR0913, one for each option
         if files:
             regions = partition_of(partition, min_size)
             chosen = search_of(tolerance, percentile, budget, regions, search)
-            guide = evidence_of(evidence)
             rule = opt.positives_of(every=all_, min_score=min_score)
-            method = Method(
-                baseline, regions, chosen, budget, count, guide, None, channels_last, rule
-            )
+            method = Method(baseline, regions, chosen, budget, count, None, channels_last, rule)
             paths, bad = gather(files)
             if bad and not (skip_bad and paths):
                 end = "pass --skip-bad to leave them out" if paths else ""

@@ -12,7 +12,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
 from hshap.cli.inputs.explanations import load_calibration
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
@@ -44,7 +44,6 @@ def explain(  # noqa: PLR0913, one for each option
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
     template: opt.Template = None,
-    evidence: opt.Evidence = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
@@ -90,7 +89,6 @@ def explain(  # noqa: PLR0913, one for each option
     regions = partition_of(partition, min_size)
     chosen = search_of(tolerance, percentile, budget, regions, search)
     templates = templates_of(template, baseline)
-    guide = evidence_of(evidence)
     promise = None if calibration is None else load_calibration(calibration)
     method = Method(
         baseline,
@@ -98,7 +96,6 @@ def explain(  # noqa: PLR0913, one for each option
         chosen,
         budget,
         opt.batch_size_of(batch_size),
-        guide,
         promise,
         channels_last,
         opt.positives_of(every=all_, min_score=min_score),

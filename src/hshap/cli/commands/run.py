@@ -18,7 +18,7 @@ from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import left_out, status, tell
@@ -70,7 +70,6 @@ def run(  # noqa: PLR0913, one for each option
     *,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
-    evidence: opt.Evidence = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
@@ -135,7 +134,6 @@ def run(  # noqa: PLR0913, one for each option
     del debug
     regions = partition_of(partition, min_size)
     chosen = search_of(tolerance, percentile, budget, regions, search)
-    guide = evidence_of(evidence)
     rule = opt.positives_of(every=all_, min_score=min_score)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
@@ -158,7 +156,6 @@ def run(  # noqa: PLR0913, one for each option
             chosen,
             opt.batch_size_of(batch_size),
             reader,
-            guide,
             channels_last,
         )
         explainer = recipe.explainer(loaded)
@@ -256,8 +253,7 @@ def _end(made: Run, out: str, page: Path | None, *, json: bool, by_tiles: bool) 
         if not by_tiles and (made.row_bytes or 0) > USUAL_BYTES:
             tell(
                 f"rows take {made.row_bytes:,.0f} bytes each, more than the usual {USUAL_BYTES:,}: "
-                "fine regions (--min-size), evidence (--evidence even has none) and shards of few "
-                "images make them large"
+                "fine regions (--min-size) and shards of few images make them large"
             )
         tell(f'read it again: hshap query {quote(out)} "{SQL}"')
         if page is not None:

@@ -15,7 +15,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader, is_folder
 from hshap.cli.output import say
 from hshap.cli.progress import tell
@@ -61,7 +61,6 @@ def serve(  # noqa: PLR0913, one for each option
     ] = None,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
-    evidence: opt.Evidence = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
@@ -111,10 +110,9 @@ def serve(  # noqa: PLR0913, one for each option
         require("matplotlib", extra="plot", needed_by=NEEDED_BY)
         regions = partition_of(partition, min_size)
         chosen = search_of(tolerance, None, budget, regions, search)
-        guide = evidence_of(evidence)
         size = opt.batch_size_of(batch_size)
         rule = opt.positives_of(every=all_, min_score=min_score)
-        method = Method(baseline, regions, chosen, budget, size, guide, positives=rule)
+        method = Method(baseline, regions, chosen, budget, size, positives=rule)
         loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
         scale = Scale(pixel_size, unit)

@@ -14,7 +14,7 @@ from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, GAMES, evidence_of, partition_of, search_of
+from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
@@ -41,7 +41,6 @@ def verify(  # noqa: PLR0913, one for each option
     ] = None,
     target: opt.Target = None,
     baseline: opt.Baseline = AUTO,
-    evidence: opt.Evidence = None,
     partition: opt.Partition = AUTO,
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
@@ -88,7 +87,6 @@ def verify(  # noqa: PLR0913, one for each option
     else:
         regions = partition_of(partition, min_size)
         chosen = search_of(tolerance, percentile, budget, regions, search)
-        guide = evidence_of(evidence)
         cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
         with redirect_stdout(sys.stderr), keep_memory():
             size = cut_by.size_of(size, cut)
@@ -108,7 +106,6 @@ def verify(  # noqa: PLR0913, one for each option
                 chosen,
                 opt.batch_size_of(batch_size),
                 reader,
-                guide,
                 channels_last,
             ).explainer(loaded)
             source = source_of(images, reader, root, by_tiles=cut is not None)

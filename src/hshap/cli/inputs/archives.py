@@ -97,7 +97,6 @@ class Recipe:
     search: Search | None
     batch_size: int | Literal["auto"] | None
     reader: Reader
-    evidence: Literal["auto", "even"] | None = None
     channels_last: bool = False
 
     def __call__(self) -> Explainer:
@@ -112,7 +111,6 @@ class Recipe:
             baseline=baseline_of(self.baseline, self.reader),
             partition=self.partition,
             search=self.search,
-            evidence=self.evidence,
         )
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Partition
 
 PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
-EVIDENCE = (AUTO, "even")
 GAMES, GROUP = SEARCHES = ("games", "group")
 TOP = "top"
 BUDGET = MOST_EVALUATIONS
@@ -139,20 +138,6 @@ def partition_of(name: str, min_size: str | None) -> Partition | None:
             return Superpixels()
         return Superpixels(min_area=AUTO if size == AUTO else size**2)
     return Dyadic(size or AUTO) if name == "quadtree" else Bisection(size or AUTO)
-
-
-def evidence_of(name: str | None) -> Literal["auto", "even"] | None:
-    """Return the evidence that an option names; None if the explainer chooses it.
-
-    >>> evidence_of("even")
-    'even'
-    """
-    if name is None or name == AUTO:
-        return name and AUTO
-    if name == "even":
-        return "even"
-    message = f"--evidence {name} is not known; pass one of {', '.join(EVIDENCE)}"
-    raise Refusal(Code.USAGE, message)
 
 
 def known(name: str) -> str:

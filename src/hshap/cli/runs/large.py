@@ -101,7 +101,6 @@ class LargeRun:
             baseline=baseline_of(self.method.baseline, self.reader),
             partition=self.method.partition,
             search=self.method.search,
-            evidence=self.method.evidence,
         )
         settings = self._settings(explainer)
         names = Names(self.place.others)
@@ -137,7 +136,6 @@ class LargeRun:
             "baseline": describe(explainer.baseline or AUTO),
             "partition": describe(self.method.partition or AUTO),
             "search": describe(self.method.search or AUTO),
-            "evidence": self.method.evidence or AUTO,
             "tiles": describe(self.tiles),
             "explained": self.method.rule,
         }

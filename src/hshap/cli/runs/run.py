@@ -18,7 +18,6 @@ from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
 from hshap.games.decisions import POSITIVES, Positives
-from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,7 +52,6 @@ class Method:
     search: Search | None
     budget: int
     batch_size: int | Literal["auto"] | None
-    evidence: Literal["auto", "even"] | None = None
     calibration: Calibration | None = None
     channels_last: bool = False
     positives: Positives | None = POSITIVES
@@ -70,7 +68,6 @@ class Method:
             baseline=baseline,
             partition=self.partition,
             search=self.search,
-            evidence=self.evidence,
         )
 
 
@@ -128,7 +125,6 @@ class Run:
             outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
         explainer = method.explainer(plan.loaded, baseline)
         settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
-        settings["evidence"] = method.evidence or AUTO
         settings["template"] = plan.templates is not None
         settings["calibration"] = method.calibration and method.calibration.document
         settings["channels_last"] = method.channels_last

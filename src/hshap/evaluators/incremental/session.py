@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Heat, Shape, Tensor
     from hshap.evaluators.batched import BatchedSession
-    from hshap.evaluators.canvas import Canvas, Row
-    from hshap.evaluators.evidence import Found, Slope
+    from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
     from hshap.evaluators.incremental.traced_network import Network
@@ -87,10 +86,6 @@ class IncrementalSession:
     def kept_bytes(self) -> int:
         """Memory that the activations of anchors take."""
         return self._cache.bytes + self._boxes.bytes
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        """Return where in the image the score comes from."""
-        return self._batched.evidence(canvas, slope, copies)
 
     def put(self, array: Array) -> Tensor:
         return self._batched.put(array)

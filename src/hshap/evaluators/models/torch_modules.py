@@ -1,4 +1,4 @@
-"""Torch modules with their preparation: gradients pass through it, and `Incremental` traces it.
+"""Torch modules with their preparation, which `Incremental` traces with them.
 
 Nothing of the module of the user is changed. Needs torch.
 """
@@ -13,16 +13,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hshap._util.smoothing import enlarged
-from hshap.evaluators.evidence import Found, evidence
 from hshap.evaluators.models.facts import Facts, Intake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap._util.types import Array, Grid, Heat
-    from hshap.evaluators.canvas import Canvas
-    from hshap.evaluators.evidence import Slope
+    from hshap._util.types import Array, Heat
     from hshap.evaluators.models.preparation import Preparation
 
 
@@ -98,47 +94,6 @@ class Prepared(Wrapper):
         if isinstance(scores, torch.Tensor) and scores.ndim == 2:  # no detector, nor a segmenter
             self.facts.check_count(scores.shape[1])
         return raw
-
-    def evidence(self, canvas: Canvas, slope: Slope, copies: int) -> Found:
-        """Return the evidence of the input of the network, at its places in the plain image."""
-        if not self._moves:
-            return evidence(self, self, canvas, slope, copies)
-        seen = Seen(canvas, self.preparation)
-        found = evidence(self, self.behind, seen, slope, copies)  # pyright: ignore[reportArgumentType]
-        return found if found.heat is None else Found(seen.back(found.heat), found.passes)
-
-
-class Seen:
-    """A canvas as the network sees it, resized and cropped."""
-
-    def __init__(self, canvas: Canvas, preparation: Preparation) -> None:
-        self._canvas, self._preparation = canvas, preparation
-        self.draws = canvas.draws
-        self.image = self._moved(canvas.image)
-        self.grid: Grid = tuple(self.image.shape[1:])
-
-    def stand_ins(self, kept: tuple[()], draw: int) -> torch.Tensor:
-        """Return a stand-in as the network sees it."""
-        return self._moved(self._canvas.stand_ins(kept, draw))
-
-    def back(self, heat: Heat) -> Heat:
-        """Return a map of the input at its places in the image; pixels outside have the least."""
-        grid = self._canvas.grid
-        resized, start, cropped = self._preparation.steps(grid)
-        out = np.full(grid, heat.min())
-        ratio = [whole / part for whole, part in zip(grid, resized, strict=True)]
-        first = [round(n * r) for n, r in zip(start, ratio, strict=True)]
-        last = [
-            min(side, round((n + m) * r))
-            for n, m, r, side in zip(start, cropped, ratio, grid, strict=True)
-        ]
-        inside = tuple(slice(a, max(b, a + 1)) for a, b in zip(first, last, strict=True))
-        out[inside] = enlarged(heat, out[inside].shape)
-        return out
-
-    def _moved(self, image: torch.Tensor) -> torch.Tensor:
-        tensor = torch.as_tensor(np.array(image) if isinstance(image, np.ndarray) else image)
-        return moved(tensor[None], self._preparation)[0]
 
 
 def inputs_of(module: Prepared, image: Array) -> Heat:

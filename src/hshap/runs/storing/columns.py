@@ -23,7 +23,7 @@ def rows_as_arrays(table: Untyped) -> list[dict[str, Untyped]]:
     """Return the columns of each row of a table of pyarrow that make its explanation.
 
     >>> import pyarrow as pa
-    >>> names = [*NUMBERS, "image", "transform", "header", "cells", "evidence", "evidence_kept"]
+    >>> names = [*NUMBERS, "image", "transform", "header", "cells"]
     >>> made = pa.table({name: [[1, 2], [3]] if name in NUMBERS else ["a", "b"] for name in names})
     >>> [(row["image"], row["leaves"].tolist()) for row in rows_as_arrays(made)]
     [('a', [1, 2]), ('b', [3])]

@@ -56,7 +56,6 @@ def parts_of(explainer: Explainer) -> dict[str, object]:
         "baseline": explainer.baseline,
         "partition": explainer.partition,
         "search": explainer.search,
-        "evidence": explainer.evidence,
     }
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from hshap.explanation.region_tables import PIXELS
 from hshap.explanation.together import MOST_VALUES, audit_together
 from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
-from hshap.partitions.regions import Pixels, mask
 from hshap.runs.storing.cells import CellTable, labels_of, pack_labels
 from hshap.runs.storing.schema import NEGATIVES
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Ints, Json, Untyped
+    from hshap._util.types import Array, Json, Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.region_tables import Table
     from hshap.games.game import Game
@@ -40,8 +39,6 @@ Given = ParamSpec("Given")
 Made = TypeVar("Made")
 ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 
-KeptEvidence: TypeAlias = Literal["none", "leaves", "all"]
-KEPT: tuple[KeptEvidence, ...] = ("none", "leaves", "all")
 TOGETHER = 16
 """Explanations that are checked at once: more save little."""
 
@@ -59,7 +56,7 @@ LISTS = (
 """Arrays of whole numbers that a row holds as they are."""
 
 NUMBERS = (*LISTS, "game_values", "game_coefficients", "game_errors", "region_corners")
-NEEDED = (*NUMBERS, "image", "transform", "header", "cells", "evidence", "evidence_kept")
+NEEDED = (*NUMBERS, "image", "transform", "header", "cells")
 """Columns that make an explanation; others repeat what it tells, for queries."""
 
 
@@ -76,26 +73,20 @@ class Origin:
     version: int = 0
 
 
-def as_row(explanation: Explanation, origin: Origin, keep: KeptEvidence = "leaves") -> Row:
-    """Return the row of an explanation.
-
-    `keep` says which evidence is stored: that of the leaves is enough for the maps of this reading
-    and of stricter ones; coarser readings then have no evidence outside of them.
-    """
-    (row,) = as_rows([(explanation, origin)], keep)
+def as_row(explanation: Explanation, origin: Origin) -> Row:
+    """Return the row of an explanation."""
+    (row,) = as_rows([(explanation, origin)])
     if isinstance(row, Exception):
         raise row
     return row
 
 
-def as_rows(
-    given: Sequence[tuple[Explanation, Origin]], keep: KeptEvidence = "leaves"
-) -> list[Row | Exception]:
+def as_rows(given: Sequence[tuple[Explanation, Origin]]) -> list[Row | Exception]:
     """Return the row of each explanation, or the error that it meets; many are checked at once.
 
     It is an `ArgumentError` where the row could not be read again.
     """
-    return [row for block in blocks(given, _pixels) for row in _block_of_rows(block, keep)]
+    return [row for block in blocks(given, _pixels) for row in _block_of_rows(block)]
 
 
 def blocks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -125,18 +116,14 @@ def _pixels(given: tuple[Explanation, Origin]) -> int:
     return prod(given[0].grid)
 
 
-def _block_of_rows(
-    given: Sequence[tuple[Explanation, Origin]], keep: KeptEvidence
-) -> list[Row | Exception]:
+def _block_of_rows(given: Sequence[tuple[Explanation, Origin]]) -> list[Row | Exception]:
     explanations = [explanation for explanation, _ in given]
     audit_together(explanations)
     packed = list(map(partial(attempt, _packed), explanations, _are_exact(explanations)))
     sound = [one for one in packed if not isinstance(one, Exception)]
     tables = iter(check_each([one.stored for one in sound], most=2**62, kind=CellTable))
     return [
-        one
-        if isinstance(one, Exception)
-        else attempt(_row, explanation, origin, keep, one, next(tables))
+        one if isinstance(one, Exception) else attempt(_row, explanation, origin, one, next(tables))
         for one, (explanation, origin) in zip(packed, given, strict=True)
     ]
 
@@ -164,7 +151,6 @@ class _Packed:
 def _row(
     explanation: Explanation,
     origin: Origin,
-    keep: KeptEvidence,
     packed: _Packed,
     checked: tuple[Table, int] | DamagedError,
 ) -> Row:
@@ -186,7 +172,6 @@ def _row(
         .ravel()
         .tolist(),
         "cells": pack_labels(labels, explanation.grid) if len(labels) else b"",
-        **_evidence(explanation, keep),
     }
     return {**row, "digest": digest_of(row)}
 
@@ -298,23 +283,6 @@ def coefficients_of(values: NDArray[np.float64], players: NDArray[np.int64]) -> 
         games = values[begins[chosen][:, None] + np.arange(2**count)]
         out[firsts[chosen][:, None] + np.arange(count)] = shapley(games)
     return out
-
-
-def _evidence(explanation: Explanation, keep: KeptEvidence) -> Row:
-    """Return the evidence that is kept."""
-    levels = explanation.evidence
-    if levels is None or keep == "none":
-        return {"evidence": b"", "evidence_kept": "none"}
-    chosen = levels if keep == "all" else levels.reshape(-1)[places_of(explanation)]
-    return {"evidence": chosen.tobytes(), "evidence_kept": keep}
-
-
-def places_of(explanation: Explanation) -> Ints:
-    """Return the positions of all pixels of the leaves, sorted; leaves do not overlap."""
-    free = [leaf for leaf in explanation.leaves if isinstance(leaf, Pixels)]
-    if not free or len(free) < len(explanation.leaves):
-        return np.flatnonzero(mask(explanation.leaves, explanation.grid))
-    return np.sort(np.concatenate([leaf.flat for leaf in free]))
 
 
 def _json(value: Json | Sequence[object]) -> str:

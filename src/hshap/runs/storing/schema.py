@@ -52,8 +52,6 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
     "region_kind": (NUMBERS, "of each region: 0 a block, 1 a block across the border, 2 free"),
     "region_corners": (NUMBERS, "of each block: first pixel, then the one past the last"),
     "cells": ("binary", "the finest free region around each pixel, XOR that of the pixel above"),
-    "evidence": ("binary", "256 levels for pixels of the leaves, the image's row by row"),
-    "evidence_kept": ("string", "none, leaves or all: the pixels whose evidence is stored"),
 }
 """Type and meaning of each column of `explanations`."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import marshal
-from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, cast
@@ -20,15 +19,12 @@ from hshap.explanation.region_tables import PIXELS
 from hshap.explanation.validity import Stored, check_each, joined
 from hshap.games.game import MOST_PLAYERS
 from hshap.runs.storing.cells import CellTable, unpack_labels
-from hshap.runs.storing.rows import KEPT, LISTS, NUMBERS, coefficients_of, places_of
+from hshap.runs.storing.rows import LISTS, NUMBERS, coefficients_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from hshap._util.types import Array, Grid, Json, Untyped
-    from hshap.explanation.region_tables import Table
 
 REGION = 128
 """Bytes for each region in a size: even one that a row tells in a byte has corners in a table."""
@@ -65,7 +61,7 @@ def from_rows(
         try:
             if isinstance(found, DamagedError):
                 raise found
-            yield _explanation(row, cast("Stored", one), *found)
+            yield Explanation(**storage.fields_of(cast("Stored", one), *found))
         except TooLargeError as error:
             message = f"the row of {row.get('image')!r} is too large: {error}"
             raise FormatError(message) from error
@@ -116,16 +112,6 @@ def _stored_row(
         return error
 
 
-def _explanation(
-    row: Mapping[str, Untyped], stored: Stored, table: Table, place: int
-) -> Explanation:
-    found = Explanation(**storage.fields_of(stored, table, place))
-    if row["evidence_kept"] != "leaves":
-        return found
-    with only_damage():
-        return replace(found, evidence=_inside_leaves(found, row["evidence"]))
-
-
 def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
     arrays: dict[str, Array] = {name: np.asarray(row[name], dtype=np.int64) for name in LISTS}
     values = arrays["game_values"] = np.asarray(row["game_values"], dtype=np.float64)
@@ -149,22 +135,4 @@ def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
     corners[kinds != PIXELS] = blocks.reshape(-1, 2, len(grid))
     arrays["region_corners"] = corners
     arrays["labels"] = unpack_labels(row["cells"], len(kinds), grid)
-    arrays["evidence"] = _whole_evidence(row)
     return arrays
-
-
-def _whole_evidence(row: Mapping[str, Untyped]) -> Array:
-    """Return the evidence of all pixels; nothing if only that of the leaves is stored."""
-    kept, data = row["evidence_kept"], np.frombuffer(row["evidence"], np.uint8)
-    expect(kept in KEPT, "its evidence is of no known kind")
-    expect(kept != "none" or not len(data), "it has evidence, and says that it has none")
-    return data if kept == "all" else data[:0]
-
-
-def _inside_leaves(explanation: Explanation, data: bytes) -> NDArray[np.uint8]:
-    """Return the evidence inside the leaves, and 0 elsewhere."""
-    places = places_of(explanation)
-    expect(len(data) == len(places), "its evidence misses pixels")
-    out = np.zeros(explanation.grid, dtype=np.uint8)
-    out.reshape(-1)[places] = np.frombuffer(data, np.uint8)
-    return out

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from hshap._util.types import Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.runs.storing.files import Files
-    from hshap.runs.storing.rows import KeptEvidence, Origin, Row
+    from hshap.runs.storing.rows import Origin, Row
 
 TILED = "tiled"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def store_tiled(found: TiledExplanation, origin: Origin, keep: KeptEvidence, files: Files) -> Row:
+def store_tiled(found: TiledExplanation, origin: Origin, files: Files) -> Row:
     """Write the file of an explanation, and return its row; numbers are those of the whole."""
     data = as_bytes(found)
     sha256 = hashlib.sha256(data).hexdigest()
     publish(files, _name(sha256), data)
     how = {TILED: sha256, "side": found.side, "overlap": found.overlap, "level": found.level}
     told = replace(origin, transform=json.dumps(how, sort_keys=True))
-    row = as_row(found.tiles, told, keep) | summary_of_any(found)
+    row = as_row(found.tiles, told) | summary_of_any(found)
     return {**row, "digest": digest_of(row)}
 
 
