@@ -380,7 +380,7 @@ def rounds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images").mkdir()
     loaded = Loaded(lambda batch: batch.max(axis=(1, 2, 3))[:, None], "brightest")
-    method = Method("constant", Dyadic(4), DepthFirst(), 1000, None)
+    method = Method("constant", Dyadic(4), DepthFirst(), None)
     return serve.Rounds(Path("images"), Path("found"), loaded, Reader(Format()), (), method)
 
 

@@ -117,9 +117,13 @@ Search = Annotated[
     ),
 ]
 Budget = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=1, help="Most model evaluations for each explanation.", rich_help_panel=SEARCH
+        min=1,
+        help="Most model evaluations for each explanation: 200, or 1000 with a tolerance, a "
+        "percentile or group tests.",
+        show_default=False,
+        rich_help_panel=SEARCH,
     ),
 ]
 All = Annotated[

@@ -30,11 +30,9 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.target, setup.settings
     games = found.games or tuple(job.games)
-    leaves = found.leaves
-    if any(game.contexts for game in games):  # no region was dropped
-        leaves = strong_regions(games, canvas.grid)
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
+    leaves = strong_regions(games, canvas.grid) if settings.drops_nothing else found.leaves
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})

@@ -30,7 +30,16 @@ from hshap.explanation.findings import (
     significant_boxes,
 )
 from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.maps import CONTEXTS, Context, confined, in_context, regions_left, soft_map
+from hshap.explanation.maps import (
+    AUTO,
+    CONTEXTS,
+    Context,
+    Smooth,
+    confined,
+    in_context,
+    regions_left,
+    soft_map,
+)
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.reading import reread
@@ -188,9 +197,9 @@ class Explanation(Guarantees, EarlierNames):
     def ignored(self) -> Mask:
         """The pixels that the model was shown to ignore: parts that change no score of their game.
 
-        In games in several contexts, it changes none in any of them. Where the paper's game alone was
-        played, pixels outside of the divided region are hidden: what a part may do together with
-        them was not asked. `attribution` and `alone` are 0 there. Leaves are not
+        They change none in any context that was played. In the paper's game, pixels outside of the
+        divided region are hidden: what a part may do together with them was not asked.
+        `attribution` and `alone` are 0 there. Leaves are not
         among them: at a tolerance of 0, a search keeps a part that only rounding raised above it.
         """
         kept = set(self.leaves)
@@ -216,7 +225,7 @@ class Explanation(Guarantees, EarlierNames):
         """
         return self._paint(lambda leaf: self.parts[leaf].error)
 
-    def attribution(self, *, smooth: float | None = None, context: Context | None = None) -> Heat:
+    def attribution(self, *, smooth: Smooth | None = None, context: Context | None = None) -> Heat:
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
@@ -225,18 +234,19 @@ class Explanation(Guarantees, EarlierNames):
         searches drop is the residual. The sum over each region is exact; inside, it is even.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. By default, a map of games in several contexts is
-        softened where it is not known: each share by half of its region's side. Other maps are
-        not. Nothing flows into parts that the model ignores. `smooth=0` leaves every map as it is.
+        it is, but not the sums over regions. "auto" takes half of its side for each region, since
+        nothing is known inside it. This is the default for games in several contexts; other maps
+        are not smoothed. Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
         played in several contexts.
         """
         values = {region: value for region, value in self._values(context).items() if value}
-        if smooth is not None or not self._has_contexts:
-            return smoothed(self._confined(values), smooth or 0.0, self.ignored if smooth else None)
-        return self._without_ignored(soft_map(values, self.grid))
+        width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
+        if width == AUTO:
+            return self._without_ignored(soft_map(values, self.grid))
+        return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:
         """Return a map in which each leaf spreads the score it adds to the baseline by itself.
@@ -363,17 +373,13 @@ class Explanation(Guarantees, EarlierNames):
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    @cached_property
-    def _has_contexts(self) -> bool:
-        return any(game.contexts for game in self.games)
-
     def _values(self, context: Context | None) -> dict[Region, float]:
         """Return the share of each region of the map, from one context or from all."""
-        if not self._has_contexts:
+        if not self.settings.drops_nothing:
             if context is not None:
                 message = (
-                    f"context is {context!r}, but this run played the paper's games alone; explain "
-                    "with search=BestFirst(contexts=2), or leave it out"
+                    f"context is {context!r}, but this run did not play games in several "
+                    "contexts; explain with search=BestFirst(contexts=2), or leave it out"
                 )
                 raise ArgumentError(message)
             return {leaf: self._shares[leaf] for leaf in self.leaves}

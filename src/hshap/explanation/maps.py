@@ -1,15 +1,15 @@
 """Maps of games in several contexts: every region that is left spreads its share over its own size.
 
-The share of a region is exact for the contexts that were played; how it lies inside the region is
-not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian filter
-as wide as half of its region's side. The total stays the same.
+The share of a region is exact for the contexts that were played. How it lies inside the region is
+not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian
+filter as wide as half of its region's side. The total stays the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import log2
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,7 @@ WIDTH = 0.5
 """Standard deviation of the smoothing, in sides of the region."""
 
 STRONG = 0.2
-"""A region is a finding if the map has this share of its peak there, as for class activation maps."""
+"""A region is a finding if its mean is this share of the peak, as for class activation maps."""
 
 FINENESS = 4
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -38,6 +38,9 @@ FINENESS = 4
 
 Context: TypeAlias = Literal["alone", "missing"]
 CONTEXTS = ("alone", "missing")
+AUTO: Final = "auto"
+Smooth: TypeAlias = float | Literal["auto"]
+"""The standard deviation of a Gaussian filter in pixels, or "auto": half of a region's side."""
 
 
 def in_context(games: Sequence[Game], context: Context) -> list[Game]:

@@ -74,6 +74,11 @@ class Settings(Mapping[str, "Json"]):
         return str(_mapping(self.document.get("search")).get("type"))
 
     @property
+    def drops_nothing(self) -> bool:
+        """Whether every region that was not split has its share, the findings among them."""
+        return self.search_name == "BestFirst"
+
+    @property
     def partition_name(self) -> str:
         """The class of the partition."""
         return str(_mapping(self.document.get("partition")).get("type"))

@@ -29,7 +29,9 @@ from hshap.cli.output import print_json
 from hshap.cli.progress import duration, table, tell
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.run import Method, refusals
+from hshap.explainer.budgets import budget_of
 from hshap.explainer.predicting import MOST, Range
+from hshap.games.search import BestFirst
 from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def cost(  # noqa: PLR0913, one for each option
         ),
     ] = 10,
     search: opt.Search = GAMES,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     images: Annotated[
@@ -116,7 +118,7 @@ def cost(  # noqa: PLR0913, one for each option
             regions = partition_of(partition, min_size)
             chosen = search_of(tolerance, percentile, budget, regions, search)
             rule = opt.positives_of(every=all_, min_score=min_score)
-            method = Method(baseline, regions, chosen, budget, count, None, channels_last, rule)
+            method = Method(baseline, regions, chosen, count, None, channels_last, rule)
             paths, bad = gather(files)
             if bad and not (skip_bad and paths):
                 end = "pass --skip-bad to leave them out" if paths else ""
@@ -134,14 +136,17 @@ def cost(  # noqa: PLR0913, one for each option
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
+    most = (
+        budget_of(search_of(tolerance, percentile, budget, None, search) or BestFirst()) or BUDGET
+    )
     side, kind = smallest_side(partition, min_size), known(partition)
-    asked = {"size": grid, "partition": kind, "min_size": side, "search": search, "budget": budget}
+    asked = {"size": grid, "partition": kind, "min_size": side, "search": search, "budget": most}
     if found is not None:
         _tell_sample(found, timing, asked, json=json)
         raise typer.Exit(Code.SKIPPED if skipped else Code.FINE)
     number, way = images or 1, known_search(search)
     of_one = predicted((grid[0], grid[1]), kind, side, findings, way, percentile)
-    one = within(of_one, budget)
+    one = within(of_one, most)
     if json:
         document = _document(one, number, targets, timing)
         print_json({**asked, "findings": findings, **document})

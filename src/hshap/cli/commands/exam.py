@@ -13,7 +13,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, partition_of, search_of
+from hshap.cli.inputs.choices import partition_of, search_of
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
@@ -60,7 +60,7 @@ def exam(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
@@ -90,7 +90,7 @@ def exam(  # noqa: PLR0913, one for each option
     regions = partition_of(partition, min_size)
     search = search_of(tolerance, percentile, budget, partition=regions)
     rule, size_ = opt.positives_of(every=all_, min_score=min_score), opt.batch_size_of(batch_size)
-    method = Method(baseline, regions, search, budget, size_, positives=rule)
+    method = Method(baseline, regions, search, size_, positives=rule)
     shown = _window(window, white)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [scan, *(path for path in named if path is not None and path.is_file())]

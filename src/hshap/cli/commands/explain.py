@@ -12,7 +12,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
+from hshap.cli.inputs.choices import GAMES, partition_of, search_of
 from hshap.cli.inputs.explanations import load_calibration
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
@@ -49,7 +49,7 @@ def explain(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
@@ -94,7 +94,6 @@ def explain(  # noqa: PLR0913, one for each option
         baseline,
         regions,
         chosen,
-        budget,
         opt.batch_size_of(batch_size),
         promise,
         channels_last,

@@ -18,7 +18,7 @@ from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
+from hshap.cli.inputs.choices import GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import left_out, status, tell
@@ -75,7 +75,7 @@ def run(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     tiles: cut_by.Side = None,

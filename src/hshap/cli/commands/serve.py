@@ -15,7 +15,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
+from hshap.cli.inputs.choices import GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader, is_folder
 from hshap.cli.output import say
 from hshap.cli.progress import tell
@@ -65,7 +65,7 @@ def serve(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     search: opt.Search = GAMES,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     out: Annotated[
@@ -112,7 +112,7 @@ def serve(  # noqa: PLR0913, one for each option
         chosen = search_of(tolerance, None, budget, regions, search)
         size = opt.batch_size_of(batch_size)
         rule = opt.positives_of(every=all_, min_score=min_score)
-        method = Method(baseline, regions, chosen, budget, size, positives=rule)
+        method = Method(baseline, regions, chosen, size, positives=rule)
         loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
         reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
         scale = Scale(pixel_size, unit)

@@ -13,7 +13,7 @@ from hshap._util.visible import as_text
 from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import BUDGET, partition_of, search_of
+from hshap.cli.inputs.choices import partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.inputs.models import config_of
 from hshap.cli.output import print_json, say
@@ -53,7 +53,7 @@ def tiles(  # noqa: PLR0913, one for each option
     min_size: opt.MinSize = None,
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     all_: opt.All = False,
     min_score: opt.MinScore = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
@@ -89,7 +89,7 @@ def tiles(  # noqa: PLR0913, one for each option
     search = search_of(tolerance, percentile, budget, partition=regions)
     size = opt.batch_size_of(batch_size)
     rule = opt.positives_of(every=all_, min_score=min_score)
-    method = Method(baseline, regions, search, budget, size, positives=rule)
+    method = Method(baseline, regions, search, size, positives=rule)
     cut = Tiles(side, overlap, background=skip_flat, max_tiles=max_tiles, level=level)
     named = [Path(model), config or config_of(model), Path(classes or ""), Path(baseline)]
     inputs = [*images, *(path for path in named if path is not None and path.is_file())]

@@ -14,7 +14,7 @@ from hshap.cli import options as opt
 from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
-from hshap.cli.inputs.choices import BUDGET, GAMES, partition_of, search_of
+from hshap.cli.inputs.choices import GAMES, partition_of, search_of
 from hshap.cli.inputs.images import Reader
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import tell
@@ -46,7 +46,7 @@ def verify(  # noqa: PLR0913, one for each option
     tolerance: opt.Tolerance = AUTO,
     percentile: opt.Percentile = None,
     search: opt.Search = GAMES,
-    budget: opt.Budget = BUDGET,
+    budget: opt.Budget = None,
     tiles: cut_by.Side = None,
     overlap: cut_by.Overlap = 0,
     level: cut_by.Level = 0,

@@ -16,8 +16,10 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
-from hshap.games.automatic import MOST_EVALUATIONS, SHARE, usual_partition, usual_search
-from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, Share
+from hshap.games.automatic import usual_partition
+from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
+from hshap.games.search.best_first import MOST_EVALUATIONS
+from hshap.games.search.share import SHARE
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
 from hshap.partitions.superpixels import MIN_AREA, Superpixels
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
 GAMES, GROUP = SEARCHES = ("games", "group")
 TOP = "top"
-BUDGET = MOST_EVALUATIONS
+BUDGET = 1000
+"""Default of --budget for searches that end by themselves; `BestFirst` has its own."""
+
 SIGMA = 10.0
 
 
@@ -47,7 +51,7 @@ def with_source(explanation: Explanation, source: Mapping[str, Json]) -> Explana
 def search_of(
     tolerance: str,
     percentile: float | None,
-    budget: int,
+    budget: int | None,
     partition: Partition | None = None,
     kind: str = GAMES,
 ) -> Search | None:
@@ -58,26 +62,26 @@ def search_of(
     >>> search_of("0.5", None, 100).tolerance
     0.5
     >>> search_of("auto", None, 100)
-    Share(share=0.2, max_evaluations=100, of='finding')
+    BestFirst(max_evaluations=100, contexts=None, seed=0)
     >>> search_of("5%", None, 100, kind="group").share
     0.05
     """
+    most = BUDGET if budget is None else budget
     if known_search(kind) == GROUP:
-        return _group_testing(tolerance, percentile, budget)
+        return _group_testing(tolerance, percentile, most)
     if tolerance != AUTO and percentile is not None:
         message = "--tolerance and --percentile exclude each other; pass one of them"
         raise Refusal(Code.USAGE, message)
     if percentile is not None:
-        return BreadthFirst(percentile=percentile, max_evaluations=budget)
-    if tolerance == AUTO and budget == BUDGET and partition is None:
+        return BreadthFirst(percentile=percentile, max_evaluations=most)
+    if tolerance == AUTO and budget is None and partition is None:
         return None
     if tolerance == AUTO:
-        usual = usual_search(partition_is_given=False)
-        return replace(usual, max_evaluations=budget) if isinstance(usual, Share) else usual
+        return BestFirst(MOST_EVALUATIONS if budget is None else budget)
     number = _tolerance(tolerance)
     if tolerance.endswith("%"):
-        return Share(number / 100, max_evaluations=budget)
-    return DepthFirst(tolerance=number, max_evaluations=budget)
+        return Share(number / 100, max_evaluations=most)
+    return DepthFirst(tolerance=number, max_evaluations=most)
 
 
 def _group_testing(tolerance: str, percentile: float | None, budget: int) -> GroupTesting:

@@ -17,6 +17,8 @@ from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
+from hshap.explainer.budgets import budget_of
+from hshap.games.automatic import usual_search
 from hshap.games.decisions import POSITIVES, Positives
 
 if TYPE_CHECKING:
@@ -50,11 +52,15 @@ class Method:
     baseline: str
     partition: Partition | None
     search: Search | None
-    budget: int
     batch_size: int | Literal["auto"] | None
     calibration: Calibration | None = None
     channels_last: bool = False
     positives: Positives | None = POSITIVES
+
+    @property
+    def budget(self) -> int | None:
+        """The most evaluations of an explanation; None without a limit that is known."""
+        return budget_of(self.search or usual_search(partition_is_given=self.partition is not None))
 
     @property
     def rule(self) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.explanation.settings import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,6 +125,6 @@ def student(level: float, freedom: int) -> float:
 
 
 def _shares(explanation: Explanation) -> Heat:
-    heat = np.maximum(explanation.attribution(smooth=AUTO), 0.0)
+    heat = np.maximum(explanation.attribution(smooth="auto"), 0.0)
     total = float(heat.sum())
     return heat / total if total else heat

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.smoothing import smoothed
-
 if TYPE_CHECKING:
     from hshap._util.types import Heat, Mask
     from hshap.explanation.explanation import Explanation
@@ -27,7 +25,7 @@ def closeness(explanation: Explanation) -> Heat:
     1.0
     """
     # An object reaches beyond what the model needs of it, so the area may enter ignored parts.
-    heat = np.maximum(smoothed(explanation.attribution(), explanation.width_of_leaves), 0.0)
+    heat = np.maximum(explanation.attribution(smooth="auto"), 0.0)
     most = float(heat.max())
     if most <= 0:
         return np.full(explanation.grid, -np.inf)

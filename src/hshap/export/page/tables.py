@@ -16,7 +16,7 @@ from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
 from hshap.export.page.shared_grid import shared_grid
 from hshap.games.search import BreadthFirst, GroupTesting
-from hshap.games.search.automatic_size import has_ended
+from hshap.games.search.automatic_size import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Tree:
         made = self.explanation
         if self._worths is not None:
             return False
-        return has_ended(game, made.adaptive, made.leaves.__contains__)
+        return is_end(game, adaptive=made.adaptive) and game.region in made.leaves
 
     def _worth(self, game: Game) -> dict[str, Json]:
         """Return the worth of each part, where a run is read again by it, and if it is inferred."""

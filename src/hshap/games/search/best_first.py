@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
     Adding = Generator[Sequence[Region | Question], Sequence[Game | Heat], int]
+    Descent = Generator[Sequence[Region | Question], Sequence[Game | Heat], float]
 
 MOST_EVALUATIONS = 200
 """The default budget; `docs/theory.md` shows how little the answer changes beyond it."""
@@ -106,9 +107,10 @@ class BestFirst:
         games: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=games)
         if self.contexts is None:
-            unit = yield from descend(root, games, budget)
+            unit = yield from cast("Descent", descend(root, games, budget))
             if is_detector(root, games):
-                return (yield from kept_above(SHARE * unit, root, draws, games, budget))
+                kept = kept_above(SHARE * unit, root, draws, games, budget)
+                return (yield from cast("Asking", kept))
         forest = _Forest(root, draws, self, games)
         yield from forest.grow()
         return forest.result()
