@@ -84,10 +84,7 @@ RIVALS_HEAD = """# h-Shap against every rival
 Differences of h-Shap to each method that asks no more evaluations, image by image, with 95 %
 intervals of a paired bootstrap; **bold** where the interval leaves out 0, and above 0 where h-Shap
 is better. A rival must have explained all images of the line. Written by `benchmarks/run report`.
-Methods that see outputs only stand apart from maps with gradients. With gradients, h-Shap is the
-default call (`attribution()`), chosen on images of training and validation (decision 22). From 100
-evaluations on it is joined with games over grids, where a set has rows "h-shap joined": all but
-boards, whose template gives cells instead of grids."""
+All methods see the model's outputs only."""
 
 
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
