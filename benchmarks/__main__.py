@@ -58,7 +58,6 @@ EXPERIMENTS = {
     "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
     "families": "Judge trees on families of drawings that no constant was chosen on.",
     "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
-    "guided": "Compare the default call at small budgets with maps of one backward pass.",
     "equal": "Compare methods that see outputs only at equal evaluations: rows that tables lack.",
     "kills": "Kill runs of archives a thousand times, and compare their tables with quiet ones.",
     "throughput": "Explain 10,000 images in one process and in two: throughput, own cost, memory.",

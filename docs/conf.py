@@ -83,7 +83,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Steps|Evidence|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects|Smooth|Files|Executor|Decode|Leaf|LargePicture|Result|KeptEvidence|Folder|Shard|Key|ErrorRate|Loss|Facts|Wanted|Prepared|Method|Layout|Function|Scores|SentenceScores|Interpolation|Range)",
+        r"(hshap\.)?(\w+\.)*(Steps|Sampler|Fill|Target|Rule|SplitRule|RunEnded|Pair|Put|ArrayFunction|MinSize|Budget|StandIns|Findings|Objects|Smooth|Files|Executor|Decode|Leaf|LargePicture|Result|Folder|Shard|Key|ErrorRate|Loss|Facts|Wanted|Prepared|Method|Layout|Function|Scores|SentenceScores|Interpolation|Range)",
     ),
     # The aliases of reference/types.md.
     (

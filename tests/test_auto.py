@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import any_marked, marked
 
 from hshap import (
     ArgumentError,
     Bisection,
-    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
@@ -24,8 +22,6 @@ from hshap import (
     Superpixels,
     cycle_spin,
 )
-from hshap.games.game import game_of
-from hshap.games.search.automatic_size import uncut
 
 AUTO = [Bisection("auto"), Dyadic("auto"), Shifted(Bisection("auto"), 0)]
 
@@ -281,101 +277,6 @@ def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
 
     found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
     assert (found.leaves[0].area == 8) == whole
-
-
-HALVES = np.repeat([[0, 0, 1, 1]], 2, axis=0)
-UNCUT = Superpixels.from_labels(HALVES, min_area="uncut")
-
-
-def seen(batch):
-    return batch[..., :2].mean(axis=(1, 2, 3)), batch[..., 2:].mean(axis=(1, 2, 3))
-
-
-@pytest.mark.parametrize(
-    ("model", "leaves"),
-    [
-        (lambda batch: np.maximum(*seen(batch)), 2),  # detects a concept: never ended early
-        (lambda batch: sum(seen(batch)), 2),  # additive
-        (lambda batch: seen(batch)[0], 1),
-        (lambda batch: np.prod(seen(batch), axis=0), 1),  # an object that the split has cut
-        (lambda batch: 0.4 * sum(seen(batch)) + 0.2 * np.prod(seen(batch), axis=0), 1),
-        (lambda batch: most_on_the_left(batch, 0.81), 2),  # one part holds most of the object
-        (lambda batch: most_on_the_left(batch, 0.79), 1),
-    ],
-)
-def test_uncut_ends_where_parts_alone_add_up_to_less_than_the_whole(model, leaves):
-    found = explain(np.ones((1, 2, 4)), model, UNCUT)
-    assert len(found.leaves) == leaves
-    assert found.settings.adaptive == found.adaptive == "uncut"
-
-
-def most_on_the_left(batch, share):
-    """An object whose left half has a share of the score alone, and whose right half has none."""
-    left, right = seen(batch)
-    return share * left + (1 - share) * left * right
-
-
-def test_a_map_to_rank_by_follows_regions_that_no_split_has_cut():
-    found = explain(np.ones((1, 2, 4)), lambda batch: most_on_the_left(batch, 0.81), UNCUT)
-    guided = replace(found, evidence=np.full((2, 4), 255, np.uint8))
-    assert len(guided.leaves) == 2
-    assert np.ptp(guided.ranking()) == 0
-    sized = explain(
-        np.ones((1, 2, 4)),
-        lambda batch: most_on_the_left(batch, 0.81),
-        Superpixels.from_labels(HALVES, min_area=1),
-    )
-    assert np.ptp(replace(sized, evidence=guided.evidence).ranking()) > 0
-
-
-def test_regions_before_any_cut():
-    """Of two levels of cuts the upper one counts; leaves beside it stay as they are."""
-    a, b, c, d = (Box((0, i), (1, i + 1)) for i in range(4))
-    ab, cd, row = Box((0, 0), (1, 2)), Box((0, 2), (1, 4)), Box((0, 0), (1, 4))
-
-    def game(region, children, values):
-        return game_of(region, children, np.array([values]))
-
-    whole = game(row, (ab, cd), [0.0, 1.0, 1.0, 1.0])
-    lost = game(ab, (a, b), [0.0, 0.9, 0.0, 1.0])
-    fine = game(cd, (c, d), [0.0, 1.0, 1.0, 1.0])
-    assert uncut([whole, lost, fine], [a, b, c]) == [ab, c]
-    cut = game(row, (ab, cd), [0.0, 0.9, 0.0, 1.0])
-    assert uncut([cut, lost, fine], [a, c]) == [row]
-
-
-def test_a_run_of_an_earlier_version_ends_where_it_ended():
-    """Earlier versions ended also where one part holds most of the score."""
-    model = partial(most_on_the_left, share=0.9)
-    found = explain(np.ones((1, 2, 4)), model, UNCUT)
-    assert len(found.leaves) == 2
-    earlier = replace(found, leaves=(found.games[0].region,))
-    assert earlier.at(tolerance=0.01).leaves == earlier.leaves
-    assert found.at(tolerance=0.01).leaves == found.leaves
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**6), st.integers(0, 6))
-def test_uncut_gives_all_leaves_of_a_model_that_detects_a_concept(seed, marks):
-    rng = np.random.default_rng(seed)
-    image = np.zeros((1, 8, 8))
-    image.reshape(-1)[rng.choice(64, marks, replace=False)] = 1.0
-    labels = rng.integers(0, 9, (8, 8))
-    for search in (DepthFirst(), DepthFirst(0.01), BreadthFirst(50)):
-        given, uncut = (
-            explain(image, any_marked, Superpixels.from_labels(labels, min_area=area), search)
-            for area in (1, "uncut")
-        )
-        assert set(given.leaves) == set(uncut.leaves)
-        assert np.array_equal(given.attribution(), uncut.attribution())
-
-
-def test_an_uncut_run_is_saved_and_read_again(tmp_path):
-    found = explain(np.ones((1, 2, 4)), lambda batch: np.prod(seen(batch), axis=0), UNCUT)
-    found.save(tmp_path / "e.npz")
-    again = type(found).load(tmp_path / "e.npz")
-    assert again.games[0].region.adaptive == "uncut"
-    assert again.at(tolerance=0.1).leaves == found.at(tolerance=0.1).leaves == found.leaves
 
 
 def test_what_was_not_split_further_was_not_dropped():

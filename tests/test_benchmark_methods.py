@@ -21,6 +21,7 @@ AFTER = set(sys.modules)
 from benchmarks.core.protocol import Cannot, Subject
 from benchmarks.core.reference import TARGET, VERSION, install_reference
 from benchmarks.methods.common import as_rgb, channels_first, scores, seeded
+from benchmarks.methods.guided import gradient_times_difference
 from benchmarks.methods.rules import GlobalMax, LogSumExp, with_rules
 
 IMPORTS = {"grad-cam": "pytorch_grad_cam", "shap-bpt": "shap_bpt"}
@@ -323,3 +324,12 @@ def test_deep_explainer_adds_up(make):
             for images in (image[None], subject.background)
         )
     assert method.explain(subject, image).sum() == pytest.approx(there - elsewhere, abs=1e-4)
+
+
+@both
+def test_gradient_times_difference_is_zero_where_the_image_is_the_baseline(channels):
+    subject, image = subject_of(channels), image_of(channels)
+    image[:, :9] = subject.baseline[:, :9]
+    heat = gradient_times_difference(subject, image)
+    assert heat[:9].max() == 0.0
+    assert heat[9:].max() > 0.0

@@ -596,20 +596,6 @@ def test_budgets_are_compared_with_the_best_who_asks_no_more():
     assert all("cheap" in line and "| leads |" in line for line in lines[:12])
     assert all("dear" in line and "| behind |" in line for line in lines[12:])
 
-    ours = [row for n in budgets.BUDGETS for row in rows(f"h-shap guided at {n}", n, 0.7)]
-    few = [row for row in ours if int(row["image"]) < 5]
-    first, second = budgets.table(made, few).split("\n\n")
-    assert first.splitlines()[2:] == lines
-    assert "with gradients, 5 images" in second
-    assert all("Grad-CAM" in line and "| behind |" in line for line in second.splitlines()[2:])
-
-    joined = [row for n in budgets.BUDGETS for row in rows(f"h-shap joined at {n}", n, 0.98)]
-    third = budgets.table(made, [*few, *joined]).split("\n\n")[1].splitlines()[2:]
-    assert len(third) == 18
-    assert all("| leads |" in line for line in third)
-    some = [row for row in joined if not row["method"].endswith(" 10")]  # joined at every budget
-    assert budgets.table(made, [*few, *some]).split("\n\n")[1] == second
-
 
 def test_every_rival_has_a_line_with_the_interval_of_the_paired_bootstrap():
     rng = np.random.default_rng(1)

@@ -53,7 +53,7 @@ def test_a_baseline_that_is_not_a_number_is_no_template():
 def test_stand_ins_of_another_shape_are_told_as_those_of_the_baseline():
     image, _ = scene()
     with pytest.raises(ArgumentError, match="baseline gave stand-ins of shape"):
-        hshap.Explainer(bright, lambda im: lambda kept: im, evidence="even").explain(image, 0)
+        hshap.Explainer(bright, lambda im: lambda kept: im).explain(image, 0)
 
 
 def test_a_spin_over_shifts_does_not_take_spots_which_cannot_move():
@@ -79,54 +79,6 @@ def test_images_without_targets_are_told_as_no_pairs():
     match = r"pass \(image, target\) or \(image, target, baseline\) tuples"
     with pytest.raises(hshap.PairsFailedError, match=match):
         list(hshap.Explainer(bright, hshap.Constant(0.0)).explain_many([image, image]))
-
-
-class TwoHeads(torch.nn.Module):
-    """The second output has no gradient."""
-
-    def forward(self, batch):
-        first = batch.amax((1, 2, 3))
-        return torch.stack([first, first.detach()], 1)
-
-
-def told(found):
-    return [part for part in found.settings.chosen.split("; ") if "maps inside" in part]
-
-
-def test_every_target_is_told_how_its_own_map_was_made():
-    image, _ = scene()
-    guided, other = hshap.Explainer(TwoHeads().eval()).explain(image, [0, 1])
-    assert told(guided) == ["maps inside regions follow the model's gradients"]
-    assert told(other) == ["maps inside regions follow the regions nearby"]
-    assert guided.settings["evidence"] == "gradients"
-    assert not guided.settings.nearby
-    assert other.settings["evidence"] == "none: the model gives no gradients"
-    assert other.settings.nearby
-
-
-@pytest.mark.parametrize(
-    ("evidence", "words"),
-    [
-        (lambda image: np.zeros(image.shape[1:]), "maps inside regions are even"),
-        (lambda image: np.abs(image[0]), "maps inside regions follow the given evidence"),
-    ],
-)
-def test_evidence_of_the_caller_is_told_as_such(evidence, words):
-    image, _ = scene()
-    found = hshap.Explainer(bright, hshap.Constant(0.0), evidence=evidence).explain(image, 0)
-    assert told(found) == [words]
-    assert not found.settings.nearby
-    assert np.array_equal(found.attribution(), found.attribution(even=True)) == ("even" in words)
-
-
-def test_a_large_image_is_told_to_have_an_even_map():
-    image = np.zeros((1, 2**11, 2**11), np.float32)
-    image[0, :8, :8] = 1.0
-    found = hshap.Explainer(
-        bright, hshap.Constant(0.0), hshap.Bisection(2**10), evidence="auto"
-    ).explain(image, 0)
-    assert not found.settings.nearby
-    assert np.array_equal(found.attribution(), found.attribution(even=True))
 
 
 def test_a_score_that_other_parts_lower_is_the_reason_of_the_doubt():

@@ -1154,9 +1154,8 @@ def scenes(count):
 def numbers_of(found):
     """Return all numbers of an explanation, to compare bit for bit."""
     values = [(game.values.tolist(), game.coefficients.tolist()) for game in found.games]
-    baseline, evidence = found.settings["baseline"], found.evidence
-    levels = None if evidence is None else evidence.tolist()
-    return found.grid, found.saliency().tolist(), found.evaluations, values, baseline, levels
+    heat = found.attribution().tolist()
+    return found.grid, heat, found.evaluations, values, found.settings["baseline"]
 
 
 def test_an_answer_is_the_same_alone_in_any_folder_and_by_run(name):

@@ -44,12 +44,6 @@ def mostly_spread(batch):
     return 0.4 * batch[:, 0, 1, 1] + 0.6 * batch[:, 0].mean(axis=(1, 2))
 
 
-def failed_evidence():
-    origin = "none: the backward pass failed with RuntimeError"
-    found = explained(any_marked)
-    return replace(found, settings=found.settings.updated(evidence=origin))
-
-
 def wobbling():
     """A model with noise on its scores, which also differ from call to call."""
     rng = np.random.default_rng(0)
@@ -88,11 +82,6 @@ CASES = {
         lambda: explained(any_marked, search=hshap.DepthFirst(max_evaluations=20)),
         "the search is incomplete: the budget left 1 region unsplit",
         "raise the budget",
-    ),
-    "evidence": (
-        failed_evidence,
-        "the backward pass failed with RuntimeError, so the map inside each finding is even",
-        "pass evidence='even'",
     ),
 }
 
@@ -295,36 +284,10 @@ def test_a_stricter_reading_has_its_own_concerns():
     assert [one.kind for one in found.at(tolerance=2.0).concerns] == ["nothing"]
 
 
-def test_a_backward_pass_that_fails_is_told(tmp_path):
-    torch = pytest.importorskip("torch")
-
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(_context, values):
-            return values.amax((1, 2, 3))
-
-        @staticmethod
-        def backward(_context, _slope):
-            raise RuntimeError
-
-    class Net(torch.nn.Module):
-        def forward(self, batch):
-            return Broken.apply(batch)
-
-    image = marked((SIDE, SIDE), [9]).astype(np.float32)
-    given = (hshap.Constant(0.0), hshap.Dyadic(1))
-    found = hshap.Explainer(Net().eval(), *given, evidence="auto").explain(image, target=0)
-    assert [one.kind for one in found.concerns] == ["evidence"]
-    found.save(tmp_path / "found.npz")
-    assert hshap.Explanation.load(tmp_path / "found.npz").concerns == found.concerns
-    silent = hshap.Explainer(any_marked, *given, evidence="auto").explain(image, target=0)
-    assert silent.concerns == ()  # a model without gradients has nothing that could fail
-
-
 def test_texts_in_a_file_cannot_write_to_the_terminal():
-    origin = "none: the backward pass failed with \x1b[2J\n" + 5000 * "x"
+    origin = "hidden pixels show \x1b[2J\n" + 5000 * "x"
     found = explained(any_marked)
-    hostile = replace(found, settings=found.settings.updated(evidence=origin, chosen=origin))
+    hostile = replace(found, settings=found.settings.updated(chosen=origin))
     assert all(line.isprintable() for line in repr(hostile).splitlines())
     assert len(repr(hostile)) < 2000
     assert hostile._repr_html_().isprintable()

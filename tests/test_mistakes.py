@@ -550,12 +550,6 @@ CASES = {
         ".csv, .parquet or .tar",
     ),
     "folder of a run": (lambda: archive([IMAGE], out=3), "out", "3", "path of a folder"),
-    "evidence to keep": (
-        lambda: archive([IMAGE], evidence="some"),
-        "evidence",
-        "'some'",
-        "none, leaves, all",
-    ),
     "images of a task": (
         lambda: archive([IMAGE], task_images=0),
         "task_images",
@@ -861,7 +855,6 @@ MASKED_INPUTS = {
         model=lambda batch: np.ma.masked_less(any_marked(batch), 0.5)
     ),
     "answer of a target": lambda: explain(target=lambda out: np.ma.masked_less(out[:, 0], 0.5)),
-    "evidence": lambda: explain(evidence=lambda image: MASKED_MAP),
     "labels": lambda: explain(partition=hshap.Superpixels(labels=np.ma.masked_less(LABELS, 1))),
     "map of a metric": lambda: hshap.metrics.f1(MASKED_MAP, IMAGE[0] > 0),
     "mask of a metric": lambda: hshap.metrics.f1(

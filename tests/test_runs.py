@@ -194,25 +194,6 @@ def test_a_random_baseline_keeps_its_errors():
         assert one.coefficients.tobytes() == other.coefficients.tobytes()
 
 
-@pytest.mark.parametrize("keep", ["none", "leaves", "all"])
-def test_evidence_is_kept_as_asked(keep):
-    guide = smooth_image()[0] + 0.1
-    made = Explainer(
-        mean_red, baseline=BLANK, partition=Dyadic(8), evidence=lambda image: guide
-    ).explain(smooth_image(), target=0)
-    read = from_row(as_row(made, ORIGIN, keep))
-    even = keep == "none"
-    assert np.array_equal(read.attribution(), made.attribution(even=even))
-    strict = made.settings.search.tolerance + 1.0
-    assert np.array_equal(
-        read.at(tolerance=strict).attribution(), made.at(tolerance=strict).attribution(even=even)
-    )
-    if keep == "all":
-        assert np.array_equal(read.evidence, made.evidence)
-    elif keep == "none":
-        assert read.evidence is None
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -226,8 +207,6 @@ def test_evidence_is_kept_as_asked(keep):
         ("leaves", [-1]),
         ("region_kind", [9]),
         ("region_corners", [1]),
-        ("evidence_kept", "some"),
-        ("evidence", b"12"),
         ("game_children", [0]),
         ("image", None),
     ],
@@ -270,9 +249,9 @@ def test_rows_that_are_changed_at_random_are_refused_or_whole():
     rng, image = random.Random(0), np.zeros((1, 8, 8))
     image[0, 2:4, 5:8] = 1.0
     parts = [{"partition": Dyadic(2)}, {"partition": Shifted(Dyadic(3), (1, 2))}]
-    parts.append({"partition": Dyadic(4), "evidence": lambda image: image[0] + 0.1})
+    parts.append({"partition": hshap.Spots(cell_size=3)})
     made = [Explainer(brightest, baseline=BLANK, **part).explain(image, target=0) for part in parts]
-    names = [name for name in EXPLANATIONS if name.startswith(("game", "region", "evidence"))]
+    names = [name for name in EXPLANATIONS if name.startswith(("game", "region"))]
     names += ["header", "leaves", "unfinished", "cells"]
     refused = 0
     for _ in range(300):
@@ -289,7 +268,7 @@ def test_rows_that_are_changed_at_random_are_refused_or_whole():
 
 @pytest.fixture(scope="module")
 def mixed_rows():
-    """Rows of all kinds: blocks, rolled blocks, cells, errors of draws, evidence, and a volume."""
+    """Rows of all kinds: blocks, rolled blocks, cells, errors of draws, and a volume."""
     rng, image = np.random.default_rng(0), np.zeros((1, 12, 12))
     image[0, 2:5, 6:11] = rng.random((3, 5)) + 0.5
     references = References(rng.random((3, 1, 12, 12)) / 9)
@@ -298,7 +277,6 @@ def mixed_rows():
         {"partition": Shifted(Dyadic(3), (1, 2))},
         {"partition": hshap.Spots(cell_size=3)},
         {"partition": Dyadic(4), "baseline": references},
-        {"partition": Dyadic(4), "evidence": lambda image: image[0] + 0.1},
     ]
     explained = [(image, {"baseline": BLANK, **part}) for part in parts]
     explained.append((image[None, :, :, 2:8], {"baseline": BLANK, "partition": Bisection(3)}))
@@ -328,7 +306,7 @@ def outcome(read):
 
 def test_rows_of_all_kinds_pass_as_one_block(mixed_rows):
     flat = [row for row in mixed_rows if len(json.loads(row["header"])["grid"]) == 2]
-    assert len(flat) == 6
+    assert len(flat) == 5
     check([stored_row(row, 2**30) for row in flat], most=2**30, kind=CellTable)
     together = [outcome(lambda one=one: one) for one in from_rows(mixed_rows)]
     assert together == [outcome(lambda row=row: from_row(row)) for row in mixed_rows]
@@ -336,7 +314,7 @@ def test_rows_of_all_kinds_pass_as_one_block(mixed_rows):
 
 def test_a_block_refuses_what_one_by_one_is_refused(mixed_rows):
     rng = random.Random(3)
-    names = [name for name in EXPLANATIONS if name.startswith(("game", "region", "evidence"))]
+    names = [name for name in EXPLANATIONS if name.startswith(("game", "region"))]
     names += ["header", "leaves", "unfinished", "cells"]
     refused = whole = 0
     for _ in range(250):

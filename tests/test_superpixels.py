@@ -330,7 +330,7 @@ class TestFromLinkage:
     ("options", "says"),
     [
         ({"min_area": 0}, "min_area must be at least 1"),
-        ({"min_area": "small"}, "min_area must be a whole number, .auto. or .uncut., got 'small'"),
+        ({"min_area": "small"}, "min_area must be a whole number or .auto., got 'small'"),
         ({"max_area": 0}, "max_area must be at least 1"),
         ({"parts": 5}, "parts must be at most 4, got 5; pass 2, 3 or 4"),
         ({"parts": 1}, "parts must be at least 2"),

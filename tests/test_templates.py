@@ -193,79 +193,6 @@ def test_the_default_call_takes_cells_around_the_differences_and_says_so(change)
     assert found.concerns == ()
 
 
-def _told(found):
-    return found.settings["evidence"] if "evidence" in found.settings.document else None
-
-
-def test_with_gradients_the_guide_is_evidence_times_differences():
-    """Red is all that the model sees. One cell differs in red and, far more, in green beside it."""
-    torch = pytest.importorskip("torch")
-
-    class Red(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.coarse = torch.nn.AvgPool2d(4)
-
-        def forward(self, batch):
-            return 16.0 * self.coarse(batch)[:, 0].amax(dim=(1, 2))[:, None]
-
-    template = np.zeros((3, 64, 64), dtype=np.float32)
-    image = template.copy()
-    image[0, 24:28, 24:28] = 0.5
-    image[1, 24:28, 36:40] = 5.0
-    search = hshap.DepthFirst(max_evaluations=40)
-    parts = (hshap.Fixed(template), hshap.Spots(40), search)
-    found = hshap.Explainer(Red().eval(), *parts, evidence="auto").explain(image, target=0)
-    assert _told(found) == "gradients times differences"
-    without = hshap.Explainer(
-        lambda b: Red()(torch.as_tensor(b)).numpy(), *parts, evidence="auto"
-    ).explain(image, target=0)
-    assert without.evidence is None
-    red, green = (slice(24, 28), slice(24, 28)), (slice(24, 28), slice(36, 40))
-    heat = found.attribution()
-    assert heat[red].sum() > 2 * heat[green].sum()
-    for leaf in found.leaves:
-        share = found.parts[leaf].share
-        assert heat[leaf.index].sum() == pytest.approx(share, abs=1e-9)
-    rng = np.random.default_rng(5)
-    template = scene(rng, (96, 128)).astype(np.float32)
-    image, _ = with_findings(rng, template)
-    default = hshap.Explainer(Red().eval(), hshap.Fixed(template)).explain(image, target=0)
-    told = (
-        "maps inside regions follow the model's gradients times the differences from the baseline"
-    )
-    assert told in default.settings.chosen
-
-
-def test_differences_alone_are_no_guide():
-    rng = np.random.default_rng(5)
-    template = scene(rng, (96, 128))
-    image, places = with_findings(rng, template)
-    parts = (sees(places, (template, image)), hshap.Fixed(template))
-    found = hshap.Explainer(*parts).explain(image, target=0)
-    assert "maps inside regions are even" in found.settings.chosen
-    assert found.evidence is None
-
-
-def test_a_backward_pass_that_failed_stays_told_beside_a_template():
-    torch = pytest.importorskip("torch")
-
-    class Broken(torch.nn.Module):
-        def forward(self, batch):
-            if torch.is_grad_enabled():
-                raise RuntimeError
-            return batch.amax(dim=(1, 2, 3))[:, None]
-
-    rng = np.random.default_rng(5)
-    template = scene(rng) * 0.5
-    image, _ = with_findings(rng, template)
-    found = hshap.Explainer(Broken().eval(), hshap.Fixed(template)).explain(
-        image.astype(np.float32), target=0
-    )
-    assert [one.kind for one in found.concerns if one.kind == "evidence"] == ["evidence"]
-    assert found.evidence is None
-
-
 @pytest.mark.parametrize(
     "baseline",
     [
@@ -292,17 +219,6 @@ def test_given_parts_are_not_replaced():
     model = sees(places, (template, image))
     given = hshap.Explainer(model, hshap.Fixed(template), hshap.Bisection(8))
     assert given.explain(image, target=0).settings["partition"]["type"] == "Bisection"
-
-
-def test_of_several_candidates_a_template_counts_if_it_is_chosen():
-    rng = np.random.default_rng(8)
-    template = scene(rng)
-    image, places = with_findings(rng, template)
-    model = sees(places, (template, image))
-    candidates = [hshap.Fixed(template), hshap.OwnColour()]
-    found = hshap.Explainer(model, candidates).explain(image, target=0)
-    assert found.settings["baseline"]["type"] == "Fixed"
-    assert found.settings["partition"]["type"] == "Spots"
 
 
 def test_each_image_of_a_run_may_have_its_own_template():
@@ -431,12 +347,3 @@ def test_mistakes_with_templates_are_told(work):
     assert "is 5 x 6 (height x width), but its image 1.png is 64 x 80" in small.stderr
     inside = work("--template", "templates", "--out", "templates")
     assert inside.exit_code == 5
-
-
-def test_the_command_takes_even_maps(work):
-    assert work("--evidence", "even").exit_code == 0
-    assert "evidence" not in hshap.Explanation.load("hshap-output/0.npz").settings
-    assert summary()["evidence"] == "even"
-    wrong = work("--evidence", "odd", "--force")
-    assert wrong.exit_code == 2
-    assert "--evidence odd is not known; pass one of auto, even" in wrong.stderr

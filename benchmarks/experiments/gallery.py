@@ -168,7 +168,6 @@ def _told(found: Explanation) -> dict[str, Any]:
         "baseline_score": found.baseline_score,
         "baseline": _named(found.settings["baseline"]),
         "chosen": found.settings.get("chosen"),
-        "evidence": found.settings.get("evidence"),
         "evaluations": found.evaluations,
         "findings": len(found.boxes()),
         "leaves": len(found.leaves),

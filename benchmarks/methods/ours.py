@@ -6,17 +6,11 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
 import hshap
 from benchmarks.core.protocol import Method
 from benchmarks.methods.common import probability
-from hshap._util.smoothing import gaussian
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.core.protocol import Image, Map, Subject
     from hshap.games.search import Search
     from hshap.partitions.grids import Partition
@@ -62,37 +56,18 @@ def _spin(subject: Subject, image: Image) -> Map:
 
 def _at(subject: Subject, image: Image, budget: int) -> Map:
     if subject.template:
-        found, smooth = _cells_at(subject, image, budget), subject.size / SMOOTH
-        return gaussian(found.ranking(), smooth, range(image.ndim - 1))
+        explainer = _explainer_at(subject, hshap.Spots(subject.size), budget)
+        smooth = subject.size / SMOOTH
+        return explainer.explain(image, target=probability).attribution(smooth=smooth)
     if budget < FEWEST_FOR_GRIDS:
-        return _guided(subject, tree_of(subject), budget).explain(image, probability).ranking()
-    return _spin_at(subject, image, budget).ranking()
+        explainer = _explainer_at(subject, tree_of(subject), budget)
+        return explainer.explain(image, target=probability).attribution(smooth="auto")
+    return _spin_at(subject, image, budget).attribution(smooth="auto")
 
 
-def _cells_at(subject: Subject, image: Image, budget: int) -> hshap.Explanation:
-    """Explain over cells where a template differs."""
-    return _guided(subject, hshap.Spots(subject.size), budget).explain(image, probability)
-
-
-def _guided(subject: Subject, partition: Partition, budget: int) -> hshap.Explainer:
-    """Return an explainer of outputs alone, whose maps follow the regions nearby."""
-    return hshap.Explainer(
-        hshap.Batched(_without_gradients(subject), check_batches=False),
-        baseline=hshap.Fixed(subject.baseline),
-        partition=partition,
-        search=hshap.DepthFirst(0.0, max_evaluations=budget),
-        evidence="auto",
-    )
-
-
-def _without_gradients(subject: Subject) -> Callable[[Image], Map]:
-    """Return the model as a function of arrays, so that no gradients are seen."""
-
-    def model(batch: Image) -> Map:
-        with torch.no_grad():
-            return subject.model(torch.from_numpy(np.asarray(batch, np.float32))).numpy()
-
-    return model
+def _explainer_at(subject: Subject, partition: Partition, budget: int) -> hshap.Explainer:
+    """Return an explainer that ends at a budget, and drops nothing before."""
+    return _explainer(subject, partition, hshap.DepthFirst(0.0, max_evaluations=budget))
 
 
 def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
@@ -101,7 +76,7 @@ def _spin_at(subject: Subject, image: Image, budget: int) -> hshap.Spin:
     Partitions share the budget evenly.
     """
     partitions = [*grids_at(subject, budget), tree_of(subject)]
-    explainer = _guided(subject, partitions[0], budget // len(partitions))
+    explainer = _explainer_at(subject, partitions[0], budget // len(partitions))
     return hshap.cycle_spin(explainer, image, target=probability, partitions=partitions)
 
 
@@ -111,13 +86,6 @@ def grids_at(subject: Subject, budget: int) -> list[Partition]:
     count = max(grids for least, grids in GRIDS.items() if budget >= least)
     shifts = ((0, 0), (half, half), (0, half), (half, 0))[:count]
     return [hshap.Shifted(hshap.Bisection(subject.size), shift) for shift in shifts]
-
-
-def spin_evenly(subject: Subject, image: Image, grids: list[Partition], budget: int) -> hshap.Spin:
-    """Explain over grids that share the budget; maps inside their regions are even."""
-    search = hshap.DepthFirst(0.0, max_evaluations=budget // len(grids))
-    explainer = _explainer(subject, grids[0], search)
-    return hshap.cycle_spin(explainer, image, target=probability, partitions=grids)
 
 
 def tree_of(subject: Subject) -> hshap.Superpixels:

@@ -1,9 +1,7 @@
 """h-Shap at 10 to 500 evaluations, against all methods that take no more.
 
 Made from the committed rows. Methods that see outputs only are compared among themselves: the
-control that shows one cell after another is a rival, grids and trees of ours are not. Our maps with
-gradients, from the rows of `benchmarks/run guided`, are compared with all methods, those with
-gradients smoothed as ours are; they are the joined maps, where there are any. A method's
+control that shows one cell after another is a rival, grids and trees of ours are not. A method's
 evaluations are its median. The rival of a line is the best method by that line's measure, chosen
 with the test images in view, which favours it.
 """
@@ -19,11 +17,11 @@ from benchmarks.core import markdown
 from benchmarks.core.comparison import MEASURES, by_method, compared, evaluations, within
 from benchmarks.core.results import DRAWS, FEWEST
 from benchmarks.core.tasks import SEED
-from benchmarks.methods import EVERY, guided
+from benchmarks.methods import EVERY
 from benchmarks.methods.ours import AT, BUDGETS, FAMILY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -32,52 +30,38 @@ if TYPE_CHECKING:
 
 OURS = {method.name for method in EVERY if method.family == FAMILY}
 GRADIENTS = {method.name for method in EVERY if method.gradients}
+AT_BUDGETS = [method.name for method in AT]
 OUTPUTS_ONLY = "outputs only"
-WITH_GRADIENTS = "with gradients"
 ALONE = "spots alone smoothed"
 
 
-def table(rows: Iterable[Mapping[str, Any]], guided_rows: Iterable[Mapping[str, Any]] = ()) -> str:
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return one line for each budget and measure: ours, the best rival, and the difference."""
     by = by_method(rows)
-    parts = [_lines(*side) for side in _sides(by, by_method(guided_rows))]
-    return "\n\n".join([*parts, *([_control(by[ALONE])] if ALONE in by else [])])
+    control = [_control(by[ALONE])] if ALONE in by else []
+    return "\n\n".join([_lines(by, _rivals(by)), *control])
 
 
-def every(rows: Iterable[Mapping[str, Any]], guided_rows: Iterable[Mapping[str, Any]] = ()) -> str:
+def every(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return one line for each budget and rival: the differences in all measures."""
-    sides = _sides(by_method(rows), by_method(guided_rows))
-    return "\n\n".join(_differences(*side) for side in sides)
+    by = by_method(rows)
+    return _differences(by, _rivals(by))
 
 
-def _sides(by: Rows, guided_by: Rows) -> Iterator[tuple[Rows, str, list[str], list[str]]]:
-    """Yield the rows, the name, our methods and the rivals: outputs only, then with gradients."""
-    others = [method for method in by if method not in OURS]
-    if by:
-        blind = [method for method in others if method not in GRADIENTS | set(guided.RIVALS)]
-        yield by, OUTPUTS_ONLY, [method.name for method in AT], blind
-    # A peer with the same name in both is the same map; these rows have the images of ours.
-    both = {**by, **guided_by}
-    ours = [method.name for method in guided.AT]
-    joined = [method.name for method in guided.JOINED]
-    if all(method in both for method in joined):
-        # The default call, from 100 evaluations on joined with games over grids, where there is no
-        # template: chosen on images of training and validation.
-        ours = joined
-    if ours[0] in both:
-        rivals = [*others, *(method for method in guided.RIVALS if method not in by)]
-        yield both, WITH_GRADIENTS, ours, rivals
+def _rivals(by: Rows) -> list[str]:
+    """Return the methods of others that see outputs only."""
+    return [method for method in by if method not in OURS | GRADIENTS]
 
 
-def _differences(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> str:
+def _differences(by: Rows, rivals: Sequence[str]) -> str:
     lines = [
         (f"{budget} ({len(by[method])} images)", rival, *_against(by, method, rival))
-        for budget, method in zip(BUDGETS, ours, strict=True)
+        for budget, method in zip(BUDGETS, AT_BUDGETS, strict=True)
         if method in by
         for rival in within(by, rivals, budget)
         if by[method].keys() <= by[rival].keys()
     ]
-    return markdown.table([seen, "rival", *MEASURES.values()], lines)
+    return markdown.table([OUTPUTS_ONLY, "rival", *MEASURES.values()], lines)
 
 
 def _against(by: Rows, method: str, rival: str) -> list[str]:
@@ -100,11 +84,11 @@ def _resampled(images: int) -> NDArray[np.intp]:
     return np.stack([rng.integers(0, images, images) for _ in range(DRAWS)])
 
 
-def _lines(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> str:
+def _lines(by: Rows, rivals: Sequence[str]) -> str:
     lines: list[tuple[object, ...]] = []
-    images = max((len(by[method]) for method in ours if method in by), default=0)
+    images = max((len(by[method]) for method in AT_BUDGETS if method in by), default=0)
     left_out: set[str] = set()
-    for budget, method in zip(BUDGETS, ours, strict=True):
+    for budget, method in zip(BUDGETS, AT_BUDGETS, strict=True):
         if method not in by:
             continue
         fewer = f" ({len(by[method])} images)" if len(by[method]) < images else ""
@@ -116,7 +100,12 @@ def _lines(by: Rows, seen: str, ours: Sequence[str], rivals: Sequence[str]) -> s
             (f"{budget}{fewer}", title, *compared(by, method, able, measure))
             for measure, title in MEASURES.items()
         ]
-    header = [f"{seen}, {images} images", "measure", "h-shap", "best rival that asks no more"]
+    header = [
+        f"{OUTPUTS_ONLY}, {images} images",
+        "measure",
+        "h-shap",
+        "best rival that asks no more",
+    ]
     made = markdown.table([*header, "difference", ""], lines)
     if not left_out:
         return made

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import comparison, results
 from benchmarks.core.folders import RESULTS
-from benchmarks.experiments import equal, guided
+from benchmarks.experiments import equal
 from benchmarks.reporting.claims import ZERO
 from benchmarks.speed import own_cost, speed_goals, speed_table
 
@@ -162,12 +162,6 @@ def _experiment(name: str, *keys: str) -> Mapping[str, Any]:
 
 
 @cache
-def _guided() -> Mapping[str, Any]:
-    """Return the means of the maps with gradients, by set and method."""
-    return {name: _means(rows) for name, rows in guided.stored()["rows"].items()}
-
-
-@cache
 def _equal() -> Mapping[str, Any]:
     """Return the means of methods at equal evaluations, by set and method."""
     return {name: _means(rows) for name, rows in equal.stored()["rows"].items()}
@@ -226,7 +220,6 @@ SOURCES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "predictions": lambda: _experiment("predictions", "partition", "search"),
     "sizes": lambda: _experiment("sizes", "group", "partition"),
     "linkage": lambda: _experiment("linkage", "set", "linkage"),
-    "guided": _guided,
     "equal": _equal,
     "gallery": lambda: _experiment("gallery", "image", "class"),
     "networks": _networks,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import markdown, results
 from benchmarks.core.folders import RESULTS, ROOT
-from benchmarks.experiments import equal, guided
+from benchmarks.experiments import equal
 from benchmarks.methods import BUDGETED, METHODS
 from benchmarks.reporting import budgets, numbers
 from benchmarks.reporting.claims import claims
@@ -84,10 +84,7 @@ RIVALS_HEAD = """# h-Shap against every rival
 Differences of h-Shap to each method that asks no more evaluations, image by image, with 95 %
 intervals of a paired bootstrap; **bold** where the interval leaves out 0, and above 0 where h-Shap
 is better. A rival must have explained all images of the line. Written by `benchmarks/run report`.
-Methods that see outputs only stand apart from maps with gradients. With gradients, h-Shap is the
-default call (`attribution()`), chosen on images of training and validation (decision 22). From 100
-evaluations on it is joined with games over grids, where a set has rows "h-shap joined": all but
-boards, whose template gives cells instead of grids."""
+All methods see the model's outputs only."""
 
 
 def table(summary: dict[str, Any], columns: dict[str, str] = EVERY) -> str:
@@ -156,29 +153,23 @@ def _task_table(task: str) -> str:
 
 
 def _budgets(task: str) -> str:
-    rows, with_gradients = _rows_at_budgets(task)
-    if rows:
-        return budgets.table(rows, with_gradients)
-    lacking = f"Not run yet: `benchmarks/run {task}`."
-    if not with_gradients:
-        return lacking
-    return f"Maps with gradients alone. {lacking}\n\n{budgets.table((), with_gradients)}"
+    rows = _rows_at_budgets(task)
+    return budgets.table(rows) if rows else f"Not run yet: `benchmarks/run {task}`."
 
 
-def _rows_at_budgets(task: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of methods that see outputs, or everything, and of maps with gradients."""
+def _rows_at_budgets(task: str) -> list[dict[str, Any]]:
+    """Return the rows of all methods on a set."""
     # Rows of `equal` are of methods that the main run lacks or has in an earlier state.
     further = equal.stored()["rows"].get(task, [])
     again = {row["method"] for row in further}
     there = (results.folder(task) / "rows.csv.gz").exists()
     kept = [row for row in results.read_rows(task) if row["method"] not in again] if there else []
-    return [*kept, *further], guided.stored()["rows"].get(task, [])
+    return [*kept, *further]
 
 
 def rivals() -> str:
     """Return a page of ours against every rival at each budget, on every set of photographs."""
-    sets = dict.fromkeys((*equal.ASKED, *guided.SETS))
-    parts = [f"## {task}\n\n{budgets.every(*_rows_at_budgets(task))}" for task in sets]
+    parts = [f"## {task}\n\n{budgets.every(_rows_at_budgets(task))}" for task in equal.ASKED]
     return "\n\n".join([RIVALS_HEAD, *parts]) + "\n"
 
 

@@ -79,7 +79,6 @@ def _explain(subject: Subject, image: NDArray[np.float32]) -> hshap.Explanation:
         baseline=hshap.Fixed(subject.baseline),
         partition=hshap.Spots(subject.size) if subject.template else None,
         search=hshap.DepthFirst(max_evaluations=BUDGET),
-        evidence="auto",
     ).explain(image, target=probability)
 
 

@@ -80,7 +80,7 @@ def against_tuned(name: str, turns: int = TURNS) -> dict[str, Any]:
         command = [
             *(sys.executable, "-m", "hshap", "explain", str(Path(folder, "images"))),
             *("--model", f"{__name__}:{MODELS[name]}()", "--target", "0"),
-            *("--baseline", "constant:0.5", "--evidence", "even", "--partition", "bisection"),
+            *("--baseline", "constant:0.5", "--partition", "bisection"),
             *("--min-size", str(smallest), "--tolerance", "0", "--budget", str(budget)),
             *("--all", "--force", "--out", str(Path(folder, "out")), "--json"),
         ]
