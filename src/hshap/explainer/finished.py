@@ -32,7 +32,12 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     games = found.games or tuple(job.games)
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
-    leaves = strong_regions(games, canvas.grid) if settings.drops_nothing else found.leaves
+    leaves = (
+        strong_regions(games, found.unfinished, canvas.grid)
+        if settings.drops_nothing
+        else found.leaves
+    )
+    unsplit = () if settings.drops_nothing else found.unfinished
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})
@@ -55,7 +60,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
         class_index=class_index(target),
         provenance=provenance,
         certificate=found.certificate,
-        filled=_filled(leaves, found.unfinished, canvas, setup.partition),
+        filled=_filled(leaves, unsplit, canvas, setup.partition),
     )
 
 
@@ -68,7 +73,7 @@ def _negative(job: Job, game: Game) -> str:
 
 
 def _filled(
-    leaves: Sequence[Region], unfinished: Sequence[Region], canvas: Canvas, partition: Partition
+    leaves: Sequence[Region], unsplit: Sequence[Region], canvas: Canvas, partition: Partition
 ) -> float | None:
     """Return how filled the leaves are; None where that tells nothing.
 
@@ -77,8 +82,8 @@ def _filled(
     """
     if not canvas.is_still or isinstance(partition, Spots):
         return None
-    unsplit = set(unfinished)
-    split = [leaf for leaf in leaves if leaf not in unsplit]
+    left = set(unsplit)
+    split = [leaf for leaf in leaves if leaf not in left]
     if not split:
         return 1.0
     stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]

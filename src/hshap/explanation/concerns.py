@@ -268,7 +268,7 @@ def _whole(explanation: Explanation) -> Iterator[Concern]:
 
 
 def _unfinished(explanation: Explanation) -> Iterator[Concern]:
-    left = len(explanation.unfinished)
+    left = 0 if explanation.complete else len(explanation.unfinished)
     if left:
         regions = "1 region" if left == 1 else f"{left} regions"
         yield Concern(

@@ -68,7 +68,8 @@ class Explanation(Guarantees, EarlierNames):
     `target` describes the explained number, `class_index` is its output of the model (None for a
     callable of yours). `evaluations` counts the model inputs that this explanation rests on, shared
     with others or not; `seconds` is wall-clock time. `draws` is the number of model inputs for each
-    value. `unfinished` are the leaves that a budget left unsplit. `position` is the image's number
+    value. `unfinished` are the regions that a budget left unsplit: leaves, or of `BestFirst`, whose
+    budget is its resolution, any regions of the map. `position` is the image's number
     in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
     for this image were made.
     `placement` tells where the grid lies in the original image, if the model saw it resized,
@@ -125,7 +126,7 @@ class Explanation(Guarantees, EarlierNames):
     @property
     def complete(self) -> bool:
         """Whether the search ended by itself, and not because its budget was spent."""
-        return not self.unfinished
+        return not self.unfinished or self.settings.drops_nothing
 
     @property
     def adaptive(self) -> bool:
@@ -178,7 +179,7 @@ class Explanation(Guarantees, EarlierNames):
         `print(explanation.audit)` says it in words.
         """
         found = sum(self.parts[leaf].share for leaf in self.leaves)
-        run = (self.games, self.leaves, self.unfinished)
+        run = (self.games, self.leaves, () if self.complete else self.unfinished)
         return audit(*run, found, self.provenance, certificate=self.certificate, filled=self.filled)
 
     @cached_property
@@ -234,9 +235,9 @@ class Explanation(Guarantees, EarlierNames):
         searches drop is the residual. The sum over each region is exact; inside, it is even.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it. This is the default for games in several contexts; other maps
-        are not smoothed. Nothing flows into parts that the model ignores.
+        it is, but not the sums over regions. "auto" takes half of its side for each region that
+        could be split further: nothing is known inside it. This is the default for games in several
+        contexts; other maps are not smoothed. Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -245,7 +246,8 @@ class Explanation(Guarantees, EarlierNames):
         values = {region: value for region, value in self._values(context).items() if value}
         width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
         if width == AUTO:
-            return self._without_ignored(soft_map(values, self.grid))
+            unknown = self.unfinished if self.settings.drops_nothing else tuple(values)
+            return self._without_ignored(soft_map(values, unknown, self.grid))
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:

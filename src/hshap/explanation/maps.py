@@ -1,8 +1,8 @@
 """Maps of games in several contexts: every region that is left spreads its share over its own size.
 
-The share of a region is exact for the contexts that were played. How it lies inside the region is
-not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian
-filter as wide as half of its region's side. The total stays the same.
+The share of a region is exact for the contexts that were played. How it lies inside a region that
+could be split further is not known, so it is smoothed by a Gaussian filter as wide as half of the
+region's side. The total stays the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hshap.games.tree import shares
 from hshap.partitions.regions import fill, pixels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hshap._util.types import Grid, Heat, Mask
     from hshap.games.game import Game
@@ -31,6 +31,9 @@ WIDTH = 0.5
 
 STRONG = 0.2
 """A region is a finding if its mean is this share of the peak, as for class activation maps."""
+
+KNOWN = -1
+"""The size of regions that are not smoothed."""
 
 FINENESS = 4
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -83,21 +86,23 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
     return parts or [games[0].region]
 
 
-def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
-    """Return a map on which each region spreads its value, softened by half of its side.
+def soft_map(values: Mapping[Region, float], unknown: Collection[Region], grid: Grid) -> Heat:
+    """Return a map on which each region spreads its value; `unknown` ones by half of their side.
 
     Regions of about one size are smoothed together.
     """
     by_size: dict[int, list[Region]] = {}
+    blurred = set(unknown)
     for region, value in values.items():
+        size = round(2 * log2(region.area) / len(grid)) if region in blurred else KNOWN
         if value:
-            by_size.setdefault(round(2 * log2(region.area) / len(grid)), []).append(region)
+            by_size.setdefault(size, []).append(region)
     total = np.zeros(grid)
     for size, regions in by_size.items():
         heat = np.zeros(grid)
         for region in regions:
             fill(region, heat, values[region] / region.area)
-        total += softened(heat, WIDTH * 2 ** (size / 2))
+        total += heat if size == KNOWN else softened(heat, WIDTH * 2 ** (size / 2))
     return total
 
 
@@ -113,10 +118,12 @@ def softened(heat: Heat, width: float) -> Heat:
     return smooth * (float(heat.sum()) / total) if total else smooth
 
 
-def strong_regions(games: Sequence[Game], grid: Grid) -> tuple[Region, ...]:
+def strong_regions(
+    games: Sequence[Game], unknown: Collection[Region], grid: Grid
+) -> tuple[Region, ...]:
     """Return the regions where the map is strong, the strongest first."""
     left, share = regions_left(games), shares(games)
-    heat = soft_map({region: share[region] for region in left}, grid)
+    heat = soft_map({region: share[region] for region in left}, unknown, grid)
     peak = float(heat.max())
     if peak <= 0:
         return ()

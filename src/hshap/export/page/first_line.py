@@ -73,7 +73,7 @@ def facts(explanation: Explanation, truth: Mask | None, *, original: bool) -> di
         "largest": max((finding.score for finding in findings), default=0.0),
         "overlap": overlap,
         "sure": explanation.how_sure.word,
-        "unfinished": len(explanation.unfinished),
+        "unfinished": 0 if explanation.complete else len(explanation.unfinished),
         "boxes": np.array(
             [[*box.start[-2:], *box.stop[-2:]] for box in findings[:MOST_BOXES]], dtype=int
         )

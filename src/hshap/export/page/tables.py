@@ -169,7 +169,7 @@ class _Tree:
             "sides": [_longest(region) for region in regions],
             "games": [self._game(game) for game in made.games],
             "leaves": [self.numbers[leaf] for leaf in made.leaves],
-            "unfinished": [self.numbers[leaf] for leaf in made.unfinished],
+            "unfinished": [] if made.complete else [self.numbers[leaf] for leaf in made.unfinished],
         }
 
     def _ends_at(self, game: Game) -> bool:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
     Adding = Generator[Sequence[Region | Question], Sequence[Game | Heat], int]
-    Descent = Generator[Sequence[Region | Question], Sequence[Game | Heat], float]
+    Descent = Generator[
+        Sequence[Region | Question], Sequence[Game | Heat], tuple[float, Region | None]
+    ]
 
 MOST_EVALUATIONS = 200
 """The default budget; `docs/theory.md` shows how little the answer changes beyond it."""
@@ -107,8 +109,8 @@ class BestFirst:
         games: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=games)
         if self.contexts is None:
-            unit = yield from cast("Descent", descend(root, games, budget))
-            if is_detector(root, games):
+            unit, end = yield from cast("Descent", descend(root, games, budget))
+            if is_detector(root, games, end):
                 kept = kept_above(SHARE * unit, root, draws, games, budget)
                 return (yield from cast("Asking", kept))
         forest = _Forest(root, draws, self, games)
@@ -116,18 +118,17 @@ class BestFirst:
         return forest.result()
 
 
-def is_detector(root: Region, games: Mapping[Region, Game]) -> bool:
+def is_detector(root: Region, games: Mapping[Region, Game], end: Region | None) -> bool:
     """Tell whether every score on the way to the strongest finding is none or all of the image's.
 
-    The way must also end in a region that is small: where two places are needed at once, no part
-    has the score alone either, and such a region is large.
+    The way must also have an `end`, and that must be small: where two places are needed at once, no
+    part has the score alone either, and such a region is large.
     """
     total = games[root].total
-    if total <= 0:
+    if total <= 0 or end is None:
         return False
     bare = games[root].values[0]
     scores = np.concatenate([(game.values - bare) / total for game in games.values()])
-    end = min(games, key=lambda region: region.area)
     is_clear = np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR
     return bool(is_clear) and end.area <= SMALL * root.area
 
@@ -187,8 +188,9 @@ class _Forest:
     def result(self) -> SearchResult:
         """Return the regions that are left, and every game with its contexts."""
         games = tuple(self._game(node) for node in self._split)
-        ends = (*self._ends, *(node.region for node in sorted(self._waiting)))
-        return SearchResult(ends, games=games)
+        waiting = [node.region for node in sorted(self._waiting)]
+        unsplit = tuple(region for region in waiting if region.split())
+        return SearchResult((*self._ends, *waiting), unsplit, games=games)
 
     def _count(self) -> int:
         fixed = self._recipe.contexts

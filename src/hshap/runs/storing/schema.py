@@ -48,7 +48,7 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
     "game_coefficients": (FLOATS, "Shapley values of all parts; empty if they are exactly those"),
     "game_errors": (FLOATS, "standard errors of the coefficients; empty if all are 0"),
     "leaves": (NUMBERS, "the relevant regions, by number"),
-    "unfinished": (NUMBERS, "the leaves that a budget left unsplit, by number"),
+    "unfinished": (NUMBERS, "the regions that a budget left unsplit, by number"),
     "region_kind": (NUMBERS, "of each region: 0 a block, 1 a block across the border, 2 free"),
     "region_corners": (NUMBERS, "of each block: first pixel, then the one past the last"),
     "cells": ("binary", "the finest free region around each pixel, XOR that of the pixel above"),
