@@ -170,6 +170,17 @@ for experiment, summary in EXPERIMENTS.items():
 
 
 @app.command()
+def default(
+    sets: Annotated[list[str] | None, typer.Option(help="only this set; may be repeated")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="only the first images of a set")] = None,
+) -> None:
+    """Compare the default call with peers as their documentation calls them."""
+    from benchmarks.experiments import default_call
+
+    default_call.run(sets or (), most)
+
+
+@app.command()
 def speed(
     fresh: Fresh = False,  # noqa: FBT002
     only: Annotated[

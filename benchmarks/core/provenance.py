@@ -20,6 +20,8 @@ PACKAGES = (
     "captum",
     "grad-cam",
     "shap-bpt",
+    "dianna",
+    "rex-xai",
     "h-shap",
 )
 
