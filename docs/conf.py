@@ -75,7 +75,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(np|numpy|NDArray|ArrayLike|Axes|Figure|FigureBase|os|collections|typing|pathlib)\b.*",
+        r"(np|numpy|NDArray|ArrayLike|Axes|Colormap|Figure|FigureBase|os|collections|typing|pathlib)\b.*",
     ),
     (
         "py:.*",

@@ -384,7 +384,7 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     pytest.importorskip("matplotlib")
     image = marked((20, 20), [0])
     found = explain(image, Dyadic(10), model=any_marked)
-    figure = found.plot(np.full((1, 20, 20), 0.5), outlines=False)
+    figure = found.plot(np.full((1, 20, 20), 0.5))
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
     (x0, y0), (x1, y1) = figure.axes[0].transData.transform([(2, 17), (17, 2)])
@@ -392,18 +392,17 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     inside, outside = pixels[height - int(y1), int(x0)], pixels[height - int(y0), int(x1)]
     assert inside[0] > inside[2] + 30
     assert abs(outside[0] - outside[2]) < 5
-    assert figure.axes[1].get_ylabel() == "coefficient"
+    assert figure.axes[1].get_ylabel() == "score per pixel, 1 in total"
 
 
 def test_outlines_run_between_the_pixels_of_different_regions():
     pytest.importorskip("matplotlib")
     found = explain(marked((8, 8), [9]), model=any_marked)
-    _, leaf = found.plot().axes[0].collections
+    visited, leaf = found.plot(outlines=True).axes[0].collections
     around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
     around |= {frozenset({(x, 0.5), (x, 1.5)}) for x in (0.5, 1.5)}
     assert {frozenset(map(tuple, line.tolist())) for line in leaf.get_segments()} == around
-    visited = found.plot().axes[0].collections[0].get_segments()
-    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited]
+    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited.get_segments()]
 
 
 def test_a_plot_takes_another_map_and_refuses_another_shape(rng):

@@ -484,7 +484,7 @@ def test_layers_can_be_switched_off_one_by_one(show):
 
     before = drawn()
     assert before
-    for layer in ("heat", "boxes"):
+    for layer in ("leaves", "boxes"):
         tab.check(f"#layer-{layer}")
         now = drawn()
         assert now > before, layer
@@ -494,7 +494,7 @@ def test_layers_can_be_switched_off_one_by_one(show):
     assert 0 < ruler < before / 4  # the scale bar stays
     tab.keyboard.press("h")
     assert drawn() == before
-    for layer in ("heat", "leaves", "boxes", "truth"):
+    for layer in ("leaves", "map", "boxes", "truth"):
         tab.uncheck(f"#layer-{layer}")
         now = drawn()
         assert now != before, layer

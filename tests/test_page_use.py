@@ -249,6 +249,7 @@ def test_colours_of_findings_differ_from_those_of_the_image(show):
     for colour in ((250, 230, 60), (30, 150, 130), (170, 40, 90)):
         pixels = np.broadcast_to(np.array(colour, np.uint8)[:, None, None], (3, 24, 31))
         tab = show(only(explanation, pixels))
+        tab.uncheck("#layer-map")
         drawn(tab)
         chosen.add(tab.input_value("#map"))
         low, middle, high = (
@@ -643,7 +644,7 @@ def test_tab_reaches_everything_and_enter_uses_it(show):
     for _ in range(80):
         tab.keyboard.press("Tab")
         reached.add(tab.evaluate("document.activeElement.id || document.activeElement.className"))
-    wanted = {"to-gallery", "next", "screen", "finding-1", "hide", "layer-heat", "map", "opacity"}
+    wanted = {"to-gallery", "next", "screen", "finding-1", "hide", "layer-map", "map", "opacity"}
     wanted |= {"window-level", "slider-tolerance", "save-coco", "save-reviews", "theme"}
     assert wanted <= reached
     tab.locator("#finding-2").focus()

@@ -208,8 +208,8 @@ def test_each_method_has_its_own_scale_and_the_truth_is_outlined():
     figure = plot.compare({"small": small, "large": large}, image, truth=truth)
     panels = {axes.get_title(): axes for axes in figure.axes}
     assert list(panels) == ["image", "small", "large"]
-    for name, limit in (("small", 0.001), ("large", 100.0)):
-        assert panels[name].images[-1].get_clim() == (-limit, limit)
+    for name, ends in (("small", (0.0, 0.001)), ("large", (-100.0, 100.0))):
+        assert panels[name].images[-1].get_clim() == ends
     for axes in panels.values():
         corners = np.concatenate(axes.collections[0].get_segments())
         assert (corners.min(axis=0) == (1.5, 0.5)).all()

@@ -6,7 +6,7 @@ scores are all known, so no search runs for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakKeyDictionary
@@ -119,6 +119,7 @@ def _searches(
 def _jobs(setups: Setups, setup: Setup, table: ScoreTable, known: _Scores | None) -> list[Job]:
     root = table.canvas.root
     if known is not None:
+        setup = replace(setup, outputs=known.outputs)
         table.know((root,), known.whole)
         if len(known.bare) == table.canvas.draws:
             table.know((), known.bare)
@@ -130,24 +131,29 @@ def _jobs(setups: Setups, setup: Setup, table: ScoreTable, known: _Scores | None
 
 
 class _Scores(NamedTuple):
-    """The scores of an image `(targets,)`, and of its bare baseline `(draws, targets)`."""
+    """The scores of an image `(targets,)`, and of its bare baseline `(draws, targets)`.
+
+    `outputs` `(1 + draws, classes)` are the model's for both.
+    """
 
     whole: Heat
     bare: Heat
+    outputs: Heat
 
     @property
     def are_finite(self) -> bool:
         return bool(np.isfinite(self.whole).all() and np.isfinite(self.bare).all())
 
     def of(self, columns: Sequence[int]) -> _Scores:
-        return _Scores(self.whole[columns], self.bare[:, columns])
+        return self._replace(whole=self.whole[columns], bare=self.bare[:, columns])
 
 
 def _deciding(setups: Setups, one: Decided, positives: Positives) -> list[list[Job]]:
     """Return the jobs of an image: one group for each baseline that its targets have."""
     order, hiding = one.order, one.below.hiding
     targets, every = order.targets, range(len(order.targets))
-    scores = _Scores(_values(targets, one.outputs[None])[0], _values(targets, one.hidden))
+    outputs = np.concatenate([one.outputs[None], one.hidden])
+    scores = _Scores(_values(targets, outputs[:1])[0], _values(targets, one.hidden), outputs)
     if not scores.are_finite:  # the search asks again, and says which input it was
         return [_searches(setups, order, setups.hide(order.reading, order.baseline))]
     told = {at: positives.reason(targets[at], one.outputs, one.hidden) for at in every}
@@ -186,7 +192,7 @@ def _declined(
     )
     # One number for all draws: there are no games whose errors would follow from them.
     bare = np.repeat(scores.bare.mean(axis=0, keepdims=True), hidden.canvas.draws, axis=0)
-    return _jobs(setups, setup, ScoreTable(hidden.canvas, targets), _Scores(scores.whole, bare))
+    return _jobs(setups, setup, ScoreTable(hidden.canvas, targets), scores._replace(bare=bare))
 
 
 def _nothing(root: Region, draws: int, /) -> Asking:

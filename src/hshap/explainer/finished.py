@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hshap._util.arrays import to_numpy
 from hshap.evaluators.models.facts import Facts
 from hshap.explanation.audit import filled_by
@@ -11,7 +13,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.explanation.maps import strong_regions
 from hshap.games.decisions import decided_against, not_above
 from hshap.games.search import SearchResult
-from hshap.games.targets import class_index, describe_target
+from hshap.games.targets import Output, class_index, describe_target
 from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})
+    probability = _probability(job, setup)
+    if probability is not None:
+        settings = settings.updated(probability=probability)
     negative = setup.negatives.get(job.column) or _negative(job, games[0])
     if negative:
         settings = settings.updated(negative=negative)
@@ -70,6 +75,25 @@ def _negative(job: Job, game: Game) -> str:
     if table.whole is not None and table.bare is not None:
         told = decided_against(job.target, table.whole, table.bare[None])
     return told or not_above(float(game.values[-1]), float(game.values[0]))
+
+
+def _probability(job: Job, setup: Setup) -> float | None:
+    """Return the probability of the explained class on the whole image; None if nobody knows it.
+
+    Outputs are probabilities if they are from 0 to 1 on the image and on the baseline, as in the
+    rule of `Positives`. Several others are logits of one softmax, a single one is of a sigmoid.
+    """
+    target, index, outputs = job.target, class_index(job.target), setup.outputs
+    if outputs is None and job.table.whole is not None:
+        known = (job.table.whole, job.table.bare)
+        outputs = np.stack([one for one in known if one is not None])
+    if index is None or outputs is None:
+        return None
+    if not isinstance(target, Output) or target.activation == "raw":
+        logits = "sigmoid" if outputs.shape[1] == 1 else "softmax"
+        target = Output(index, "raw" if ((outputs >= 0) & (outputs <= 1)).all() else logits)
+    found = float(target(outputs[:1])[0])
+    return found if np.isfinite(found) else None
 
 
 def _filled(

@@ -64,6 +64,8 @@ class Setup:
     class_names: tuple[str, ...] = ()
     negatives: Mapping[int, str] = field(default_factory=dict[int, str])
     """Why targets are not explained, by their column."""
+    outputs: Heat | None = None
+    """The model's for the image, then for the bare baseline, where they were known before."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,8 @@ LARGEST_SIDE = 512
 SMALLEST_SIDE = 192
 LONGEST = 200
 MOST_CONCERNS = 3
+HALF = 0.5
+AXES = {1: "sample", 2: "pixel"}
 
 
 def as_text(explanation: Explanation) -> str:
@@ -46,6 +48,51 @@ def as_text(explanation: Explanation) -> str:
         told = f"negative, not explained: {explanation.negative}"
         return _printable(f"{target}, {told}; {_count(explanation.evaluations, 'evaluation')}")
     return _printable(f"{target}, {found if leaves else 'nothing relevant'}, {cost}{end}")
+
+
+def heading(explanation: Explanation) -> str:
+    """Return the title of a picture: class, probability where it is known, and findings.
+
+    >>> from hshap.demo import example
+    >>> heading(example())
+    'class 0, 100 %: 1 finding'
+    """
+    if not explanation.is_explained:
+        return f"{subject(explanation)}: negative, not explained"
+    found = len(explanation.boxes(original=False))
+    return f"{subject(explanation)}: {_count(found, 'finding') if found else 'nothing relevant'}"
+
+
+def subject(explanation: Explanation) -> str:
+    """Return the explained class, by its name if it is known, and its probability."""
+    index = explanation.class_index
+    usual = str(explanation.target) if index is None else f"class {index}"
+    name = _printable(explanation.class_name or usual)
+    chance = explanation.probability
+    return name if chance is None else f"{name}, {_percent(chance)}"
+
+
+def unit_of(heat: Array) -> str:
+    """Return the unit of an attribution: what its pixels hold, and what they add up to.
+
+    >>> unit_of(np.full((2, 2), 0.1))
+    'score per pixel, 0.4 in total'
+    """
+    unit = f"score per {AXES.get(heat.ndim, 'voxel')}"
+    return f"{unit}, {heat.sum():.3g} in total" if heat.any() else unit
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent; only those that are whole ones to the eye are rounded to them.
+
+    >>> _percent(0.934), _percent(0.003), _percent(0.99996), _percent(1.0)
+    ('93 %', '0.3 %', '>99.9 %', '100 %')
+    """
+    if 0.01 <= share <= 0.99 or share in {0.0, 1.0}:
+        return f"{share:.0%}"[:-1] + " %"
+    if 0.001 <= share <= 0.999:
+        return f"{100 * share:.1f} %"
+    return "<0.1 %" if share < HALF else ">99.9 %"
 
 
 def as_lines(explanation: Explanation) -> str:
@@ -80,7 +127,7 @@ def as_html(explanation: Explanation) -> str:
     )
     made = f"<details><summary>settings</summary><table>{rows}</table></details>" if rows else ""
     remarks = "".join(f"<br>{escape(line)}" for line in _remarks(explanation))
-    return map_as_html(explanation.coefficients(), as_text(explanation), remarks + made)
+    return map_as_html(explanation.attribution(), as_text(explanation), remarks + made)
 
 
 def map_as_html(heat: Array, text: str, more: str = "") -> str:

@@ -153,6 +153,15 @@ class Explanation(Guarantees, EarlierNames):
         return str(self.settings.source.get("class", ""))
 
     @property
+    def probability(self) -> float | None:
+        """The model's probability of the explained class on the whole image; None if not known.
+
+        Outputs from 0 to 1 are probabilities themselves, other ones are logits. That of a callable
+        target is not known.
+        """
+        return self.settings.probability
+
+    @property
     def score(self) -> float:
         """The model's score on the whole image."""
         return float(self.games[0].values[-1])

@@ -11,13 +11,16 @@ from hshap import plot
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
-from hshap.explanation.display import as_text
+from hshap.explanation.display import as_text, heading, unit_of
 from hshap.explanation.slices import axis_of, found_slices, slice_coefficients
+from hshap.plot.fonts import literal
+from hshap.plot.overlay import OPACITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure, FigureBase
 
     from hshap._util.types import Array, Heat, Ints
@@ -36,22 +39,30 @@ class Plotting:
 
     explanation: Explanation
 
-    def __call__(
+    def __call__(  # noqa: PLR0913, the map, its look, and the layers around it
         self,
         image: object = None,
         *,
         heat: Array | None = None,
-        outlines: bool = True,
+        cmap: str | Colormap | None = None,
+        alpha: float = OPACITY,
+        outlines: bool = False,
+        numbers: bool = False,
         title: str | None = None,
         ax: Axes | None = None,
     ) -> Figure:
-        """Return a figure of the map over the image, with the outlines of the tree.
+        """Return a figure of `attribution()` over the image in grey.
 
-        `heat` is the map to show, by default `coefficients()`. `ax` are axes to draw on.
-        `hshap.plot.compare` shows maps of several methods, `hshap.plot.curves` ablation.
+        The title has the class, the model's probability where it is known, and the number of
+        findings. The colour bar has the unit: what a pixel adds to the score over the baseline's.
+
+        `heat` is another map to show. `cmap` is a colour map of matplotlib, `alpha` the opacity of
+        the strongest pixels. `outlines` draws the lines of all regions that were seen, those of the
+        leaves in red. `numbers` writes the cost of the run and its checks below. `ax` are axes to
+        draw on. `hshap.plot.compare` shows maps of several methods, `hshap.plot.curves` ablation.
         """
         made = self.explanation
-        shown = made.coefficients() if heat is None else to_numpy("heat", heat)
+        shown = made.attribution() if heat is None else to_numpy("heat", heat)
         if shown.shape != made.grid:
             message = f"heat has shape {shown.shape}; pass a map of shape {made.grid}"
             raise ArgumentError(message)
@@ -59,9 +70,13 @@ class Plotting:
         return plot.draw(
             image,
             shown,
-            visited=self._numbered(parts) if outlines else None,
+            visited=self._numbered(parts) if checks.flag("outlines", outlines) else None,
             found=self._numbered(made.leaves) if outlines else None,
+            cmap=cmap,
+            alpha=alpha,
+            unit=unit_of(shown) if heat is None else "value",
             title=self._title(title),
+            note=literal(as_text(made)) if checks.flag("numbers", numbers) else "",
             ax=ax,
         )
 
@@ -86,11 +101,18 @@ class Plotting:
         return plot.levels(image, maps, title=self._title(None), figure=figure)
 
     def slices(
-        self, image: object = None, *, most: int = 4, figure: FigureBase | None = None
+        self,
+        image: object = None,
+        *,
+        most: int = 4,
+        cmap: str | Colormap | None = None,
+        alpha: float = OPACITY,
+        figure: FigureBase | None = None,
     ) -> Figure:
         """Return a figure of an exam by `explain_slices`: a bar for each slice, and the strongest.
 
-        `image` is the exam, `(channels, *grid)`. At most `most` slices are shown.
+        `image` is the exam, `(channels, *grid)`. At most `most` slices are shown, with
+        `attribution()` over them. `cmap` and `alpha` are as in `plot`.
         """
         count = checks.integer("most", most, minimum=1)
         made = self.explanation
@@ -98,17 +120,19 @@ class Plotting:
         down, across = (1.0, 1.0) if sides is None else [*sides[:axis], *sides[axis + 1 :]][-2:]
         return plot.slices(
             image,
-            made.coefficients(),
+            made.attribution(),
             axis=axis,
             coefficients=slice_coefficients(made),
             numbers=sorted(one.number for one in found_slices(made)[:count]),
             aspect=down / across,
+            cmap=cmap,
+            alpha=alpha,
             title=self._title(None),
             figure=figure,
         )
 
     def _title(self, title: str | None) -> str:
-        return as_text(self.explanation) if title is None else title
+        return literal(heading(self.explanation)) if title is None else title
 
     def _numbered(self, regions: Sequence[Region]) -> Ints:
         """Return the number of the last region that holds each pixel, from 1 on; 0 if none does."""

@@ -154,6 +154,12 @@ class Settings(Mapping[str, "Json"]):
         return _short(self.document.get("negative"))
 
     @property
+    def probability(self) -> float | None:
+        """The model's probability of the explained class on the whole image, if it is known."""
+        given = self.document.get("probability")
+        return float(given) if isinstance(given, (int, float)) and 0 <= given <= 1 else None
+
+    @property
     def is_explained(self) -> bool:
         """Whether there was a search: a run explains no image that the model calls negative."""
         return self.document.get("search") != UNEXPLAINED

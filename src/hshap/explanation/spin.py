@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
-from hshap.explanation.display import map_as_html
-from hshap.plot import draw
+from hshap.explanation.display import map_as_html, subject, unit_of
+from hshap.plot.fonts import literal
+from hshap.plot.overlay import OPACITY, draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
@@ -69,9 +71,20 @@ class Spin:
         mean = self.attribution()
         return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
 
-    def plot(self, image: ArrayLike | None = None, *, ax: Axes | None = None) -> Figure:
-        """Return a matplotlib figure of the mean coefficients over the image."""
-        return draw(image, self.coefficients(), title=repr(self), ax=ax)
+    def plot(
+        self,
+        image: ArrayLike | None = None,
+        *,
+        cmap: str | Colormap | None = None,
+        alpha: float = OPACITY,
+        ax: Axes | None = None,
+    ) -> Figure:
+        """Return a matplotlib figure of the mean attribution over the image in grey."""
+        heat = self.attribution()
+        title = f"{subject(self.members[0])}: mean of {len(self.members)} explanations"
+        return draw(
+            image, heat, cmap=cmap, alpha=alpha, unit=unit_of(heat), title=literal(title), ax=ax
+        )
 
     def __repr__(self) -> str:
         made = f"; {self.provenance.sentence}" if self.provenance.is_told else ""
@@ -82,7 +95,7 @@ class Spin:
         return f"<Spin of {count} explanations, {self.evaluations} evaluations{made}{concerns}>"
 
     def _repr_html_(self) -> str:
-        return map_as_html(self.coefficients(), repr(self)[1:-1])
+        return map_as_html(self.attribution(), repr(self)[1:-1])
 
     def _mean(self, read: Callable[[Explanation], NDArray[np.float64]]) -> NDArray[np.float64]:
         # One map at a time, in the order of the members: no stack of maps in memory.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.plot.fonts import drawable
-from hshap.plot.overlay import as_shown, draw_picture
+from hshap.plot.overlay import OPACITY, Look, as_shown, draw_picture
 from hshap.plot.surface import on_figure, root
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ def slices(  # noqa: PLR0913, the facts of an exam and the surface
     coefficients: Heat,
     numbers: Sequence[int],
     aspect: float = 1.0,
+    cmap: object = None,
+    alpha: object = OPACITY,
     title: str = "",
     figure: object = None,
 ) -> Figure:
     """Return a figure of an exam: a bar for each slice, and the map over some slices.
 
     `heat` is the map of the whole exam, `numbers` are the slices to show. `aspect` is the height of
-    a pixel over its width.
+    a pixel over its width. `cmap` and `alpha` are as in `explanation.plot`.
 
     >>> heat = np.zeros((3, 4, 4))
     >>> made = slices(None, heat, axis=0, coefficients=np.array([0, 1.0, 0]), numbers=[1])
@@ -49,11 +51,11 @@ def slices(  # noqa: PLR0913, the facts of an exam and the surface
     bars.set_xlim(-0.5, len(coefficients) - 0.5)
     bars.set_xlabel("slice", fontsize="small")
     bars.set_ylabel("coefficient", fontsize="small")
-    limit = float(np.nan_to_num(np.abs(heat)).max()) or 1.0
+    look = Look.of([heat], cmap, alpha)
     for place, number in enumerate(numbers):
         axes = whole.add_subplot(grid[1, place])
         shown = None if pixels is None else np.moveaxis(pixels, axis + 1, 0)[number]
-        draw_picture(axes, shown, np.moveaxis(heat, axis, 0)[number], limit=limit)
+        draw_picture(axes, shown, np.moveaxis(heat, axis, 0)[number], look)
         axes.set_aspect(aspect)
         axes.set_title(f"slice {number}", fontsize="small")
     text, fonts = drawable(title)

@@ -36,6 +36,11 @@ def drawable(text: str) -> tuple[str, list[str]]:
     return shown, [*usual, *([font] if font else [])]
 
 
+def literal(text: str) -> str:
+    """Return a text that matplotlib draws as it is: between dollars it would read a formula."""
+    return text.replace("$", r"\$")
+
+
 @cache
 def _font_with(missing: frozenset[str]) -> tuple[str, frozenset[str]]:
     """Return the installed font that has most of these letters, and those that it has."""

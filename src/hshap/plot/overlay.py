@@ -2,58 +2,136 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.raster import as_plane
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, require
 from hshap.plot.fonts import drawable
-from hshap.plot.surface import on_axes
+from hshap.plot.surface import on_axes, root
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
     from hshap._util.types import Array, Grid, Heat, Ints, Mask, Untyped
 
-OPACITY = 0.65
+ABOVE, BOTH = "inferno", "coolwarm"
+"""Colour maps of even steps, also in grey and for colour-blind readers: of maps without negative
+values, and of maps with some."""
+
+OPACITY = 0.85
+
+COLOURS = 511
+"""Colours of a map over an image: an odd number, so that 0 has one, without opacity."""
+
+LUMINANCE = (0.299, 0.587, 0.114)
+"""The brightness of red, green and blue to the eye."""
 
 
-def draw(  # noqa: PLR0913, image and map, the layers over them, and the axes
+@dataclass(frozen=True)
+class Look:
+    """How a map is drawn: the values at the ends of its colours, the colours, and the opacity.
+
+    Over an image, opacity grows with the distance from 0, from none to `alpha`.
+
+    >>> Look.of([np.eye(2)]).ends, Look.of([-np.eye(2)]).ends
+    ((0.0, 1.0), (-1.0, 1.0))
+    """
+
+    ends: tuple[float, float]
+    colours: Colormap
+    alpha: float
+
+    @classmethod
+    def of(cls, heats: Iterable[Array], cmap: object = None, alpha: object = OPACITY) -> Look:
+        """Return one look for some maps: with two sides only where there are negative values."""
+        limit, has_negative = 0.0, False
+        for heat in heats:
+            limit = max(limit, float(np.nan_to_num(np.abs(heat)).max()))
+            has_negative |= bool((heat < 0).any())
+        limit = limit or 1.0
+        usual = BOTH if has_negative else ABOVE
+        colours = colour_map(usual if cmap is None else cmap)
+        opacity = checks.number("alpha", alpha, minimum=0, maximum=1)
+        return cls((-limit if has_negative else 0.0, limit), colours, opacity)
+
+    @property
+    def over_image(self) -> Colormap:
+        """The colours with their opacity, to draw over an image."""
+        from matplotlib.colors import ListedColormap  # noqa: PLC0415, an optional dependency
+
+        place = np.linspace(*self.ends, COLOURS)
+        table = self.colours(np.linspace(0, 1, COLOURS))
+        table[:, 3] = self.alpha * np.sqrt(np.abs(place) / self.ends[1])
+        return ListedColormap(table, name=f"{self.colours.name} over an image")
+
+
+def colour_map(cmap: object) -> Colormap:
+    """Return a colour map of matplotlib, by its name or as it is."""
+    require("matplotlib", extra="plot", needed_by="plots")
+    from matplotlib import colormaps  # noqa: PLC0415, an optional dependency
+    from matplotlib.colors import Colormap  # noqa: PLC0415
+
+    if isinstance(cmap, Colormap):
+        return cmap
+    if isinstance(cmap, str) and cmap in colormaps:
+        return colormaps[cmap]
+    message = (
+        f"cmap is {checks.shown(cmap)}; pass the name of a colour map of matplotlib, such as "
+        '"viridis", or one itself'
+    )
+    raise ArgumentError(message)
+
+
+def draw(  # noqa: PLR0913, image and map, the layers over them, the look, and the axes
     image: object,
     heat: Array,
     *,
     visited: Ints | None = None,
     found: Ints | None = None,
+    cmap: object = None,
+    alpha: object = OPACITY,
+    unit: str = "value",
     title: str = "",
+    note: str = "",
     ax: object = None,
 ) -> Figure:
-    """Return a figure of a map over its image, with outlines of visited and of found regions.
+    """Return a figure of a map over its image in grey, with a colour bar that says the `unit`.
 
-    `visited` and `found` hold the number of a region at each pixel, 0 for none. A signal is drawn
-    as lines, a volume by its strongest slice and without outlines; the label below says which
-    slice. `ax` are axes to draw on.
+    The map's opacity grows with its values, up to `alpha`. `cmap` is a colour map of matplotlib; by
+    default one from dark to light, and one of two sides where the map has negative values. The
+    lines of visited and of found regions are drawn if they are given: both hold the number of a
+    region at each pixel, 0 for none. A signal is drawn as lines, a volume by its strongest slice
+    and without lines; the label below says which slice, and then the `note`. `ax` are axes to draw
+    on.
 
     >>> draw(None, np.eye(4), title="a diagonal").axes[0].get_title()
     'a diagonal'
     """
     shown = as_shown(image, heat.shape)
     figure, axes = on_axes(ax, _figure_size(heat.shape), "explanation.plot")
+    look = Look.of([heat], cmap, alpha)
     if heat.ndim == 1:
-        draw_signal(axes, shown, heat, found)
+        draw_signal(axes, shown, heat, found, unit=_label(heat, unit))
     else:
-        limit = float(np.nan_to_num(np.abs(heat)).max()) or 1.0
-        mapped = draw_picture(axes, *_plane(shown, heat), limit=limit)
-        figure.colorbar(mapped, ax=axes, shrink=0.8, label=_label(heat))
-        axes.set_xlabel(which_slice(heat, shown is not None), fontsize="small")
+        mapped = draw_picture(axes, *_plane(shown, heat), look)
+        draw_bar(axes, mapped, unit=_label(heat, unit))
     if heat.ndim == 2:
         outline(axes, visited, color="0.55", linewidth=0.4)
         outline(axes, found, color="tab:red", linewidth=1.0)
+    below, fonts = drawable("\n".join(filter(None, (which_slice(heat, shown is not None), note))))
+    axes.set_xlabel(below, fontsize="small", fontfamily=fonts, wrap=True)
     text, fonts = drawable(title)
-    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
+    axes.set_title(text, fontfamily=fonts, wrap=True)
     return figure
 
 
@@ -69,7 +147,9 @@ def as_shown(image: object, grid: Grid) -> Array | None:
     return shown
 
 
-def draw_signal(axes: Axes, image: Array | None, heat: Array, found: Array | None) -> None:
+def draw_signal(
+    axes: Axes, image: Array | None, heat: Array, found: Array | None, unit: str = ""
+) -> None:
     """Draw a signal's channels as lines, its map as steps, and the found regions as bands."""
     for channel in () if image is None else image:
         axes.plot(channel, color="0.4", linewidth=0.8)
@@ -78,28 +158,32 @@ def draw_signal(axes: Axes, image: Array | None, heat: Array, found: Array | Non
             axes.axvspan(start, stop, color="tab:red", alpha=0.15, linewidth=0)
     right = axes.twinx() if image is not None else axes
     right.step(np.arange(len(heat)), heat, where="post", color="tab:red", linewidth=1.2)
-    right.set_ylabel(_label(heat), color="tab:red")
+    right.set_ylabel(unit, color="tab:red")
     axes.set_xlim(0, len(heat))
 
 
-def draw_picture(axes: Axes, image: Array | None, plane: Array, *, limit: float) -> AxesImage:
-    """Draw a map over its image, from blue at `-limit` to red at `limit`; return the drawn map."""
+def draw_picture(axes: Axes, image: Array | None, plane: Array, look: Look) -> AxesImage:
+    """Draw a map over its image in grey; return the drawn map."""
+    colours = look.colours
     if image is not None:
-        picture = _displayed(image)
-        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    # Transparent where the map is 0.
-    nothing = (plane == 0) | np.isnan(plane)
-    opacity = np.where(nothing, 0.0 if image is not None else 1.0, OPACITY)
-    mapped = axes.imshow(
-        plane, cmap="coolwarm", vmin=-limit, vmax=limit, alpha=opacity, interpolation="nearest"
-    )
+        axes.imshow(as_grey(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        colours = look.over_image
+    low, high = look.ends
+    mapped = axes.imshow(plane, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
     return mapped
 
 
-def _label(heat: Array) -> str:
-    return "coefficient" if heat.any() else "coefficient: nothing relevant"
+def draw_bar(axes: Axes | list[Axes], mapped: AxesImage, *, unit: str) -> None:
+    """Draw the colour bar of a map, over grey as the map is."""
+    first = axes[0] if isinstance(axes, list) else axes
+    bar = root(first.figure).colorbar(mapped, ax=axes, shrink=0.8, label=unit)
+    bar.ax.set_facecolor("0.5")
+
+
+def _label(heat: Array, unit: str) -> str:
+    return unit if heat.any() else f"{unit}: nothing relevant"
 
 
 def strongest(heat: Array) -> tuple[int, ...]:
@@ -134,14 +218,21 @@ def _plane(image: Array | None, heat: Array) -> tuple[Array | None, Array]:
     return image[(slice(None), *place)], heat[place]
 
 
-def _displayed(image: Array) -> Heat:
-    """Return a picture for matplotlib: colours last, numbers from 0 to 1."""
-    channels = {3: 3, 4: 3}.get(len(image))
-    picture = np.moveaxis(image[:channels], 0, -1) if channels else image.mean(axis=0)
+def as_grey(image: Array) -> Heat:
+    """Return the brightness of an image `(channels, *grid)`, in numbers from 0 to 1.
+
+    Three or four channels are colours; of any other number, it is the mean.
+
+    >>> as_grey(np.array([[[1.0]], [[0.0]], [[0.0]]]))
+    array([[0.299]])
+    """
+    picture = np.asarray(image[:3] if len(image) == 4 else image, dtype=np.float64)
+    if image.dtype == np.uint8:
+        picture = picture / 255
     low, high = float(picture.min()), float(picture.max())
     if low < 0 or high > 1:
         picture = (picture - low) / (high - low or 1.0)
-    return picture.astype(np.float64)
+    return np.tensordot(LUMINANCE, picture, 1) if len(picture) == 3 else picture.mean(axis=0)
 
 
 def outline(axes: Axes, labels: Array | None, *, color: str, linewidth: float) -> None:

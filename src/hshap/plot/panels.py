@@ -13,7 +13,10 @@ from hshap._util.raster import largest_in_blocks
 from hshap.errors import ArgumentError
 from hshap.plot.fonts import drawable
 from hshap.plot.overlay import (
+    OPACITY,
+    Look,
     as_shown,
+    draw_bar,
     draw_picture,
     draw_signal,
     height_over_width,
@@ -41,34 +44,36 @@ SHAPE = 0.4
 def levels(
     image: object, maps: Mapping[str, Array], *, title: str = "", figure: object = None
 ) -> Figure:
-    """Return a figure of maps of one unit, side by side with one colour bar, by name.
+    """Return a figure of maps of coefficients, side by side with one colour bar, by name.
 
     >>> levels(None, {"level 1": np.eye(4), "level 2": np.eye(4) / 2}).axes[1].get_title()
     'level 2'
     """
     heats = _checked(maps)
-    limit = max(_largest(heat) for heat in heats.values())
-    whole, rows = _panels("plot.levels", image, heats, [limit] * len(heats), figure)
+    looks = [Look.of(heats.values())] * len(heats)
+    whole, rows = _panels("plot.levels", image, heats, looks, figure)
     if rows[0].images:
-        bar = whole.colorbar(rows[-1].images[-1], ax=rows, shrink=0.8)
-        bar.set_label("coefficient")
+        draw_bar(rows, rows[-1].images[-1], unit="coefficient")
     text, fonts = drawable(title)
     whole.suptitle(text, fontsize="small", fontfamily=fonts, wrap=True)
     return root(whole)
 
 
-def compare(
+def compare(  # noqa: PLR0913, the maps, the layers around them, their look, and the surface
     maps: Mapping[str, object],
     image: object = None,
     *,
     truth: object = None,
+    cmap: object = None,
+    alpha: object = OPACITY,
     title: str = "",
     figure: object = None,
 ) -> Figure:
     """Return a figure of the maps of several methods for one image, by name.
 
     Each map is scaled by its own largest value, since methods have different units. The image, if
-    it is given, comes first. `truth` is a mask; its outline is drawn on all panels.
+    it is given, comes first, and is in grey below the maps. `truth` is a mask; its outline is drawn
+    on all panels. `cmap` and `alpha` are as in `explanation.plot`.
 
     >>> figure = compare({"h-Shap": np.eye(8), "other": np.ones((8, 8))}, np.zeros((1, 8, 8)))
     >>> [axes.get_title() for axes in figure.axes]
@@ -79,8 +84,8 @@ def compare(
     there = None if truth is None else _mask(truth, grid)
     if image is not None:
         heats = {"image": np.zeros(grid), **heats}
-    limits = [_largest(heat) for heat in heats.values()]
-    whole, _ = _panels("plot.compare", image, heats, limits, figure, truth=there)
+    looks = [Look.of([heat], cmap, alpha) for heat in heats.values()]
+    whole, _ = _panels("plot.compare", image, heats, looks, figure, truth=there)
     text, fonts = drawable(title)
     whole.suptitle(text, fontsize="small", fontfamily=fonts, wrap=True)
     return root(whole)
@@ -90,7 +95,7 @@ def _panels(  # noqa: PLR0913, both kinds of figures need all of these
     needed_by: str,
     image: object,
     heats: Mapping[str, Array],
-    limits: Sequence[float],
+    looks: Sequence[Look],
     figure: object,
     *,
     truth: Mask | None = None,
@@ -108,11 +113,11 @@ def _panels(  # noqa: PLR0913, both kinds of figures need all of these
     rows, columns = _layout(len(planes), planes[0].shape)
     whole = on_figure(figure, _figure_size(rows, columns, planes[0].shape), needed_by)
     axes: list[Axes] = whole.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for one, name, heat, limit in zip(axes, heats, planes, limits, strict=False):
+    for one, name, heat, look in zip(axes, heats, planes, looks, strict=False):
         if heat.ndim == 1:
             draw_signal(one, pixels, heat, truth)
         else:
-            _small_picture(one, pixels, heat, truth, limit)
+            _small_picture(one, pixels, heat, truth, look)
         text, fonts = drawable(name)
         one.set_title(text, fontsize="small", fontfamily=fonts)
     axes[0].set_xlabel(which_slice(np.asarray(total), is_one=True), fontsize="small")
@@ -122,11 +127,11 @@ def _panels(  # noqa: PLR0913, both kinds of figures need all of these
 
 
 def _small_picture(
-    axes: Axes, pixels: Array | None, heat: Array, truth: Mask | None, limit: float
+    axes: Axes, pixels: Array | None, heat: Array, truth: Mask | None, look: Look
 ) -> None:
     step = -(-max(heat.shape) // LARGEST_SIDE)
     small = None if pixels is None else pixels[:, ::step, ::step]
-    draw_picture(axes, small, largest_in_blocks(np.nan_to_num(heat), step), limit=limit)
+    draw_picture(axes, small, largest_in_blocks(np.nan_to_num(heat), step), look)
     if truth is not None:
         # Black on white is visible on any colour, also to colour-blind readers.
         there = largest_in_blocks(truth.astype(int), step)

@@ -16,7 +16,9 @@ from hshap.cli.output import print_json
 from hshap.cli.progress import table, tell
 from hshap.cli.runs.folders import single
 from hshap.errors import require
+from hshap.explanation.display import unit_of
 from hshap.plot.fonts import drawable
+from hshap.plot.overlay import Look, draw_bar, draw_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,12 +129,8 @@ def _picture(one: Explanation, other: Explanation, names: tuple[str, ...]) -> Fi
     axes = figure.subplots(1, 3)
     titles = [f"{letter}: {name[-40:]}" for letter, name in zip("AB", names, strict=True)]
     for place, explanation, title in zip(axes, (one, other), titles, strict=False):
-        heat = explanation.coefficients()
-        limit = float(np.abs(heat).max()) or 1.0
-        drawn = place.imshow(
-            heat, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest"
-        )
-        figure.colorbar(drawn, ax=place, shrink=0.7, label="coefficient")
+        heat = explanation.attribution()
+        draw_bar(place, draw_picture(place, None, heat, Look.of([heat])), unit=unit_of(heat))
         text, fonts = drawable(title)
         place.set_title(text, fontsize="small", fontfamily=fonts, parse_math=False)
     found = [(explanation.saliency() > 0).astype(int) for explanation in (one, other)]

@@ -58,9 +58,9 @@ PLACED = ("dicom-seg", "dicom-map", "nifti", "nifti-map", "ome-zarr", "ome-tiff"
 # At the size of the original image. Coefficients are values of whole leaves and must not mix; the
 # other maps keep their total.
 MAPS: dict[str, Callable[[Explanation], Array]] = {
+    "attribution": lambda made: made.placement.spread(made.attribution()),
     "coefficients": lambda made: made.placement.nearest(made.coefficients()),
     "saliency": lambda made: made.placement.spread(made.saliency()),
-    "attribution": lambda made: made.placement.spread(made.attribution()),
 }
 
 
@@ -83,9 +83,9 @@ def export(  # noqa: PLR0913, one for each option
         str,
         typer.Option(
             "--map",
-            help="For png, tiff, dicom-map and nifti-map: coefficients, saliency or attribution.",
+            help="For png, tiff, dicom-map and nifti-map: attribution, coefficients or saliency.",
         ),
-    ] = "coefficients",
+    ] = "attribution",
     scan: Annotated[
         Path | None,
         typer.Option(help="The scan that was explained, or its series, for formats with geometry."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from hshap.cli.runs.journal import Journal
 from hshap.cli.runs.originals import Originals
 from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
 from hshap.explanation.concerns import HowSure
+from hshap.explanation.display import heading
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
+from hshap.plot.fonts import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -173,14 +175,9 @@ class Results:
 
     def _draw(self, asked: Asked, kept: Explanation, name: str) -> None:
         """Write the picture of an explanation."""
-        label = self._plan.format.name(cast("int", kept.class_index))
         shown = self._plan.shown[asked.path].astype(np.float32) / np.float32(255)
-        title = (
-            f"{visible(asked.path.name)[-40:]}: {visible(label)[:30]}, "
-            f"{_area(kept):.1%} of the area"
-        )
-        # matplotlib would read text between dollars as a formula.
-        figure = kept.plot(shown, title=title.replace("$", r"\$"))
+        title = literal(f"{visible(asked.path.name)[-40:]}: {visible(heading(kept))}")
+        figure = kept.plot(shown, title=title)
         figure.set_layout_engine("none")  # the usual one takes as long as all the rest
         figure.savefig(
             self._place.path / f"{name}.png",

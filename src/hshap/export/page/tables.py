@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,12 +38,19 @@ if TYPE_CHECKING:
 MOST_PLAYERS = 6
 """A game of more players is shown by the score of each part alone, not by every value."""
 
+STEPS = 127
+"""Steps from 0 to the largest value of a map: a signed byte for each pixel."""
+
 IDENTITY = ("target", "score", "baseline", "games", "leaves", "sizes")
 """Entries of a class that tell its explanation from any other."""
 
 
 def tabulate(
-    name: str, explanations: Mapping[str, Explanation], truth: Mask | None
+    name: str,
+    explanations: Mapping[str, Explanation],
+    truth: Mask | None,
+    *,
+    has_maps: bool = True,
 ) -> tuple[dict[str, Json], list[str]]:
     """Return the table of a view, and the identity of each explanation."""
     trees = [_Tree(explanation) for explanation in explanations.values()]
@@ -61,7 +69,7 @@ def tabulate(
     if truth is not None:
         maps.append(truth.astype(np.int32))
     cells = cells_of(maps, edges, None if shared is None else shared.ends())
-    tables = [tree.table() for tree in trees]
+    tables = [{**tree.table(), "map": tree.map(shared) if has_maps else None} for tree in trees]
     identities = [_identity(grid, table) for table in tables]
     areas = iter(cells.values.T[len(trees) :].tolist())
     for tree, table in zip(trees, tables, strict=True):
@@ -145,6 +153,16 @@ class _Tree:
         """Return the area that keeps the promise of a calibration, on its own grid or a shared."""
         area = self.explanation.marked_area().astype(np.int32)
         return area if shared is None else area[np.ix_(*shared.pixels(area.shape))]
+
+    def map(self, shared: SharedGrid | None) -> dict[str, Json] | None:
+        """Return `attribution()` in steps of its largest value; None where it is 0 everywhere."""
+        heat = self.explanation.attribution()
+        top = float(np.abs(heat).max())
+        if not top:
+            return None
+        steps = np.rint(heat / top * STEPS).astype(np.int8)
+        steps = steps if shared is None else steps[np.ix_(*shared.pixels(steps.shape))]
+        return {"top": top, "values": base64.b64encode(zlib.compress(steps.tobytes())).decode()}
 
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""

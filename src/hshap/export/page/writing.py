@@ -57,7 +57,10 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     was made again thus finds its own parts or none, and never those of another image.
     """
     picture = view.image
-    table, identities = tabulate(view.name, view.explanations, view.truth)
+    # A map of all pixels of a slide would be as large as the slide.
+    is_large = isinstance(picture, LargePicture)
+    known = (view.name, view.explanations, view.truth)
+    table, identities = tabulate(*known, has_maps=not is_large)
     if isinstance(picture, LargePicture):
         table["image"] = picture.table()
         table["marks"] = [picture.marks(name) for name in view.explanations]

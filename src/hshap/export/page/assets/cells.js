@@ -28,6 +28,12 @@ export async function loadCells(view) {
   return { first, ends, cells: runs.slice(lines + total), lineOf };
 }
 
+/** Unpack the attribution of each class, null for a class without.
+    @param {View} view
+    @returns {Promise<(PixelMap | null)[]>} */
+export const loadMaps = (view) => Promise.all(view.classes.map(async ({ map }) =>
+  map && { top: map.top, values: new Int8Array(await unpacked(fromBase64(map.values))) }));
+
 /** The run of a line that has a column in it.
     @param {CellMap} map
     @param {number} line
@@ -165,17 +171,51 @@ function edgesOf(under, width, height, thick) {
   return Int32Array.from(edges);
 }
 
-/** Fill by cell, then outlines where groups of cells meet.
-
-    A layer of outlines has `groups` by cell, -1 for none, and colours `inside`, one for all or one
-    for each cell, and `outside`. Fills and groups have one more entry, for pixels outside the image.
+/** Fill by cell. Fills have one more entry, for pixels outside the image.
     @param {ImageData} target
     @param {Seen} seen
-    @param {Uint32Array} fill
-    @param {Outline[]} layers */
-export function paintCells(target, { under, edges, width, height, thick }, fill, layers) {
+    @param {Uint32Array} fill */
+export function fillCells(target, { under }, fill) {
   const out = new Uint32Array(target.data.buffer);
   for (let i = 0; i < under.length; i++) out[i] = fill[under[i]];
+}
+
+/** Fill by pixel of the grid: `fill` has a colour for each value from -128 on.
+    @param {ImageData} target
+    @param {View} view
+    @param {Plane} plane
+    @param {CameraState} camera
+    @param {Seen} seen
+    @param {Int8Array} values
+    @param {Uint32Array} fill */
+export function fillPixels(target, view, { axis, at }, camera, { under, width, height }, values, fill) {
+  const out = new Uint32Array(target.data.buffer);
+  const none = view.areas.length;
+  const strides = [view.height * view.width, view.width, 1];
+  const skipped = 3 - view.axes;
+  /** @type {(along: number, place: number) => number} */
+  const pixelAt = (along, place) =>
+    along < skipped ? 0 : Math.floor(onGrid(view, along - skipped, place)) * strides[along];
+  const [down, across] = inPlane(axis, [0, 1, 2]);
+  const columns = Array.from({ length: width }, (_, i) => pixelAt(across, camera.x + (i + 0.5) / camera.scale));
+  const first = pixelAt(axis, at + 0.5);
+  for (let j = 0, i = 0; j < height; j++) {
+    const row = first + pixelAt(down, camera.y + (j + 0.5) / (camera.scale * camera.ratio));
+    for (let column = 0; column < width; column++, i++) {
+      out[i] = under[i] === none ? 0 : fill[values[row + columns[column]] + 128];
+    }
+  }
+}
+
+/** Outlines where groups of cells meet.
+
+    A layer of outlines has `groups` by cell, -1 for none, and colours `inside`, one for all or one
+    for each cell, and `outside`. Groups have one more entry, for pixels outside the image.
+    @param {ImageData} target
+    @param {Seen} seen
+    @param {Outline[]} layers */
+export function strokeCells(target, { under, edges, width, height, thick }, layers) {
+  const out = new Uint32Array(target.data.buffer);
   for (const { groups, inside, outside, dashed } of layers) {
     for (const i of edges) {
       const own = groups[under[i]];

@@ -6,6 +6,8 @@ export const MAPS = {
   cividis: "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838",
   inferno: "000004 1b0c41 4a0c6b 781c6d a52c60 cf4446 ed6925 fb9b06 f7d13d fcffa4",
 };
+/** The colours of the map of pixels, as in the pictures of Python. */
+export const USUAL = "inferno";
 const STOPS = Object.fromEntries(
   Object.entries(MAPS).map(([name, text]) => [
     name,
@@ -19,10 +21,11 @@ const LEAST = 0.4;
 /** Red, green and blue of a strength from 0 to 1.
     @param {string} name
     @param {number} strength
+    @param {number} least the part of the map that is left out
     @returns {number[]} */
-export function colourAt(name, strength) {
+export function colourAt(name, strength, least = LEAST) {
   const stops = STOPS[name];
-  const place = (LEAST + (1 - LEAST) * Math.min(Math.max(strength, 0), 1)) * (stops.length - 1);
+  const place = (least + (1 - least) * Math.min(Math.max(strength, 0), 1)) * (stops.length - 1);
   const before = Math.min(Math.floor(place), stops.length - 2);
   return stops[before].map((a, i) => Math.round(a + (stops[before + 1][i] - a) * (place - before)));
 }
@@ -33,6 +36,18 @@ export function colourAt(name, strength) {
     @param {number} blue */
 export const packed = (red, green, blue, alpha = 255) =>
   ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+
+/** Colours of a map with two sides, from the most negative value to the most positive. */
+const BOTH = "coolwarm";
+STOPS[BOTH] = [[59, 76, 192], [124, 159, 249], [192, 212, 245], [242, 203, 183], [238, 132, 104], [180, 4, 38]];
+
+/** Red, green and blue of a pixel of the map, from -1 to 1; all colours are of one side but where
+    some pixel is negative.
+    @param {string} name
+    @param {number} value
+    @param {boolean} hasNegative */
+export const pixelColour = (name, value, hasNegative) =>
+  (hasNegative ? colourAt(BOTH, (1 + value) / 2, 0) : colourAt(name, value, 0));
 
 /* Outlines: in colour inside and dark outside, visible on any background. */
 export const DARK = packed(0, 0, 0, 200);

@@ -6,11 +6,11 @@ import { byId, make } from "./dom.js";
 import { fitPanels, redraw } from "./drawing.js";
 import { askAgain, gallery, open } from "./opening.js";
 import { showWindow } from "./panels.js";
-import { entries, now, state } from "./state.js";
+import { entries, mapOf, now, state } from "./state.js";
 
 /** @type {Record<Layer, string>} */
 const LAYERS = {
-  leaves: "Outlines", heat: "Heat map", boxes: "Boxes", truth: "Truth", visited: "Checked areas",
+  map: "Map", heat: "Strengths", leaves: "Outlines", boxes: "Boxes", truth: "Truth", visited: "Checked areas",
 };
 
 byId("reset").addEventListener("click", () => {
@@ -34,7 +34,7 @@ byId("opacity").addEventListener("input", () => {
 });
 byId("map").append(...Object.keys(MAPS).map((name) => make("option", { value: name, textContent: name })));
 byId("map").addEventListener("change", () => {
-  state.map = byId("map").value;
+  state[mapOf(state.current) === null ? "map" : "pixelMap"] = byId("map").value;
   redraw();
 });
 for (const id of ["window-level", "window-width"]) {

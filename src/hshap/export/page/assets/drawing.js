@@ -1,10 +1,10 @@
 /* Drawing the open image: once a frame at most, and only what has changed. */
 
 import { planeOf, seeCells } from "./cells.js";
-import { colourAt } from "./colours.js";
+import { colourAt, pixelColour } from "./colours.js";
 import { byId, few, inkOf } from "./dom.js";
 import { paintOverlay } from "./stage.js";
-import { live, now, resultOf, state, treeOf } from "./state.js";
+import { live, mapOf, now, resultOf, state, treeOf } from "./state.js";
 
 /** Draw the image of every panel. */
 export function drawImages() {
@@ -34,33 +34,53 @@ function seenAt(axis) {
 export function drawOverlays() {
   const { view, panels, cameras } = now();
   const largest = Math.max(...state.shown.map((klass) => resultOf(klass).largest), 0);
+  const maps = state.shown.flatMap((klass) => mapOf(klass) ?? []);
+  const top = Math.max(...maps.map((map) => map.top), 0);
+  const hasNegative = maps.some(({ values }) => values.some((value) => value < 0));
   for (const panel of panels) {
     const isCurrent = panel.klass === state.current;
+    const map = mapOf(panel.klass);
+    panel.image.classList.toggle("grey", map !== null);
     paintOverlay(panel, {
-      view, tree: treeOf(panel.klass), result: resultOf(panel.klass), look: state, largest,
+      view, tree: treeOf(panel.klass), result: resultOf(panel.klass), look: state, largest, map, top, hasNegative,
       plane: planeOf(view, panel.axis, state.at), seen: seenAt(panel.axis),
       focus: isCurrent ? state.focus : null, hover: isCurrent ? state.hover : null,
       finding: isCurrent ? state.finding : -1,
     }, cameras[panel.axis].camera);
   }
-  drawLegend(largest);
+  byId("map").value = mapOf(state.current) === null ? state.map : state.pixelMap;
+  if (mapOf(state.current) === null) drawStrengths(largest);
+  else {
+    const low = hasNegative ? -1 : 0;
+    drawLegend(low * top, top, "Score per pixel", (at) => pixelColour(state.pixelMap, low + (1 - low) * at, hasNegative));
+  }
 }
 
-/** The legend: colours for strengths, with numbers.
+/** The legend of regions.
     @param {number} largest */
-function drawLegend(largest) {
+function drawStrengths(largest) {
+  const game = state.focus === null ? null : treeOf(state.current).gameOf[state.focus];
+  const top = game === null ? largest : Math.max(...game.phi.map(Math.abs));
+  drawLegend(0, top, "Strength of a finding, in the unit of the score", (at) => colourAt(state.map, at));
+}
+
+/** The legend: colours for values, with numbers.
+    @param {number} low
+    @param {number} top
+    @param {string} unit
+    @param {(at: number) => number[]} colour */
+function drawLegend(low, top, unit, colour) {
   const bar = byId("bar");
   const context = inkOf(bar);
   for (let i = 0; i < bar.width; i++) {
-    context.fillStyle = `rgb(${colourAt(state.map, i / (bar.width - 1)).join(" ")})`;
+    context.fillStyle = `rgb(${colour(i / (bar.width - 1)).join(" ")})`;
     context.fillRect(i, 0, 1, bar.height);
   }
-  const game = state.focus === null ? null : treeOf(state.current).gameOf[state.focus];
-  const top = game === null ? largest : Math.max(...game.phi.map(Math.abs));
-  byId("legend-low").textContent = "0";
-  byId("legend-middle").textContent = few(top / 2);
+  byId("legend-low").textContent = low ? few(low) : "0";
+  byId("legend-middle").textContent = low ? "0" : few(top / 2);
   byId("legend-high").textContent = few(top);
-  bar.setAttribute("aria-label", `Colours for strengths from 0 to ${few(top)}`);
+  byId("unit").textContent = unit;
+  bar.setAttribute("aria-label", `${unit}: colours from ${low ? few(low) : "0"} to ${few(top)}`);
 }
 
 /** @type {{ images: boolean, words: boolean } | null} */

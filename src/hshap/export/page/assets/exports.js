@@ -43,7 +43,9 @@ export function asPicture(panels, names) {
   let left = 0;
   panels.forEach((panel, i) => {
     context.fillText(names[i], left + 6, line / 2, panel.image.width - 12);
+    context.filter = panel.image.classList.contains("grey") ? "grayscale(1)" : "none";
     context.drawImage(panel.image, left, line);
+    context.filter = "none";
     context.drawImage(panel.overlay, left, line);
     left += panel.image.width;
   });

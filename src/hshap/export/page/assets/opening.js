@@ -3,7 +3,7 @@
 import { goTo } from "./actions.js";
 import { readAddress, writeAddress } from "./address.js";
 import { makeCamera } from "./camera.js";
-import { loadCells } from "./cells.js";
+import { loadCells, loadMaps } from "./cells.js";
 import { farthestMap } from "./colours.js";
 import { byId, count, make } from "./dom.js";
 import { redraw } from "./drawing.js";
@@ -84,14 +84,14 @@ export async function open(number, { isStep = true, current = 0, finding = -1 } 
   try {
     const view = followsSliders && entries.length > 1 ? (await allViews())[number] : await loadView(number);
     const source = openImage(view, () => redraw({ images: true }), complain);
-    const [cells] = await Promise.all([loadCells(view), source.ready]);
+    const [cells, maps] = await Promise.all([loadCells(view), loadMaps(view), source.ready]);
     if (mine !== turn) { // another image was opened meanwhile
       source.close();
       return;
     }
     byId("panels").removeAttribute("aria-busy");
     live.opened = {
-      view, cells, source, results: [], panels: [], seen: new Map(),
+      view, cells, maps, source, results: [], panels: [], seen: new Map(),
       cameras: (view.axes === 3 ? [0, 1, 2] : [0]).map(() => makeCamera()),
     };
     state.shown = view.classes.map((_, klass) => klass).slice(0, view.axes === 3 ? 1 : MOST_SHOWN);
@@ -99,7 +99,6 @@ export async function open(number, { isStep = true, current = 0, finding = -1 } 
     if (!state.shown.includes(state.current)) state.shown[state.shown.length - 1] = state.current;
     state.at = view.axes === 2 ? [0, 0, 0] : view.shown.map((side) => Math.floor(side / 2));
     state.map = farthestMap(source.sample());
-    byId("map").value = state.map;
     recompute();
     buildLimits(view.trees);
     buildWindow();

@@ -1,7 +1,7 @@
 /* The stage: panels of one image, and the findings painted over it. */
 
-import { boxIn, inPlane, paintCells } from "./cells.js";
-import { BOX, DARK, MARKED, PART, TRUTH, VISITED, colourAt, packed } from "./colours.js";
+import { boxIn, fillCells, fillPixels, inPlane, strokeCells } from "./cells.js";
+import { BOX, DARK, MARKED, PART, TRUTH, VISITED, colourAt, packed, pixelColour } from "./colours.js";
 import { few, inkOf, make } from "./dom.js";
 import { around, cellsOf, partAt } from "./findings.js";
 import { strokeMarks } from "./marks.js";
@@ -28,30 +28,45 @@ export function makePanel(name, klass, axis) {
   return { klass, axis, element: make("figure", { className: "panel" }, caption, screen), image, overlay, screen, caption };
 }
 
-/** @typedef {{ view: View, tree: Tree, result: Result, look: State, largest: number, plane: Plane, seen: Seen, focus: number | null, hover: number | null, finding: number }} Scene */
+/** @typedef {{ view: View, tree: Tree, result: Result, look: State, largest: number, map: PixelMap | null, top: number, hasNegative: boolean, plane: Plane, seen: Seen, focus: number | null, hover: number | null, finding: number }} Scene */
 
 /** Paint the findings of one class, and the region under the pointer, over the image.
     @param {Panel} panel
     @param {Scene} scene
     @param {CameraState} camera */
 export function paintOverlay(panel, scene, camera) {
-  const { view, tree, result, look, largest, plane, focus, hover, finding, seen } = scene;
+  const { view, tree, result, map, look, largest, plane, focus, hover, finding, seen } = scene;
   const context = inkOf(panel.overlay);
   context.clearRect(0, 0, seen.width, seen.height);
   const { thick } = seen;
   if (!look.hidden) {
     const target = context.createImageData(seen.width, seen.height);
     const parts = focus === null ? null : tree.cells.map((_, cell) => partAt(tree, focus, cell));
-    paintCells(target, seen, fillsOf(tree, result, look, parts, focus, largest), outlinesOf(scene, parts));
+    if (map === null) fillCells(target, seen, fillsOf(tree, result, look, parts, focus, largest));
+    else fillPixels(target, view, plane, camera, seen, map.values, coloursOf(scene, map));
+    strokeCells(target, seen, outlinesOf(scene, parts));
     context.putImageData(target, 0, 0);
-    if (view.marks && look.layers.leaves) strokeMarks(context, view.marks[panel.klass], look.map, camera, thick);
+    if (view.marks && showsLeaves(scene)) strokeMarks(context, view.marks[panel.klass], look.map, camera, thick);
     if (focus === null) strokeBoxes(context, boxesIn(scene), camera, thick, look.layers.boxes ? Infinity : TINY * thick);
-    if (focus === null && (look.layers.leaves || look.layers.boxes)) labelFindings(context, scene, camera, thick, finding);
+    if (focus === null && (map !== null || showsLeaves(scene) || look.layers.boxes)) labelFindings(context, scene, camera, thick, finding);
     if (parts !== null && focus !== null) writeParts(context, scene, focus, camera, thick);
     if (hover === null && view.axes === 3) strokeCross(context, inPlane(plane.axis, look.at), camera);
   }
   drawRuler(context, view, plane, camera, thick);
 }
+
+/** Whether the outlines of the findings are drawn: also where there is no map to show them.
+    @param {Scene} scene */
+const showsLeaves = ({ look, map }) => look.layers.leaves || (look.layers.map && map === null);
+
+/** A colour for each value of a map from -128 on; opacity grows with the distance from 0.
+    @param {Scene} scene
+    @param {PixelMap} map */
+const coloursOf = ({ look, top, hasNegative }, map) => Uint32Array.from({ length: 256 }, (_, i) => {
+  const value = ((i - 128) / 127) * (map.top / top);
+  const [red, green, blue] = pixelColour(look.pixelMap, value, hasNegative);
+  return packed(red, green, blue, Math.round(255 * look.opacity * Math.sqrt(Math.min(Math.abs(value), 1))));
+});
 
 /** @param {Tree} tree
     @param {Result} result
@@ -79,7 +94,8 @@ function fillsOf(tree, result, look, parts, focus, largest) {
 /** @param {Scene} scene
     @param {number[] | null} parts
     @returns {Outline[]} */
-function outlinesOf({ view, tree, result, look, largest, hover }, parts) {
+function outlinesOf(scene, parts) {
+  const { view, tree, result, look, largest, hover } = scene;
   /** @type {Outline[]} */
   const layers = [];
   /** @type {(groups: ArrayLike<number>, inside: number | Uint32Array, outside?: number, dashed?: boolean) => void} */
@@ -89,7 +105,7 @@ function outlinesOf({ view, tree, result, look, largest, hover }, parts) {
     layers.push({ groups: padded, inside, outside, dashed });
   };
   if (look.layers.visited) outline(tree.cells, VISITED);
-  if (look.layers.leaves) {
+  if (showsLeaves(scene)) {
     const colours = Uint32Array.from(result.leafOf, (leaf) => {
       const [red, green, blue] = colourAt(look.map, leaf === -1 ? 0 : tree.weight[leaf] / (largest || 1));
       return packed(red, green, blue);

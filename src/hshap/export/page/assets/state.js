@@ -1,5 +1,6 @@
 /* The state of the page: the user's choices, and the image that is open. */
 
+import { USUAL } from "./colours.js";
 import { byId } from "./dom.js";
 import { resultAt } from "./findings.js";
 import { data } from "./parts.js";
@@ -11,10 +12,11 @@ export const entries = data.views;
 export const state = {
   number: null,
   asked: { tolerance: null, percentile: null, side: null, area: null },
-  layers: { heat: false, leaves: true, boxes: false, truth: true, visited: false },
+  layers: { map: true, heat: false, leaves: false, boxes: false, truth: true, visited: false },
   hidden: false,
-  opacity: 0.6,
+  opacity: 0.85,
   map: "viridis",
+  pixelMap: USUAL,
   shown: [],
   current: 0,
   focus: null,
@@ -26,7 +28,7 @@ export const state = {
 };
 
 /** An image that is open: its data, its pixels, and its findings at the current limits.
-    @typedef {{ view: View, cells: CellMap, source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
+    @typedef {{ view: View, cells: CellMap, maps: (PixelMap | null)[], source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
 
 /** The image that is open, null in the gallery and while one is loaded; and the sliders in use. */
 export const live = { opened: /** @type {Opened | null} */ (null), sliders: /** @type {Slider[]} */ ([]) };
@@ -43,6 +45,14 @@ export const treeOf = (klass) => now().view.trees[klass];
 export const resultOf = (klass) => now().results[klass];
 /** Whether all limits are those of the run. */
 export const isAsRun = () => Object.values(state.asked).every((limit) => limit === null);
+
+/** The attribution of a class where it is shown: it is that of the run, so other limits hide it.
+    @param {number} klass
+    @returns {PixelMap | null} */
+export function mapOf(klass) {
+  const isInside = klass === state.current && state.focus !== null;
+  return state.layers.map && !state.layers.heat && !state.hidden && isAsRun() && !isInside ? now().maps[klass] : null;
+}
 
 /** Find the findings of the open image at the current limits. */
 export function recompute() {

@@ -36,6 +36,7 @@ interface ClassTable {
   games: Game[];
   leaves: number[];
   unfinished: number[];
+  map: { top: number; values: string } | null; // attribution(), as signed bytes: 127 is `top`
   marked: number[] | null; // 1 for cells of the area that keeps the promise of a calibration
 }
 
@@ -164,6 +165,12 @@ interface CellMap {
   lineOf: Uint32Array;
 }
 
+/** The attribution of each pixel of the grid, in steps: 127 is `top`. */
+interface PixelMap {
+  top: number;
+  values: Int8Array;
+}
+
 /** A picture, or one plane of a volume: the axis across it, and its place along that axis. */
 interface Plane {
   axis: number;
@@ -237,7 +244,7 @@ interface Slider {
   typing?: boolean;
 }
 
-type Layer = "heat" | "leaves" | "boxes" | "truth" | "visited";
+type Layer = "map" | "heat" | "leaves" | "boxes" | "truth" | "visited";
 
 interface Review {
   verdict: "accepted" | "rejected" | null;
@@ -253,7 +260,8 @@ interface State {
   layers: Record<Layer, boolean>;
   hidden: boolean; // whether everything over the image is hidden
   opacity: number;
-  map: string;
+  map: string; // the colours of regions
+  pixelMap: string; // and those of the map of pixels
   shown: number[]; // the classes that are shown
   current: number; // the class that was used last
   focus: number | null; // region of the current class whose areas are shown

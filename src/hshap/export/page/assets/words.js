@@ -7,6 +7,8 @@ import { entries, isAsRun, now, resultOf, state, treeOf } from "./state.js";
 /** @type {Record<string, string>} */
 export const WORDS = {
   finding: "an area that raises the score of the model; areas that touch are one finding",
+  map: "how much each pixel adds to the score over that of the baseline: all pixels add up to what the findings " +
+    "explain. It is that of the run: at other limits, the outlines of the findings are shown",
   strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
     "coefficient), in the unit of the score. It is not the chance that the finding is right",
   "how sure": "what the checks of this run say. \"supported\": no check raised a concern, which is no proof. " +

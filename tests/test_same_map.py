@@ -1,0 +1,318 @@
+"""One map for every front: `.plot()`, the command's picture, the page and a notebook show it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hshap
+from hshap.errors import ArgumentError
+from hshap.explanation.display import heading, map_as_html
+from hshap.export.page.tables import tabulate
+
+pytest.importorskip("matplotlib")
+
+CELL, SIDE = 4, 32
+PAGE = Path(hshap.__file__).parent / "export" / "page" / "assets"
+
+
+def pixels():
+    """Return a dark picture in eight bits with two bright, red squares."""
+    image = np.full((SIDE, SIDE, 3), 30, np.uint8)
+    image[4:12, 8:12] = (240, 60, 40)
+    image[20:24, 20:28] = (200, 50, 50)
+    return image
+
+
+def numbers():
+    return np.moveaxis(pixels(), -1, 0).astype(np.float32) / np.float32(255)
+
+
+def red_cells(batch):
+    """Return the logits of two classes: red cells of the image, and none."""
+    red = np.maximum(batch[:, 0] - batch[:, 1] - batch[:, 2] / 2, 0.0)
+    cells = red.reshape(len(batch), SIDE // CELL, CELL, SIDE // CELL, CELL).mean(axis=(2, 4))
+    logit = cells.sum(axis=(1, 2)) / 2
+    return np.stack([logit, -logit], axis=1)
+
+
+def torch_module():
+    torch = pytest.importorskip("torch")
+
+    class Red(torch.nn.Module):
+        def forward(self, x):
+            red = torch.relu(x[:, 0] - x[:, 1] - x[:, 2] / 2)
+            logit = torch.nn.functional.avg_pool2d(red[:, None], CELL).sum((1, 2, 3)) / 2
+            return torch.stack([logit, -logit], dim=1)
+
+    return Red().eval()
+
+
+def onnx_file(path):
+    """Write the same network as ONNX: a convolution makes the red cells."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    arrays = {
+        "mix": np.array([1, -1, -0.5], np.float32).reshape(1, 3, 1, 1),
+        "weight": np.array([[1], [-1]], np.float32) / (2 * CELL**2),
+        "bias": np.zeros(2, np.float32),
+        "axes": np.array([2, 3], np.int64),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "mix"], ["red"]),
+        helper.make_node("Relu", ["red"], ["positive"]),
+        helper.make_node("ReduceSum", ["positive", "axes"], ["sum"], keepdims=0),
+        helper.make_node("Gemm", ["sum", "weight", "bias"], ["y"], transB=1),
+    ]
+    floats = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "red",
+        [helper.make_tensor_value_info("x", floats, ["n", 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("y", floats, ["n", 2])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    return path
+
+
+def session(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    return runtime.InferenceSession(onnx_file(tmp_path / "red.onnx"))
+
+
+FRONTS = {
+    "callable": lambda tmp_path: red_cells,
+    "torch": lambda tmp_path: torch_module(),
+    "ONNX": session,
+}
+
+
+def explained(model, **options):
+    options = {
+        "baseline": hshap.Constant(0.0),
+        "partition": hshap.Dyadic(CELL),
+        "evidence": "even",
+        **options,
+    }
+    return hshap.Explainer(model, **options).explain(numbers(), target=0)
+
+
+def drawn(figure):
+    """Return the image and the map of a figure's first axes."""
+    image, heat = figure.axes[0].images
+    return np.asarray(image.get_array()), np.asarray(heat.get_array())
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_plot_shows_the_attribution_over_the_grey_image(front, tmp_path):
+    made = explained(FRONTS[front](tmp_path))
+    image, heat = drawn(made.plot(numbers()))
+    assert np.array_equal(heat, made.attribution())
+    assert heat.sum() == pytest.approx(made.score - made.baseline_score - made.residual)
+    assert np.allclose(image, np.tensordot([0.299, 0.587, 0.114], numbers(), 1))
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_every_kind_of_model_has_the_same_picture(front, tmp_path):
+    expected, made = explained(red_cells), explained(FRONTS[front](tmp_path))
+    figures = [one.plot(numbers()) for one in (expected, made)]
+    np.testing.assert_allclose(drawn(figures[1])[1], drawn(figures[0])[1], atol=1e-6)
+    titles, units = zip(
+        *((figure.axes[0].get_title(), figure.axes[1].get_ylabel()) for figure in figures),
+        strict=True,
+    )
+    assert titles[0] == titles[1]
+    assert units[0] == units[1]
+
+
+def test_the_command_draws_the_map_of_its_result(tmp_path, monkeypatch):
+    testing = pytest.importorskip("typer.testing")
+    from hshap.cli.app import app
+
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(pixels()).save(tmp_path / "red.png")
+    onnx_file(tmp_path / "red.onnx")
+    figures = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig",
+        lambda figure, path, **_: figures.append(figure) or Path(path).write_bytes(b"png"),
+    )
+    words = ["explain", str(tmp_path / "red.png"), "--model", str(tmp_path / "red.onnx")]
+    words += ["--target", "0", "--out", str(tmp_path / "out")]
+    done = testing.CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    made = hshap.Explanation.load(tmp_path / "out" / "red.npz")
+    image, heat = drawn(figures[0])
+    assert np.array_equal(heat, made.attribution())
+    assert np.allclose(image, np.tensordot([0.299, 0.587, 0.114], numbers(), 1), atol=1e-6)
+    assert figures[0].axes[0].get_title() == f"red.png: {heading(made)}"
+    assert made.probability == pytest.approx(1 / (1 + np.exp(-2 * made.score)))
+
+
+def test_the_page_holds_the_attribution_of_each_class(tmp_path):
+    made = explained(red_cells)
+    table, _ = tabulate("red.png", {"red": made, "the same": made}, None)
+    for one in table["classes"]:
+        steps = np.frombuffer(zlib.decompress(base64.b64decode(one["map"]["values"])), np.int8)
+        heat = one["map"]["top"] / 127 * steps.reshape(made.grid)
+        assert np.abs(heat - made.attribution()).max() <= one["map"]["top"] / 254
+    nothing = explained(lambda batch: np.zeros(len(batch)))
+    assert tabulate("x", {"none": nothing}, None)[0]["classes"][0]["map"] is None
+
+
+def test_the_page_holds_maps_of_several_sizes_on_their_common_grid():
+    small = hshap.Explainer(
+        lambda batch: batch.max(axis=(1, 2, 3)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Dyadic(CELL),
+    ).explain(numbers()[:, ::2, ::2], target=0)
+    made = [explained(red_cells), small.placed((SIDE, SIDE))]
+    table, _ = tabulate("red.png", dict(zip("ab", made, strict=True)), None)
+    for one, explanation in zip(table["classes"], made, strict=True):
+        steps = np.frombuffer(zlib.decompress(base64.b64decode(one["map"]["values"])), np.int8)
+        factor = SIDE // explanation.grid[0]
+        heat = explanation.attribution().repeat(factor, axis=0).repeat(factor, axis=1)
+        assert steps.size == SIDE * SIDE
+        assert np.abs(one["map"]["top"] / 127 * steps.reshape(heat.shape) - heat).max() < 1e-2
+
+
+SCRIPT = """
+const element = () => ({ textContent: JSON.stringify({ views: [], folder: null }) });
+globalThis.window = globalThis;
+globalThis.document = { getElementById: element };
+const { fillPixels } = await import(process.argv[1]);
+const { view, plane, camera, values, width, height } = JSON.parse(process.argv[2]);
+const target = { data: new Uint8ClampedArray(4 * width * height) };
+const seen = { under: new Int32Array(width * height), width, height };
+const fill = Uint32Array.from({ length: 256 }, (_, i) => i);
+fillPixels(target, view, plane, camera, seen, Int8Array.from(values), fill);
+console.log(JSON.stringify([...new Uint32Array(target.data.buffer)].map((one) => one - 128)));
+"""
+
+
+def as_painted(values, axis=0, at=0):
+    """Return a plane of a map as the page's script paints it, two pixels of the screen for one."""
+    node = shutil.which("node") or pytest.skip("node is not installed")
+    grid = [1, *values.shape][-3:]
+    rows, columns = (side for i, side in enumerate(grid) if i != axis)
+    view = {"axes": values.ndim, "grid": values.shape, "original": False, "areas": [1]}
+    view |= dict(zip(("depth", "height", "width"), grid, strict=True))
+    scene = {
+        "view": view,
+        "plane": {"axis": axis, "at": at, "rows": rows, "columns": columns},
+        "camera": {"x": 0, "y": 0, "scale": 2, "ratio": 1},
+        "values": values.ravel().tolist(),
+        "width": 2 * columns,
+        "height": 2 * rows,
+    }
+    words = [node, "--input-type=module", "-e", SCRIPT, str(PAGE / "cells.js"), json.dumps(scene)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return np.array(json.loads(done.stdout)).reshape(2 * rows, 2 * columns)[::2, ::2]
+
+
+def test_the_script_of_the_page_paints_every_pixel_of_the_map(rng):
+    values = rng.integers(-127, 128, (5, 7))
+    assert np.array_equal(as_painted(values), values)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_script_of_the_page_paints_planes_of_a_volume(axis, rng):
+    values = rng.integers(-127, 128, (3, 4, 5))
+    assert np.array_equal(as_painted(values, axis, at=2), np.moveaxis(values, axis, 0)[2])
+
+
+def test_a_notebook_shows_the_attribution():
+    made = explained(red_cells)
+    (shown,) = re.findall(r"base64,([^\"]+)", made._repr_html_())
+    (expected,) = re.findall(r"base64,([^\"]+)", map_as_html(made.attribution(), ""))
+    assert shown == expected
+
+
+def test_a_spin_shows_the_mean_attribution_and_its_class():
+    explainer = hshap.Explainer(
+        red_cells, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(CELL)
+    )
+    spun = hshap.cycle_spin(explainer, numbers(), target=0, shifts=[0, 1])
+    figure = spun.plot(numbers())
+    assert np.array_equal(drawn(figure)[1], spun.attribution())
+    assert figure.axes[0].get_title().endswith("%: mean of 2 explanations")
+
+
+def test_the_title_is_for_people_and_numbers_are_on_request():
+    made = explained(red_cells)
+    axes = made.plot(numbers()).axes
+    assert axes[0].get_title() == "class 0, 90 %: 2 findings"
+    assert axes[0].get_xlabel() == ""
+    assert axes[0].collections[:] == []  # no outlines
+    assert re.fullmatch(r"score per pixel, 1\.12 in total", axes[1].get_ylabel())
+    named = replace(made, settings=made.settings.updated(source={"class": "red $x$"}))
+    assert named.plot().axes[0].get_title() == r"red \$x\$, 90 %: 2 findings"
+    assert "evaluations" in made.plot(numbers(), numbers=True).axes[0].get_xlabel()
+    other = made.plot(numbers(), heat=made.coefficients(), title="mine")
+    assert [one.get_title() for one in other.axes] == ["mine", ""]
+    assert other.axes[1].get_ylabel() == "value"
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "expected"),
+    [
+        (lambda batch: np.full((len(batch), 2), 0.25) + batch[:, :2, 5, 9] / 4, 0, 0.25 + 60 / 255),
+        (lambda batch: np.stack([batch[:, 0, 5, 9], -batch[:, 0, 5, 9]], 1) * 51, 0, 1.0),
+        (lambda batch: batch[:, 0, 5, 9] * 2.55, 0, 1 / (1 + np.exp(-2.4))),
+        (red_cells, hshap.Output(1, "sigmoid"), None),
+        (red_cells, lambda outputs: outputs[:, 0], None),
+    ],
+)
+def test_the_probability_follows_the_scale_of_the_outputs(model, target, expected):
+    made = hshap.Explainer(
+        model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(CELL)
+    ).explain(numbers(), target=target)
+    if isinstance(target, hshap.Output):
+        expected = made.score
+    assert made.probability == (None if expected is None else pytest.approx(expected))
+    assert replace(made, settings=made.settings.updated(probability="9")).probability is None
+
+
+def test_negative_values_get_a_colour_map_of_two_sides():
+    made = explained(red_cells)
+    heat = made.attribution()
+    mapped = made.plot(numbers(), heat=heat).axes[0].images[1]
+    assert mapped.get_clim() == (0.0, heat.max())
+    heat[0, 0] = -2 * heat.max()
+    mapped = made.plot(numbers(), heat=heat).axes[0].images[1]
+    assert mapped.get_clim() == (-np.abs(heat).max(), np.abs(heat).max())
+    assert mapped.cmap(0.5)[3] == 0.0  # nothing hides the image where the map is 0
+    assert mapped.cmap(0.0)[2] > mapped.cmap(0.0)[0]
+    assert mapped.cmap(1.0)[0] > mapped.cmap(1.0)[2]
+
+
+def test_colours_and_opacity_are_the_caller_s():
+    from matplotlib import colormaps
+
+    made = explained(red_cells)
+    mapped = made.plot(numbers(), cmap="viridis", alpha=0.25).axes[0].images[1]
+    assert mapped.cmap(1.0) == (*colormaps["viridis"](1.0)[:3], 0.25)
+    again = made.plot(numbers(), cmap=colormaps["viridis"]).axes[0].images[1]
+    assert again.cmap(1.0)[:3] == mapped.cmap(1.0)[:3]
+    for wrong in ("nowhere", 3):
+        with pytest.raises(ArgumentError, match=r"cmap is .*; pass the name of a colour map"):
+            made.plot(numbers(), cmap=wrong)
+    for wrong in (2, -0.1, "much", True):
+        with pytest.raises(ArgumentError, match="alpha must be a finite number from 0 to 1, got"):
+            made.plot(numbers(), alpha=wrong)
+    with pytest.raises(ArgumentError, match="outlines must be True or False, got 1"):
+        made.plot(numbers(), outlines=1)
