@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.axes import Spacing
-    from hshap._util.types import Image
+    from hshap._util.types import Heat, Image
     from hshap.baselines.protocol import Baseline
     from hshap.evaluators.protocol import Session
     from hshap.explainer import Explainer, OnProgress
