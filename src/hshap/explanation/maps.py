@@ -53,8 +53,8 @@ def in_context(games: Sequence[Game], context: Context) -> list[Game]:
     """
     if context == "alone":
         return [replace(game, contexts=()) for game in games]
-    found = [games[0]]  # of the whole image, all contexts are one
-    for game in games[1:]:
+    found: list[Game] = []
+    for game in games:
         values = [one.values for one in game.contexts if one.number == MISSING]
         phi = shapley(values[0]) if values else np.zeros(len(game.children))
         found.append(replace(game, coefficients=phi, contexts=()))

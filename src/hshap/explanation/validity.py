@@ -223,7 +223,7 @@ def check_contexts(listed: Any, players: NDArray[np.int64]) -> None:
         expect(isinstance(one, list) and len(one) == 4, "a context is no game")
         game, number, shown, values = one
         whole = all(type(each) is int for each in (game, number, shown))
-        expect(whole and 0 < game < len(players), "a context has no such game")
+        expect(whole and 0 <= game < len(players), "a context has no such game")
         expect(0 < number < MOST_CONTEXTS and 0 <= shown < 2**MOST_PLAYERS, "no such context")
         expect(isinstance(values, list) and len(values) == 2 ** players[game], "it lacks scores")
         numbers = np.array(values, dtype=np.float64)

@@ -56,7 +56,7 @@ def parts(
     for game, divided in zip(games, shared or ratios(games), strict=True):
         whole, values = seen[game.region], game.values.tolist()
         coefficients = game.coefficients.tolist()
-        if whole.parent < 0:
+        if whole.parent < 0 and not game.contexts:
             shares: Sequence[float | None] = coefficients
         elif divided is None:
             shares = [None] * len(coefficients)
@@ -87,7 +87,7 @@ def shares(games: Sequence[Game]) -> dict[Region, float]:
     seen = {root: games[0].total}
     for game, divided in zip(games, ratios(games), strict=True):
         whole = seen[game.region]
-        if game.region == root:
+        if game.region == root and not game.contexts:
             found = game.coefficients.tolist()
         elif divided is None:
             found = [whole if len(game.children) == 1 else 0.0] * len(game.children)

@@ -11,7 +11,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
-from hshap.games.contexts import Sides, context_count, siblings_shown
+from hshap.games.contexts import MISSING, Sides, context_count, siblings_shown
 from hshap.games.game import InContext, subsets_of
 from hshap.games.search.budget import Budget, first_game
 from hshap.games.search.protocol import Question, SearchResult
@@ -289,17 +289,17 @@ class _Forest:
             part.sides[0] = Sides((), (part.region,), low, high)
 
     def _game(self, node: _Node) -> Game:
+        game = self._games[node.region]
+        if node is self._root:  # all contexts are one: nothing lies outside of the image
+            return replace(game, contexts=(InContext(MISSING, 0, game.values),))
         contexts = tuple(node.played[number] for number in sorted(node.played))
-        return replace(self._games[node.region], contexts=contexts)
+        return replace(game, contexts=contexts)
 
     def _share_out(self, node: _Node) -> None:
         game = self._game(node)
-        if node is self._root:
-            shares: Sequence[float] = game.coefficients.tolist()
-        else:
-            shares = [node.share * ratio for ratio in ratios([game])[0] or ()]
-        for part, share in zip(node.parts, shares, strict=False):
-            part.share = share
+        share = game.total if node is self._root else node.share
+        for part, ratio in zip(node.parts, ratios([game])[0] or (), strict=False):
+            part.share = share * ratio
 
     def _add_contexts(self, before: int, after: int) -> Adding:
         """Play all games so far in more contexts, larger regions first, if the budget has room.
