@@ -138,6 +138,9 @@ def concerns_of(explanation: Explanation) -> tuple[Concern, ...]:
         for grave in check(explanation):
             return (grave,)
     checks = (_inferred, _nothing, _against, _partial, _unfinished, _whole, _loose)
+    if explanation.settings.drops_nothing:
+        # The map shows what the findings leave out, and contexts ask what areas do together.
+        checks = (_nothing, _against, _whole, _loose)
     return tuple(concern for check in checks for concern in check(explanation))
 
 
@@ -194,7 +197,7 @@ def _nothing(explanation: Explanation) -> Iterator[Concern]:
 
 
 def _together(explanation: Explanation) -> Iterator[Concern]:
-    gap = explanation.audit.gap
+    gap = 0.0 if explanation.settings.drops_nothing else explanation.audit.gap
     if gap >= FAR and _interaction(explanation) >= FAR:
         yield Concern(
             "together",

@@ -119,18 +119,24 @@ class BestFirst:
 
 
 def is_detector(root: Region, games: Mapping[Region, Game], end: Region | None) -> bool:
-    """Tell whether every score on the way to the strongest finding is none or all of the image's.
+    """Tell whether the model was seen to be a detector, on the way to the strongest finding.
 
-    The way must also have an `end`, and that must be small: where two places are needed at once, no
-    part has the score alone either, and such a region is large.
+    Every score on the way is none or all of the image's, and its `end` has the whole score alone.
+    The end must be small: a large region may have the score because two places are needed at once.
     """
     total = games[root].total
-    if total <= 0 or end is None:
+    if total <= 0 or end is None or end.area > SMALL * root.area:
         return False
     bare = games[root].values[0]
     scores = np.concatenate([(game.values - bare) / total for game in games.values()])
-    is_clear = np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR
-    return bool(is_clear) and end.area <= SMALL * root.area
+    alone = [
+        float(score) / total
+        for game in games.values()
+        for part, score in zip(game.children, game.alone, strict=True)
+        if part == end
+    ]
+    clear = np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR
+    return bool(clear) and min(alone, default=0.0) >= 1 - CLEAR
 
 
 @dataclass(eq=False)
@@ -169,6 +175,7 @@ class _Forest:
         self._split: list[_Node] = []
         self._waiting = [self._root]
         self._ends: list[Region] = []
+        self._silent: list[_Node] = []  # they change the score in no context so far
 
     def grow(self) -> Asked:
         """Split regions until the evaluations are spent, in more and more contexts."""
@@ -188,7 +195,7 @@ class _Forest:
     def result(self) -> SearchResult:
         """Return the regions that are left, and every game with its contexts."""
         games = tuple(self._game(node) for node in self._split)
-        waiting = [node.region for node in sorted(self._waiting)]
+        waiting = [node.region for node in sorted([*self._waiting, *self._silent])]
         unsplit = tuple(region for region in waiting if region.split())
         return SearchResult((*self._ends, *waiting), unsplit, games=games)
 
@@ -207,6 +214,9 @@ class _Forest:
             if not first.region.split() and first is not self._root:
                 self._ends.append(heapq.heappop(self._waiting).region)
                 continue
+            if first is not self._root and not self._changes_score(first, count):
+                self._silent.append(heapq.heappop(self._waiting))
+                continue
             cost = self._cost(first.region) * self._contexts_of(first, count)
             if cost > left or (not first.share and first is not self._root):
                 break
@@ -218,6 +228,10 @@ class _Forest:
         """Count the contexts in which a region's game is not known."""
         others = 0 if node is self._root else len(self._new_contexts(node, count))
         return (node.region not in self._games) + others
+
+    def _changes_score(self, node: _Node, count: int) -> bool:
+        """Tell whether a region changes the score in any context: else games cannot divide it."""
+        return any(s.high != s.low for number, s in node.sides.items() if number < count)
 
     def _new_contexts(self, node: _Node, count: int) -> list[int]:
         """Return the contexts in which to play a region's game: those in which it matters."""
@@ -315,6 +329,8 @@ class _Forest:
             yield from self._play(wave, after)
         for node in self._split:
             self._share_out(node)
+        self._waiting += self._silent
+        self._silent = []
         heapq.heapify(self._waiting)
         return after
 
