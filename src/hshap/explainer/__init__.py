@@ -59,7 +59,7 @@ class Explainer:
     model always gets them so.
 
     A part that is left out is chosen. Hidden pixels show the image's own colour. The partition is
-    `Superpixels()`, whose regions follow the image, or `Bisection("auto")` where higra or scipy is
+    `Superpixels()`, whose regions follow the image, or `Bisection(1)` where higra or scipy is
     missing; if the baseline is a template, that is the same scene but for a few places, it is
     `Spots("auto")`. The search is `BestFirst()`: it plays games in several contexts, splits the
     region with the largest share of the score next, and ends after 200 evaluations. For a partition

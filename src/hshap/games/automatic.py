@@ -37,10 +37,10 @@ def usual_partition(axes: int, needed: Sequence[str] = ("higra", "scipy")) -> Pa
     """Return the partition for images of so many spatial axes.
 
     >>> usual_partition(axes=1), usual_partition(axes=2, needed=["no such library"])
-    (Bisection(min_size='auto'), Bisection(min_size='auto'))
+    (Bisection(min_size=1), Bisection(min_size=1))
     """
     has_trees = all(find_spec(name) is not None for name in needed)
-    return Superpixels() if has_trees and axes > 1 else Bisection(AUTO)
+    return Superpixels() if has_trees and axes > 1 else Bisection(1)
 
 
 def partition_by_template(

@@ -13,13 +13,15 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
 from hshap.games.contexts import MISSING, Sides, context_count, siblings_shown
 from hshap.games.game import InContext, subsets_of
+from hshap.games.search.automatic_size import is_end
 from hshap.games.search.budget import Budget, first_game
+from hshap.games.search.frontier import first
 from hshap.games.search.protocol import Question, SearchResult
-from hshap.games.search.share import SHARE, descend, kept_above
+from hshap.games.search.share import kept_above
 from hshap.games.tree import ratios
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from hshap._util.types import Heat
     from hshap.games.game import Game
@@ -28,9 +30,7 @@ if TYPE_CHECKING:
 
     Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
     Adding = Generator[Sequence[Region | Question], Sequence[Game | Heat], int]
-    Descent = Generator[
-        Sequence[Region | Question], Sequence[Game | Heat], tuple[float, Region | None]
-    ]
+    Checking = Generator[Sequence[Region | Question], Sequence[Game | Heat], bool]
 
 MOST_EVALUATIONS = 200
 """The default budget; `docs/theory.md` shows how little the answer changes beyond it."""
@@ -38,17 +38,11 @@ MOST_EVALUATIONS = 200
 CLEAR = 0.15
 """The model is taken for a detector if each score is this close to none or all of the image's."""
 
-SMALL = 0.1
-"""A finding of a detector is not larger than this share of the image."""
+HALF = 0.5
+"""Between none and all: a clear score is far from it."""
 
 TOGETHER = 4
 """Regions that are split at once, at most: their coalitions share a batch."""
-
-WORTH = 0.1
-"""A context counts if a region changes the score in it by this share of the largest such change."""
-
-CLOSE = 0.5
-"""Only regions at least this share as urgent as the first are split with it."""
 
 
 @recipe
@@ -108,35 +102,38 @@ class BestFirst:
             raise ArgumentError(message)
         games: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=games)
-        if self.contexts is None:
-            unit, end = yield from cast("Descent", descend(root, games, budget))
-            if is_detector(root, games, end):
-                kept = kept_above(SHARE * unit, root, draws, games, budget)
-                return (yield from cast("Asking", kept))
+        if self.contexts is None and (yield from _descend(root, games, budget)):
+            tolerance = CLEAR * games[root].total
+            kept = kept_above(tolerance, root, draws, games, budget)
+            return (yield from cast("Asking", kept))
         forest = _Forest(root, draws, self, games)
         yield from forest.grow()
         return forest.result()
 
 
-def is_detector(root: Region, games: Mapping[Region, Game], end: Region | None) -> bool:
-    """Tell whether the model was seen to be a detector, on the way to the strongest finding.
+def _descend(root: Region, games: dict[Region, Game], budget: Budget) -> Checking:
+    """Play the games on the way to the part that scores most alone; tell whether all are clear.
 
-    Every score on the way is none or all of the image's, and its `end` has the whole score alone.
-    The end must be small: a large region may have the score because two places are needed at once.
+    They are as long as every score is none or all of the image's, and a detector's way ends in a
+    leaf that has the whole score alone.
     """
-    total = games[root].total
-    if total <= 0 or end is None or end.area > SMALL * root.area:
-        return False
-    bare = games[root].values[0]
-    scores = np.concatenate([(game.values - bare) / total for game in games.values()])
-    alone = [
-        float(score) / total
-        for game in games.values()
-        for part, score in zip(game.children, game.alone, strict=True)
-        if part == end
-    ]
-    clear = np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR
-    return bool(clear) and min(alone, default=0.0) >= 1 - CLEAR
+    region, alone = root, 1.0
+    while budget.spend([first(region)], 1):
+        (games[region],) = cast("Sequence[Game]", (yield [region]))
+        game, total = games[region], games[root].total
+        if total <= 0 or not _is_clear((game.values - games[root].values[0]) / total):
+            return False
+        best = int(np.argmax(game.alone))
+        if is_end(game, adaptive=root.adaptive):
+            return region is not root and alone > HALF
+        region, alone = game.children[best], float(game.alone[best]) / total
+        if region is root or not region.split():
+            return alone > HALF
+    return False
+
+
+def _is_clear(scores: Heat) -> bool:
+    return bool(np.minimum(np.abs(scores), np.abs(scores - 1)).max() <= CLEAR)
 
 
 @dataclass(eq=False)
@@ -169,7 +166,7 @@ class _Forest:
     ) -> None:
         self._recipe, self._draws = recipe_, draws
         self._games = games
-        self._spent = first_game(draws, 0) - draws + sum(self._cost(one) for one in games)
+        self._spent = 1 + draws + sum(self._cost(one) for one in games)
         self._root = _Node(root, 0, 0.0)
         self._nodes = 1
         self._split: list[_Node] = []
@@ -209,8 +206,6 @@ class _Forest:
         left = self._recipe.max_evaluations - self._spent
         while self._waiting and len(nodes) < TOGETHER:
             first = self._waiting[0]
-            if nodes and first.priority < CLOSE * nodes[0].priority:
-                break
             if not first.region.split() and first is not self._root:
                 self._ends.append(heapq.heappop(self._waiting).region)
                 continue
@@ -235,9 +230,11 @@ class _Forest:
 
     def _new_contexts(self, node: _Node, count: int) -> list[int]:
         """Return the contexts in which to play a region's game: those in which it matters."""
-        worth = {n: abs(s.high - s.low) for n, s in node.sides.items() if n < count}
-        least = WORTH * max(worth.values(), default=0.0)
-        return [n for n in sorted(worth) if n and n not in node.played and worth[n] > least]
+        return [
+            number
+            for number, side in sorted(node.sides.items())
+            if 0 < number < count and number not in node.played and side.high != side.low
+        ]
 
     def _cost(self, region: Region) -> int:
         """Count the evaluations of a game in one context."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -71,30 +70,24 @@ class Share:
         """Ask for the games that tell the tolerance, and then for those of `DepthFirst`."""
         known: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=known)
-        if self.of == "image":
-            budget.spend([first(root)], 1)
-            (known[root],) = yield [root]
-            unit = max(known[root].total, 0.0)
-        else:
-            unit, _ = yield from descend(root, known, budget)
+        unit = yield from self._descend(root, known, budget)
         return (yield from kept_above(self.share * unit, root, draws, known, budget))
 
-
-def descend(
-    root: Region, known: dict[Region, Game], budget: Budget
-) -> Generator[list[Region], Sequence[Game], tuple[float, Region | None]]:
-    """Ask for the games on the way to the strongest finding.
-
-    Return the smallest coefficient on that way, the unit of a tolerance, and its end: 0 and None if
-    the budget does not reach it.
-    """
-    unit, region, is_reached = 0.0, root, False
-    while not is_reached:
-        if not budget.spend([first(region)], 1, most=DESCENT if known else math.inf):
-            return 0.0, None
-        (known[region],) = yield [region]
-        unit, region, is_reached = strongest(root, known)
-    return unit, region
+    def _descend(
+        self, root: Region, known: dict[Region, Game], budget: Budget
+    ) -> Generator[list[Region], Sequence[Game], float]:
+        """Ask for the games on the way to the unit of the tolerance; return the unit."""
+        budget.spend([first(root)], 1)
+        (known[root],) = yield [root]
+        if self.of == "image":
+            return max(known[root].total, 0.0)
+        unit, region = strongest(root, known)
+        while region is not None:
+            if not budget.spend([first(region)], 1, most=DESCENT):
+                return 0.0
+            (known[region],) = yield [region]
+            unit, region = strongest(root, known)
+        return unit
 
 
 def kept_above(
@@ -113,12 +106,12 @@ def kept_above(
             return replace(done.value, equal_to=search)
 
 
-def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region, bool]:
+def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region | None]:
     """Return the smallest coefficient on the way to the strongest finding, and the way's end.
 
-    The way follows the part with the highest coefficient, from the root to a leaf. At a region
-    without a part that raises the score, the way is over, too. The last value tells whether it is
-    over: else it waits for the game of its end.
+    The way follows the part with the highest coefficient, from the root to a leaf. Its end is the
+    region whose game is not known; None where it reaches a leaf. At a region without a part that
+    raises the score, the way is over, too.
     """
     region, least = root, max(games[root].total, 0.0)
     while region in games:
@@ -126,8 +119,8 @@ def strongest(root: Region, games: Mapping[Region, Game]) -> tuple[float, Region
         best = int(np.argmax(game.coefficients))
         highest = float(game.coefficients[best])
         if highest <= 0 or is_end(game, adaptive=root.adaptive):
-            return least, region, True
+            return least, None
         region, least = game.children[best], min(least, highest)
         if not region.split():
-            return least, region, True
-    return least, region, False
+            return least, None
+    return least, region
