@@ -104,7 +104,6 @@ def explained(model, **options):
     options = {
         "baseline": hshap.Constant(0.0),
         "partition": hshap.Dyadic(CELL),
-        "evidence": "even",
         **options,
     }
     return hshap.Explainer(model, **options).explain(numbers(), target=0)

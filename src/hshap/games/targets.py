@@ -22,15 +22,6 @@ Activation = Literal["raw", "softmax", "sigmoid"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
-STEPS = (1e-3, 0.1, 1.0, 10.0, 100.0)
-"""Steps of the model's outputs, over which callables are followed."""
-
-ROWS = 256
-
-RESOLUTION = 1e-9
-"""Smallest slope of a callable that is not taken for rounding."""
-
-
 @recipe
 class Output:
     """One output of the model as it is, or after a softmax or sigmoid.
@@ -118,49 +109,6 @@ def describe_target(target: Target) -> int | str:
             else f"{target.activation} of output {target.index}"
         )
     return getattr(target, "__qualname__", type(target).__qualname__)
-
-
-def slope(target: Target, outputs: Heat) -> Heat:
-    """Return how the target changes with each output, at the outputs `(classes,)` of one input.
-
-    Only the direction counts. Of a softmax or sigmoid it is that of the log-odds, which do not
-    saturate. A callable is followed by small steps, and by larger ones where it does not move.
-
-    >>> slope(1, np.zeros(3)), slope(Output(0, "softmax"), np.zeros(2))
-    (array([0., 1., 0.]), array([ 1., -1.]))
-    """
-    index = class_index(target)
-    if index is None:
-        return _numerical_slope(target, outputs)
-    _refuse_out_of_range(index, outputs[None])
-    weights = np.zeros(len(outputs))
-    if isinstance(target, Output) and target.activation == "softmax" and len(outputs) > 1:
-        others = np.delete(outputs, index)
-        share = np.exp(others - others.max())
-        weights[np.arange(len(outputs)) != index] = -share / share.sum()
-    weights[index] = 1.0
-    return weights
-
-
-def _numerical_slope(target: Target, outputs: Heat) -> Heat:
-    """Return the differences of a callable over steps up and down of each output."""
-    for step in STEPS:
-        weights = np.concatenate(
-            [_differences(target, outputs, step, part) for part in _parts(len(outputs))]
-        )
-        if np.isfinite(weights).all() and np.abs(weights).max() > RESOLUTION * step:
-            return weights / np.abs(weights).max()
-    return np.zeros(len(outputs))
-
-
-def _parts(count: int) -> list[slice]:
-    """Return the numbers from 0 to `count` in parts: a row for each of many would fill memory."""
-    return [slice(first, min(first + ROWS, count)) for first in range(0, count, ROWS)]
-
-
-def _differences(target: Target, outputs: Heat, step: float, part: slice) -> Heat:
-    moves = step * np.eye(part.stop - part.start, len(outputs), k=part.start)
-    return measure(target, outputs + moves) - measure(target, outputs - moves)
 
 
 def measure(target: Target, outputs: Heat) -> Heat:

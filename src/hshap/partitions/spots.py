@@ -135,12 +135,6 @@ class Spots:
         _, labels, centres = self._cells(difference_of(image, hidden))
         return _tree(labels, centres, ratios(self.spacing, labels.ndim))
 
-    def guide(self, image: Image, hidden: Image) -> Heat:
-        """Return the differences, smoothed by a quarter of a cell, to weigh gradients by."""
-        difference = difference_of(image, hidden)
-        size, _, _ = self._cells(difference)
-        return _smoothed(difference, size / 4, ratios(self.spacing, difference.ndim))
-
     def _cells(self, difference: Heat) -> tuple[int, Ints, Ints]:
         """Return the size of the cells, their labels, and the pixels in their middle."""
         sides = ratios(self.spacing, difference.ndim)

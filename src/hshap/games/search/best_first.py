@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Heat
     from hshap.games.game import Game
     from hshap.games.search.protocol import Asking
-    from hshap.partitions.protocol import Region
+    from hshap.partitions.protocol import Coalition, Region
 
     Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
     Adding = Generator[Sequence[Region | Question], Sequence[Game | Heat], int]
@@ -37,6 +37,9 @@ MOST_EVALUATIONS = 200
 
 CLEAR = 0.15
 """The model is taken for a detector if each score is this close to none or all of the image's."""
+
+WORTH = 0.1
+"""A context counts if a region changes the score in it by this share of the largest such change."""
 
 HALF = 0.5
 """Between none and all: a clear score is far from it."""
@@ -220,9 +223,14 @@ class _Forest:
         return nodes
 
     def _contexts_of(self, node: _Node, count: int) -> int:
-        """Count the contexts in which a region's game is not known."""
-        others = 0 if node is self._root else len(self._new_contexts(node, count))
-        return (node.region not in self._games) + others
+        """Count the contexts in which a region's game is to be asked for."""
+        return (node.region not in self._games) + len(self._asked_in(node, count))
+
+    def _asked_in(self, node: _Node, count: int) -> set[Coalition]:
+        """Return what contexts show around a region, where that was not shown around it before."""
+        known = {node.sides[number].hidden for number in node.played}
+        new = {node.sides[number].hidden for number in self._new_contexts(node, count)}
+        return new - known - {()}  # with nothing around it, the game is that of alone
 
     def _changes_score(self, node: _Node, count: int) -> bool:
         """Tell whether a region changes the score in any context: else games cannot divide it."""
@@ -230,11 +238,9 @@ class _Forest:
 
     def _new_contexts(self, node: _Node, count: int) -> list[int]:
         """Return the contexts in which to play a region's game: those in which it matters."""
-        return [
-            number
-            for number, side in sorted(node.sides.items())
-            if 0 < number < count and number not in node.played and side.high != side.low
-        ]
+        worth = {n: abs(s.high - s.low) for n, s in node.sides.items() if n < count}
+        least = WORTH * max(worth.values(), default=0.0)
+        return [n for n in sorted(worth) if n and n not in node.played and worth[n] > least]
 
     def _cost(self, region: Region) -> int:
         """Count the evaluations of a game in one context."""
@@ -248,30 +254,38 @@ class _Forest:
     def _play(self, nodes: Sequence[_Node], count: int) -> Asked:
         """Play the games of regions in all contexts in which they are not known yet."""
         alone = [node.region for node in nodes if node.region not in self._games]
-        others = {
-            (node, number): self._questions(node, number)
-            for node in nodes
-            if node is not self._root
-            for number in self._new_contexts(node, count)
-        }
-        asked = [*alone, *(question for some in others.values() for question in some)]
+        others = [(node, around) for node in nodes for around in self._asked_in(node, count)]
+        questions = [self._questions(node, around) for node, around in others]
+        asked = [*alone, *(question for some in questions for question in some)]
         answers = iter((yield asked) if asked else ())
         for region in alone:
             self._games[region] = cast("Game", next(answers))
             self._spent += self._cost(region)
-        for (node, number), questions in others.items():
-            inner = [float(np.mean(cast("Heat", next(answers)))) for _ in questions]
-            side = node.sides[number]
-            values = np.array([side.low, *inner, side.high])
-            node.played[number] = InContext(number, node.shown[number], values)
+        found: dict[tuple[int, Coalition], list[float]] = {}
+        for (node, around), some in zip(others, questions, strict=True):
+            inner = [float(np.mean(cast("Heat", next(answers)))) for _ in some]
+            found[node.number, around] = inner
             self._spent += self._cost(node.region)
+        for node in nodes:
+            for number in self._new_contexts(node, count):
+                side = node.sides[number]
+                inner = found.get((node.number, side.hidden)) or self._known(node, side.hidden)
+                values = np.array([side.low, *inner, side.high])
+                node.played[number] = InContext(number, node.shown[number], values)
         for node in nodes:
             self._hand_down(node, count)
 
-    def _questions(self, node: _Node, number: int) -> list[Question]:
-        hidden = node.sides[number].hidden
+    def _known(self, node: _Node, around: Coalition) -> list[float]:
+        """Return the scores of a region's parts in a context that was played before."""
+        if not around:
+            return self._games[node.region].values[1:-1].tolist()
+        same = (number for number in node.played if node.sides[number].hidden == around)
+        return node.played[next(same)].values[1:-1].tolist()
+
+    @staticmethod
+    def _questions(node: _Node, around: Coalition) -> list[Question]:
         _, *proper, _ = subsets_of([part.region for part in node.parts], node.region)
-        return [Question(hidden + some) for some in proper]
+        return [Question(around + some) for some in proper]
 
     def _hand_down(self, node: _Node, count: int) -> None:
         """Give the parts of a region their sides in the contexts that were played."""
