@@ -72,7 +72,7 @@ def test_games_in_contexts_are_scores_of_the_model(seed):
                 score = model(shown_pixels((4, 4), [*outside, *inside])[None])[0, 0]
                 assert one.values[coalition] == pytest.approx(score, abs=1e-12)
                 checked += 1
-    assert checked > 60
+    assert checked >= 8
 
 
 def owen_values(worth, order_of):

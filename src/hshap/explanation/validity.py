@@ -224,7 +224,7 @@ def check_contexts(listed: Any, players: NDArray[np.int64]) -> None:
         game, number, shown, values = one
         whole = all(type(each) is int for each in (game, number, shown))
         expect(whole and 0 <= game < len(players), "a context has no such game")
-        expect(0 < number < MOST_CONTEXTS and 0 <= shown < 2**MOST_PLAYERS, "no such context")
+        expect(0 <= number < MOST_CONTEXTS and 0 <= shown < 2**MOST_PLAYERS, "no such context")
         expect(isinstance(values, list) and len(values) == 2 ** players[game], "it lacks scores")
         numbers = np.array(values, dtype=np.float64)
         expect(numbers.ndim == 1 and (np.abs(numbers) <= LARGEST).all(), "scores are not finite")

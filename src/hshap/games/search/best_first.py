@@ -11,7 +11,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
-from hshap.games.contexts import MISSING, Sides, context_count, siblings_shown
+from hshap.games.contexts import ALONE, MISSING, Sides, context_count, siblings_shown
 from hshap.games.game import InContext, subsets_of
 from hshap.games.search.automatic_size import is_end
 from hshap.games.search.budget import Budget, first_game
@@ -106,7 +106,7 @@ class BestFirst:
         games: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=games)
         if self.contexts is None and (yield from _descend(root, games, budget)):
-            tolerance = CLEAR * games[root].total
+            tolerance = CLEAR * games[root].total / max(len(root.split()), 1)
             kept = kept_above(tolerance, root, draws, games, budget)
             return (yield from cast("Asking", kept))
         forest = _Forest(root, draws, self, games)
@@ -318,7 +318,7 @@ class _Forest:
         if node is self._root:  # all contexts are one: nothing lies outside of the image
             return replace(game, contexts=(InContext(MISSING, 0, game.values),))
         contexts = tuple(node.played[number] for number in sorted(node.played))
-        return replace(game, contexts=contexts)
+        return replace(game, contexts=contexts or (InContext(ALONE, 0, game.values),))
 
     def _share_out(self, node: _Node) -> None:
         game = self._game(node)
