@@ -40,7 +40,7 @@ FINENESS = 4
 
 
 Context: TypeAlias = Literal["alone", "missing"]
-CONTEXTS = ("alone", "missing")
+CONTEXTS: Final[tuple[Context, ...]] = ("alone", "missing")
 AUTO: Final = "auto"
 Smooth: TypeAlias = float | Literal["auto"]
 """The standard deviation of a Gaussian filter in pixels, or "auto": half of a region's side."""
