@@ -79,7 +79,7 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
 
     >>> import hshap
     >>> [region.start for region in regions_left(hshap.demo.example().games)][:2]
-    [(0, 4), (4, 0)]
+    [(0, 0), (4, 0)]
     """
     split = {game.region for game in games if game.children != (game.region,)}
     parts = [part for game in games for part in game.children if part not in split]
