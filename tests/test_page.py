@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +24,9 @@ from pages import enlarged, spotted
 
 import hshap
 from hshap._util.visible import visible
+from hshap.explanation.maps import CONTEXTS
 from hshap.export.page import View
+from hshap.export.page.tables import tabulate
 
 HOSTILE = (
     "a</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>\u2028&amp;"
@@ -501,6 +505,81 @@ def test_layers_can_be_switched_off_one_by_one(show):
         before = now
     tab.check("#layer-visited")
     assert drawn() > before
+
+
+def in_contexts():
+    """Explain two places of which one is enough, and a third that only adds to the first."""
+
+    def model(batch):
+        one, other, third = batch[:, 0, 2, 3], batch[:, 0, 12, 17], batch[:, 0, 12, 3]
+        return np.maximum(one, other) + one * third
+
+    image = np.ones((1, 16, 20))
+    return image, hshap.Explainer(
+        model,
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+        search=hshap.BestFirst(contexts=4),
+    ).explain(image, target=0)
+
+
+def test_the_page_holds_the_map_of_each_context():
+    _, explanation = in_contexts()
+    table, _ = tabulate("x.png", {"one": explanation}, None)
+    stored = table["classes"][0]
+    for context in CONTEXTS:
+        packed = stored["contexts"][context]
+        steps = np.frombuffer(zlib.decompress(base64.b64decode(packed["values"])), np.int8)
+        heat = explanation.attribution(context=context)
+        error = np.abs(packed["top"] / 127 * steps.reshape(heat.shape) - heat).max()
+        assert error <= packed["top"] / 254
+    maps = [stored["map"], *stored["contexts"].values()]
+    assert len({one["values"] for one in maps}) == 3
+    _, other = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    assert tabulate("x.png", {"one": other}, None)[0]["classes"][0]["contexts"] is None
+    assert (
+        tabulate("x.png", {"one": explanation}, None, has_maps=False)[0]["classes"][0]["contexts"]
+        is None
+    )
+
+
+def test_a_switch_shows_the_map_of_each_context(show):
+    image, explanation = in_contexts()
+    other, without = explained(0, hshap.Dyadic(8), hshap.DepthFirst())
+    views = [View("x.png", image, {"one": explanation}), View("y.png", other, {"two": without})]
+    tab = show(views, address="#image=x.png")
+    names = tab.locator("#context option").all_text_contents()
+    assert names == ["All contexts", "Enough alone", "Cannot be missing"]
+    seen = []
+    tab.focus("#context")
+    for name in names:
+        drawn(tab)
+        seen.append(canvas_pixels(tab, 1).tobytes())
+        assert ("" if name == names[0] else name.lower()) in tab.inner_text("#unit")
+        tab.keyboard.press("ArrowDown")
+    assert len(set(seen)) == 3
+    tab.evaluate("hshap.open(1)")
+    assert not tab.is_visible("#context")
+    assert tab.evaluate("hshap.state().context") == "all"
+
+
+def test_a_side_that_is_empty_is_an_empty_map(show):
+    image = np.ones((1, 16, 20))
+    explanation = hshap.Explainer(
+        lambda batch: batch[:, 0, 2, 3] * batch[:, 0, 12, 17],
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+        search=hshap.BestFirst(contexts=2),
+    ).explain(image, target=0)
+    table, _ = tabulate("x.png", {"both": explanation}, None)
+    assert table["classes"][0]["contexts"]["alone"] is None
+    tab = show([View("x.png", image, {"both": explanation})])
+    tab.select_option("#context", "alone")
+    drawn(tab)
+    assert tab.inner_text("#unit") == "Score per pixel, enough alone: nothing"
+    tab.select_option("#context", "missing")
+    drawn(tab)
+    assert tab.inner_text("#unit") == "Score per pixel, cannot be missing"
 
 
 def test_light_and_dark(show):

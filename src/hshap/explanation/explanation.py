@@ -25,6 +25,7 @@ from hshap.explanation.findings import (
     Finding,
     Reading,
     SignificantFinding,
+    context_boxes,
     found_boxes,
     readings,
     significant_boxes,
@@ -277,7 +278,9 @@ class Explanation(Guarantees, EarlierNames):
         return bound_map(bounds, self.grid)
 
     @overload
-    def boxes(self, *, merge: bool = ..., original: bool = ...) -> list[Finding]: ...
+    def boxes(
+        self, *, context: Context | None = ..., merge: bool = ..., original: bool = ...
+    ) -> list[Finding]: ...
 
     @overload
     def boxes(
@@ -289,6 +292,7 @@ class Explanation(Guarantees, EarlierNames):
         *,
         alpha: float | None = None,
         error: ErrorRate = "family",
+        context: Context | None = None,
         merge: bool = True,
         original: bool = True,
     ) -> list[Finding] | list[SignificantFinding]:
@@ -296,11 +300,34 @@ class Explanation(Guarantees, EarlierNames):
 
         With `alpha`, only leaves that survive at this level; see `significance`.
 
+        `context` gives the findings of one side: boxes around the regions where
+        `attribution(context=...)` is strong, "alone" for what suffices and "missing" for what
+        cannot be missing. A score is then the share of the box on that side. It takes games that
+        were played in several contexts, and is not combined with `alpha`: only leaves are tested.
+
         `merge` joins leaves that touch; a box then goes around all of them. Boxes are in pixels of
         the original image, rounded outwards to whole ones: see `placement`. They are in pixels of
         the grid, as all maps are, where no placement was given or `original` is False.
+
+        >>> import hshap
+        >>> explanation = hshap.Explainer(
+        ...     lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 7, 7],  # needs both places
+        ...     baseline=hshap.Constant(0.0),
+        ...     partition=hshap.Bisection(min_size=1),
+        ...     search=hshap.BestFirst(contexts=2),
+        ... ).explain(np.ones((1, 8, 8)), target=0)
+        >>> [box.start for box in explanation.boxes(context="missing")]
+        [(0, 0), (7, 7)]
+        >>> explanation.boxes(context="alone")  # neither suffices
+        []
         """
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
+        if context is not None:
+            games = self._games_in(context)
+            if alpha is not None:
+                message = "boxes takes alpha or context, not both: only leaves are tested"
+                raise ArgumentError(message)
+            return context_boxes(games, self.unfinished, self.grid, merge=merge, placement=place)
         if alpha is None:
             return found_boxes(self, merge=merge, placement=place)
         rows = self.significance(error=error).regions
@@ -386,19 +413,22 @@ class Explanation(Guarantees, EarlierNames):
 
     def _values(self, context: Context | None) -> dict[Region, float]:
         """Return the share of each region of the map, from one context or from all."""
-        if not self.settings.drops_nothing:
-            if context is not None:
-                message = (
-                    f"context is {context!r}, but this run did not play games in several "
-                    "contexts; explain with search=BestFirst(contexts=2), or leave it out"
-                )
-                raise ArgumentError(message)
-            return {leaf: self._shares[leaf] for leaf in self.leaves}
-        if context not in (None, *CONTEXTS):
+        found = self._shares if context is None else shares(self._games_in(context))
+        left = regions_left(self.games) if self.settings.drops_nothing else self.leaves
+        return {region: found[region] for region in left}
+
+    def _games_in(self, context: Context) -> list[Game]:
+        """Return the games as they were played in one context."""
+        if not self.settings.has_contexts:
+            message = (
+                f"context is {checks.shown(context)}, but this run did not play games in several "
+                "contexts; explain with search=BestFirst(contexts=2), or leave it out"
+            )
+            raise ArgumentError(message)
+        if context not in CONTEXTS:
             message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
             raise ArgumentError(message)
-        found = self._shares if context is None else shares(in_context(self.games, context))
-        return {region: found[region] for region in regions_left(self.games)}
+        return in_context(self.games, context)
 
     def _confined(self, values: Mapping[Region, float]) -> Heat:
         """Return an even map; a region that holds ignored parts shows its value on the others."""

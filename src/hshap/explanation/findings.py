@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hshap._util import checks
-from hshap.games.tree import coefficients
+from hshap.explanation.maps import strong_regions
+from hshap.games.tree import coefficients, shares
 from hshap.partitions.joining import touching
 from hshap.partitions.lazy import find_corners
 from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from hshap._util.types import Grid
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import TestedRegion
     from hshap.explanation.placement import Placement
+    from hshap.games.game import Game
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
@@ -28,6 +31,8 @@ MOST_SIZES = 64
 
 class Finding(NamedTuple):
     """A box of relevant pixels: first pixel, the one past the last, and its largest coefficient.
+
+    In the findings of one context, the score is the share of the box instead.
 
     >>> Finding(start=(2, 5), stop=(3, 6), score=1.0).start
     (2, 5)
@@ -83,8 +88,30 @@ def _reading(area: int, read: Explanation) -> Reading:
 
 def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) -> list[Finding]:
     """Return the boxes around the leaves at their place, the highest score first."""
-    every = _boxes(explanation, explanation.leaves, merge=merge, placement=placement)
-    return [box for box, _ in every]
+    known = coefficients(explanation.games) if explanation.leaves else {}
+    run = (explanation.leaves, known, explanation.grid)
+    return [box for box, _ in _boxes(*run, merge=merge, placement=placement)]
+
+
+def context_boxes(
+    games: Sequence[Game],
+    unfinished: Sequence[Region],
+    grid: Grid,
+    *,
+    merge: bool,
+    placement: Placement,
+) -> list[Finding]:
+    """Return the boxes around the regions where the map of one context is strong.
+
+    The games are those of that context. A box has the sum of the shares of its regions.
+    """
+    known, strong = shares(games), strong_regions(games, unfinished, grid)
+    every = _boxes(strong, known, grid, merge=merge, placement=placement)
+    found = [
+        box._replace(score=sum(known[strong[number]] for number in set(inside)))
+        for box, inside in every
+    ]
+    return sorted(found, key=_strongest_first)
 
 
 def significant_boxes(
@@ -99,7 +126,8 @@ def significant_boxes(
     level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
     adjusted = {row.region: row.adjusted for row in rows if row.adjusted <= level}
     leaves = tuple(leaf for leaf in explanation.leaves if leaf in adjusted)
-    every = _boxes(explanation, leaves, merge=merge, placement=placement)
+    known = coefficients(explanation.games) if leaves else {}
+    every = _boxes(leaves, known, explanation.grid, merge=merge, placement=placement)
     return [
         SignificantFinding(*box, max(adjusted[leaves[number]] for number in inside))
         for box, inside in every
@@ -107,26 +135,34 @@ def significant_boxes(
 
 
 def _boxes(
-    explanation: Explanation, leaves: tuple[Region, ...], *, merge: bool, placement: Placement
+    leaves: tuple[Region, ...],
+    scores: Mapping[Region, float],
+    grid: Grid,
+    *,
+    merge: bool,
+    placement: Placement,
 ) -> list[tuple[Finding, list[int]]]:
-    """Return boxes around leaves, each with the numbers of the leaves in it."""
-    known = coefficients(explanation.games) if leaves else {}
+    """Return boxes around leaves, each with its largest score and the numbers of its leaves."""
     find_corners(leaves)
     pieces = [
-        (corners, known[leaf], number)
+        (corners, scores[leaf], number)
         for number, leaf in enumerate(leaves)
-        for corners in blocks(leaf, explanation.grid)
+        for corners in blocks(leaf, grid)
     ]
     groups = [[i] for i in range(len(pieces))]
     if merge:
-        groups = touching([corners for corners, *_ in pieces], leaves, explanation.grid)
+        groups = touching([corners for corners, *_ in pieces], leaves, grid)
     found: list[tuple[Finding, list[int]]] = []
     for group in groups:
         box = _around([pieces[i][:2] for i in group])
         place = placement.pixels(box.start, box.stop)
         if place is not None:
             found.append((Finding(*place, box.score), [pieces[i][2] for i in group]))
-    return sorted(found, key=lambda item: (-item[0].score, item[0].start))
+    return sorted(found, key=lambda item: _strongest_first(item[0]))
+
+
+def _strongest_first(box: Finding) -> tuple[float, tuple[int, ...]]:
+    return -box.score, box.start
 
 
 def _around(pieces: list[tuple[Corners, float]]) -> Finding:

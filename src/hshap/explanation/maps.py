@@ -40,7 +40,7 @@ FINENESS = 4
 
 
 Context: TypeAlias = Literal["alone", "missing"]
-CONTEXTS = ("alone", "missing")
+CONTEXTS: Final[tuple[Context, ...]] = ("alone", "missing")
 AUTO: Final = "auto"
 Smooth: TypeAlias = float | Literal["auto"]
 """The standard deviation of a Gaussian filter in pixels, or "auto": half of a region's side."""
@@ -79,7 +79,7 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
 
     >>> import hshap
     >>> [region.start for region in regions_left(hshap.demo.example().games)][:2]
-    [(0, 4), (4, 0)]
+    [(0, 0), (4, 0)]
     """
     split = {game.region for game in games if game.children != (game.region,)}
     parts = [part for game in games for part in game.children if part not in split]

@@ -79,6 +79,11 @@ class Settings(Mapping[str, "Json"]):
         return self.search_name == "BestFirst"
 
     @property
+    def has_contexts(self) -> bool:
+        """Whether games were played in several contexts: alone, missing and maybe mixed ones."""
+        return self.drops_nothing and _mapping(self.document.get("search")).get("contexts") != 1
+
+    @property
     def partition_name(self) -> str:
         """The class of the partition."""
         return str(_mapping(self.document.get("partition")).get("type"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.explanation.maps import CONTEXTS
 from hshap.explanation.reading import worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
@@ -69,7 +70,8 @@ def tabulate(
     if truth is not None:
         maps.append(truth.astype(np.int32))
     cells = cells_of(maps, edges, None if shared is None else shared.ends())
-    tables = [{**tree.table(), "map": tree.map(shared) if has_maps else None} for tree in trees]
+    no_maps: dict[str, Json] = {"map": None, "contexts": None}
+    tables = [{**tree.table(), **(tree.maps(shared) if has_maps else no_maps)} for tree in trees]
     identities = [_identity(grid, table) for table in tables]
     areas = iter(cells.values.T[len(trees) :].tolist())
     for tree, table in zip(trees, tables, strict=True):
@@ -154,15 +156,12 @@ class _Tree:
         area = self.explanation.marked_area().astype(np.int32)
         return area if shared is None else area[np.ix_(*shared.pixels(area.shape))]
 
-    def map(self, shared: SharedGrid | None) -> dict[str, Json] | None:
-        """Return `attribution()` in steps of its largest value; None where it is 0 everywhere."""
-        heat = self.explanation.attribution()
-        top = float(np.abs(heat).max())
-        if not top:
-            return None
-        steps = np.rint(heat / top * STEPS).astype(np.int8)
-        steps = steps if shared is None else steps[np.ix_(*shared.pixels(steps.shape))]
-        return {"top": top, "values": base64.b64encode(zlib.compress(steps.tobytes())).decode()}
+    def maps(self, shared: SharedGrid | None) -> dict[str, Json]:
+        """Return `attribution()`, and that of each side where games had several contexts."""
+        made, sides = self.explanation, None
+        if made.settings.has_contexts:
+            sides = {side: _packed(made.attribution(context=side), shared) for side in CONTEXTS}
+        return {"map": _packed(made.attribution(), shared), "contexts": sides}
 
     def table(self) -> dict[str, Json]:
         """Return the games, and the settings that the sliders need."""
@@ -216,6 +215,16 @@ class _Tree:
             **self._worth(game),
             "values": _numbers(game.values) if len(game.children) <= MOST_PLAYERS else None,
         }
+
+
+def _packed(heat: Heat, shared: SharedGrid | None) -> dict[str, Json] | None:
+    """Return a map in steps of its largest value; None where it is 0 everywhere."""
+    top = float(np.abs(heat).max())
+    if not top:
+        return None
+    steps = np.rint(heat / top * STEPS).astype(np.int8)
+    steps = steps if shared is None else steps[np.ix_(*shared.pixels(steps.shape))]
+    return {"top": top, "values": base64.b64encode(zlib.compress(steps.tobytes())).decode()}
 
 
 def _is_block(region: Region) -> bool:

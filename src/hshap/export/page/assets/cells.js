@@ -28,11 +28,22 @@ export async function loadCells(view) {
   return { first, ends, cells: runs.slice(lines + total), lineOf };
 }
 
-/** Unpack the attribution of each class, null for a class without.
+/** Unpack a map.
+    @param {PackedMap} map
+    @returns {Promise<PixelMap>} */
+const unpackMap = async ({ top, values }) => ({ top, values: new Int8Array(await unpacked(fromBase64(values))) });
+
+/** Unpack the maps of each class. A side that is 0 everywhere is a map, too: it is an answer.
     @param {View} view
-    @returns {Promise<(PixelMap | null)[]>} */
-export const loadMaps = (view) => Promise.all(view.classes.map(async ({ map }) =>
-  map && { top: map.top, values: new Int8Array(await unpacked(fromBase64(map.values))) }));
+    @returns {Promise<ClassMaps[]>} */
+export const loadMaps = (view) => Promise.all(view.classes.map(async ({ map, contexts }) => {
+  const all = map && await unpackMap(map);
+  if (contexts === null) return { all };
+  const none = { top: 0, values: new Int8Array(view.depth * view.height * view.width) };
+  const [alone, missing] = await Promise.all(
+    [contexts.alone, contexts.missing].map((side) => side === null ? none : unpackMap(side)));
+  return { all, alone, missing };
+}));
 
 /** The run of a line that has a column in it.
     @param {CellMap} map

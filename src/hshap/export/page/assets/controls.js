@@ -7,6 +7,7 @@ import { fitPanels, redraw } from "./drawing.js";
 import { askAgain, gallery, open } from "./opening.js";
 import { showWindow } from "./panels.js";
 import { entries, mapOf, now, state } from "./state.js";
+import { CONTEXTS } from "./words.js";
 
 /** @type {Record<Layer, string>} */
 const LAYERS = {
@@ -35,6 +36,11 @@ byId("opacity").addEventListener("input", () => {
 byId("map").append(...Object.keys(MAPS).map((name) => make("option", { value: name, textContent: name })));
 byId("map").addEventListener("change", () => {
   state[mapOf(state.current) === null ? "map" : "pixelMap"] = byId("map").value;
+  redraw();
+});
+byId("context").append(...Object.entries(CONTEXTS).map(([value, textContent]) => make("option", { value, textContent })));
+byId("context").addEventListener("change", () => {
+  state.context = /** @type {keyof ClassMaps} */ (byId("context").value);
   redraw();
 });
 for (const id of ["window-level", "window-width"]) {

@@ -5,6 +5,7 @@ import { colourAt, pixelColour } from "./colours.js";
 import { byId, few, inkOf } from "./dom.js";
 import { paintOverlay } from "./stage.js";
 import { live, mapOf, now, resultOf, state, treeOf } from "./state.js";
+import { CONTEXTS } from "./words.js";
 
 /** Draw the image of every panel. */
 export function drawImages() {
@@ -52,7 +53,8 @@ export function drawOverlays() {
   if (mapOf(state.current) === null) drawStrengths(largest);
   else {
     const low = hasNegative ? -1 : 0;
-    drawLegend(low * top, top, "Score per pixel", (at) => pixelColour(state.pixelMap, low + (1 - low) * at, hasNegative));
+    const side = state.context === "all" ? "" : `, ${CONTEXTS[state.context].toLowerCase()}${top ? "" : ": nothing"}`;
+    drawLegend(low * top, top, `Score per pixel${side}`, (at) => pixelColour(state.pixelMap, low + (1 - low) * at, hasNegative));
   }
 }
 

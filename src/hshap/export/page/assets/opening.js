@@ -8,7 +8,7 @@ import { farthestMap } from "./colours.js";
 import { byId, count, make } from "./dom.js";
 import { redraw } from "./drawing.js";
 import { allViews, followsSliders, makeGallery } from "./gallery.js";
-import { buildClasses, buildPanels, buildWindow } from "./panels.js";
+import { buildClasses, buildContexts, buildPanels, buildWindow } from "./panels.js";
 import { buildPlanes } from "./planes.js";
 import { data, forgetParts, loadView } from "./parts.js";
 import { write } from "./report.js";
@@ -104,6 +104,7 @@ export async function open(number, { isStep = true, current = 0, finding = -1 } 
     buildWindow();
     buildPlanes();
     buildClasses();
+    buildContexts();
     buildPanels();
     byId("region").replaceChildren(make("p", { className: "small", textContent: "Point at the image, or choose a finding." }));
     if (finding >= 0 && finding < resultOf(state.current).findings.length) goTo(finding);

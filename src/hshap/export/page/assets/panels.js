@@ -95,6 +95,14 @@ export function buildClasses() {
     make("p", { className: "small", textContent: `Identity: ${one.identity}` }))));
 }
 
+/** Show the switch between the maps, for an image whose areas were checked in several contexts. */
+export function buildContexts() {
+  const hasContexts = now().view.classes.some(({ contexts }) => contexts !== null);
+  byId("contexts").hidden = !hasContexts;
+  if (!hasContexts) state.context = "all";
+  byId("context").value = state.context;
+}
+
 /** Show the controls for grey values, for an image that has them. */
 export function buildWindow() {
   const { image } = now().view;

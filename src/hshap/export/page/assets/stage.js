@@ -63,7 +63,7 @@ const showsLeaves = ({ look, map }) => look.layers.leaves || (look.layers.map &&
     @param {Scene} scene
     @param {PixelMap} map */
 const coloursOf = ({ look, top, hasNegative }, map) => Uint32Array.from({ length: 256 }, (_, i) => {
-  const value = ((i - 128) / 127) * (map.top / top);
+  const value = ((i - 128) / 127) * (map.top / (top || 1));
   const [red, green, blue] = pixelColour(look.pixelMap, value, hasNegative);
   return packed(red, green, blue, Math.round(255 * look.opacity * Math.sqrt(Math.min(Math.abs(value), 1))));
 });

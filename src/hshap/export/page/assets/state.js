@@ -17,6 +17,7 @@ export const state = {
   opacity: 0.85,
   map: "viridis",
   pixelMap: USUAL,
+  context: "all",
   shown: [],
   current: 0,
   focus: null,
@@ -28,7 +29,7 @@ export const state = {
 };
 
 /** An image that is open: its data, its pixels, and its findings at the current limits.
-    @typedef {{ view: View, cells: CellMap, maps: (PixelMap | null)[], source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
+    @typedef {{ view: View, cells: CellMap, maps: ClassMaps[], source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
 
 /** The image that is open, null in the gallery and while one is loaded; and the sliders in use. */
 export const live = { opened: /** @type {Opened | null} */ (null), sliders: /** @type {Slider[]} */ ([]) };
@@ -46,12 +47,13 @@ export const resultOf = (klass) => now().results[klass];
 /** Whether all limits are those of the run. */
 export const isAsRun = () => Object.values(state.asked).every((limit) => limit === null);
 
-/** The attribution of a class where it is shown: it is that of the run, so other limits hide it.
+/** The map of a class where it is shown: it is that of the run, so other limits hide it.
     @param {number} klass
     @returns {PixelMap | null} */
 export function mapOf(klass) {
   const isInside = klass === state.current && state.focus !== null;
-  return state.layers.map && !state.layers.heat && !state.hidden && isAsRun() && !isInside ? now().maps[klass] : null;
+  if (!state.layers.map || state.layers.heat || state.hidden || !isAsRun() || isInside) return null;
+  return now().maps[klass][state.context] ?? null;
 }
 
 /** Find the findings of the open image at the current limits. */

@@ -16,6 +16,15 @@ interface Game {
   inferred?: boolean;
 }
 
+/** A map as signed bytes: 127 is `top`. */
+interface PackedMap {
+  top: number;
+  values: string;
+}
+
+/** A side of the answer: enough alone, or cannot be missing. */
+type Side = "alone" | "missing";
+
 interface ClassTable {
   name: string;
   identity: string;
@@ -36,7 +45,8 @@ interface ClassTable {
   games: Game[];
   leaves: number[];
   unfinished: number[];
-  map: { top: number; values: string } | null; // attribution(), as signed bytes: 127 is `top`
+  map: PackedMap | null; // attribution(); null if it is 0 everywhere
+  contexts: Record<Side, PackedMap | null> | null; // attribution(context=...); null for runs without contexts
   marked: number[] | null; // 1 for cells of the area that keeps the promise of a calibration
 }
 
@@ -171,6 +181,11 @@ interface PixelMap {
   values: Int8Array;
 }
 
+/** The maps of a class: of all contexts, and of each side for a run that has them. */
+interface ClassMaps extends Partial<Record<Side, PixelMap>> {
+  all: PixelMap | null;
+}
+
 /** A picture, or one plane of a volume: the axis across it, and its place along that axis. */
 interface Plane {
   axis: number;
@@ -262,6 +277,7 @@ interface State {
   opacity: number;
   map: string; // the colours of regions
   pixelMap: string; // and those of the map of pixels
+  context: keyof ClassMaps; // the map of pixels that is shown
   shown: number[]; // the classes that are shown
   current: number; // the class that was used last
   focus: number | null; // region of the current class whose areas are shown

@@ -9,6 +9,8 @@ export const WORDS = {
   finding: "an area that raises the score of the model; areas that touch are one finding",
   map: "how much each pixel adds to the score over that of the baseline: all pixels add up to what the findings " +
     "explain. It is that of the run: at other limits, the outlines of the findings are shown",
+  "enough alone": "the map of areas that raise the score while everything else is hidden",
+  "cannot be missing": "the map of areas without which the score falls, while everything else is shown",
   strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
     "coefficient), in the unit of the score. It is not the chance that the finding is right",
   "how sure": "what the checks of this run say. \"supported\": no check raised a concern, which is no proof. " +
@@ -23,6 +25,8 @@ export const WORDS = {
   overlap: "the area that two markings share, divided by the area of both together: 1 if they are equal",
   window: "the grey values that are shown black and white; all values between them are shades of grey",
 };
+/** The maps of a run whose areas were checked in several contexts. @type {Record<keyof ClassMaps, string>} */
+export const CONTEXTS = { all: "All contexts", alone: "Enough alone", missing: "Cannot be missing" };
 /** The word of a run without a concern. */
 export const SUPPORTED = "supported";
 /** Words for a badge, with its colour. @type {Record<string, string>} */
