@@ -92,7 +92,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Adaptive|Index|Coalition|OnProgress|OnError|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w+Session)",
+        r"(hshap\.)?(\w+\.)*(Adaptive|Index|Coalition|Context|InContext|OnProgress|OnError|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w+Session)",
     ),
 ]
 

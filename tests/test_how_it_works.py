@@ -90,8 +90,9 @@ def called_and_listed(page):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _needs_matplotlib():
-    pytest.importorskip("matplotlib")
+def _needs_extras():
+    for name in ("matplotlib", "higra", "scipy"):
+        pytest.importorskip(name)
 
 
 def test_the_steps_are_called_in_the_order_of_the_page():
