@@ -173,11 +173,12 @@ for experiment, summary in EXPERIMENTS.items():
 def default(
     sets: Annotated[list[str] | None, typer.Option(help="only this set; may be repeated")] = None,
     most: Annotated[int | None, typer.Option(min=1, help="only the first images of a set")] = None,
+    rex: Annotated[bool, typer.Option("--rex", help="ReX, too: over 2000 evaluations")] = False,  # noqa: FBT002
 ) -> None:
     """Compare the default call with peers as their documentation calls them."""
     from benchmarks.experiments import default_call
 
-    default_call.run(sets or (), most)
+    default_call.run(sets or (), most, rex=rex)
 
 
 @app.command()

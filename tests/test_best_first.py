@@ -43,8 +43,9 @@ def shown_pixels(grid, regions):
 def contexts_of(made):
     """Return the regions shown around each region, by its number of context."""
     around = {(made.games[0].region, n): () for n in range(99)}
+    around |= {(game.region, 0): () for game in made.games}  # alone
     for game in made.games:
-        numbers = {one.number for other in made.games for one in other.contexts}
+        numbers = {one.number for other in made.games for one in other.contexts if one.number}
         for number in numbers:
             for i, part in enumerate(game.children):
                 for other in made.games:

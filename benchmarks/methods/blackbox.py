@@ -48,7 +48,7 @@ MASKS_AT_ONCE = 100  # of RISE, which keeps them all in memory
 BLUR = (16, 16)
 STILL_FOUND = 0.5  # of the image's score
 FOUND = 1  # the class that ReX is told of, if the class is still found
-SEARCHES = (5, 20)
+SEARCHES = (20,)
 
 
 def rise(subject: Subject, image: Image, budget: int) -> Map:
@@ -132,4 +132,4 @@ BPT = tuple(_named(bpt.at(n), f"shap-bpt {n}") for n in BUDGETS)
 REX = tuple(
     Method(f"ReX {n} searches", "ReX", partial(rex, searches=n), "rex-xai") for n in SEARCHES
 )
-METHODS = (*RISE, *PARTITION, *BPT, *REX)
+METHODS = (*RISE, *PARTITION, *BPT)

@@ -38,6 +38,7 @@ from hshap.explanation.maps import (
     Smooth,
     confined,
     in_context,
+    is_resolved,
     regions_left,
     soft_map,
 )
@@ -245,9 +246,11 @@ class Explanation(Guarantees, EarlierNames):
         searches drop is the residual. The sum over each region is exact; inside, it is even.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region that
-        could be split further: nothing is known inside it. This is the default for games in several
-        contexts; other maps are not smoothed. Nothing flows into parts that the model ignores.
+        it is, but not the sums over regions. "auto" takes half of its side for each region, since
+        nothing is known inside it; it leaves the map as it is where a search in several contexts
+        has divided the whole score among regions that its partition does not split. This is the
+        default for games in several contexts; other maps are not smoothed. Nothing flows into parts
+        that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -255,9 +258,9 @@ class Explanation(Guarantees, EarlierNames):
         """
         values = {region: value for region, value in self._values(context).items() if value}
         width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
-        if width == AUTO:
-            unknown = self.unfinished if self.settings.drops_nothing else tuple(values)
-            return self._without_ignored(soft_map(values, unknown, self.grid))
+        if width == AUTO and not (self.settings.drops_nothing and self._is_resolved):
+            return self._without_ignored(soft_map(values, self.grid))
+        width = 0.0 if width == AUTO else width
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:
@@ -429,6 +432,10 @@ class Explanation(Guarantees, EarlierNames):
             message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
             raise ArgumentError(message)
         return in_context(self.games, context)
+
+    @cached_property
+    def _is_resolved(self) -> bool:
+        return is_resolved(self._shares, self.unfinished)
 
     def _confined(self, values: Mapping[Region, float]) -> Heat:
         """Return an even map; a region that holds ignored parts shows its value on the others."""

@@ -1,8 +1,10 @@
 """Maps of games in several contexts: every region that is left spreads its share over its own size.
 
-The share of a region is exact for the contexts that were played. How it lies inside a region that
-could be split further is not known, so it is smoothed by a Gaussian filter as wide as half of the
-region's side. The total stays the same.
+The share of a region is exact for the contexts that were played. How it lies inside the region is
+not known, and the border of the region is the tree's. So while regions could be split further, each
+share is smoothed by a Gaussian filter as wide as half of its region's side. The total stays the
+same. Once the whole score is in regions that the tree does not split, the map shows them as they
+are.
 """
 
 from __future__ import annotations
@@ -31,9 +33,6 @@ WIDTH = 0.5
 
 STRONG = 0.2
 """A region is a finding if its mean is this share of the peak, as for class activation maps."""
-
-KNOWN = -1
-"""The size of regions that are not smoothed."""
 
 FINENESS = 4
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -86,24 +85,33 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
     return parts or [games[0].region]
 
 
-def soft_map(values: Mapping[Region, float], unknown: Collection[Region], grid: Grid) -> Heat:
-    """Return a map on which each region spreads its value; `unknown` ones by half of their side.
+def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
+    """Return a map on which each region spreads its value, softened by half of its side.
 
     Regions of about one size are smoothed together.
     """
     by_size: dict[int, list[Region]] = {}
-    blurred = set(unknown)
     for region, value in values.items():
-        size = round(2 * log2(region.area) / len(grid)) if region in blurred else KNOWN
         if value:
-            by_size.setdefault(size, []).append(region)
+            by_size.setdefault(round(2 * log2(region.area) / len(grid)), []).append(region)
     total = np.zeros(grid)
     for size, regions in by_size.items():
-        heat = np.zeros(grid)
-        for region in regions:
-            fill(region, heat, values[region] / region.area)
-        total += heat if size == KNOWN else softened(heat, WIDTH * 2 ** (size / 2))
+        heat = even_map({region: values[region] for region in regions}, grid)
+        total += softened(heat, WIDTH * 2 ** (size / 2))
     return total
+
+
+def even_map(values: Mapping[Region, float], grid: Grid) -> Heat:
+    """Return a map on which each region spreads its value evenly."""
+    heat = np.zeros(grid)
+    for region, value in values.items():
+        fill(region, heat, value / region.area)
+    return heat
+
+
+def is_resolved(values: Mapping[Region, float], unfinished: Collection[Region]) -> bool:
+    """Tell whether no region with a value could be split further: nothing is left to soften."""
+    return not any(values.get(region) for region in unfinished)
 
 
 def softened(heat: Heat, width: float) -> Heat:
@@ -119,11 +127,13 @@ def softened(heat: Heat, width: float) -> Heat:
 
 
 def strong_regions(
-    games: Sequence[Game], unknown: Collection[Region], grid: Grid
+    games: Sequence[Game], unfinished: Collection[Region], grid: Grid
 ) -> tuple[Region, ...]:
     """Return the regions where the map is strong, the strongest first."""
     left, share = regions_left(games), shares(games)
-    heat = soft_map({region: share[region] for region in left}, unknown, grid)
+    values = {region: share[region] for region in left}
+    draw = even_map if is_resolved(values, unfinished) else soft_map
+    heat = draw(values, grid)
     peak = float(heat.max())
     if peak <= 0:
         return ()
