@@ -73,25 +73,30 @@ KINDS = ("a region has no weight", "one quadrant", "one object")
 
 
 def explained(model, image, budget, **options):
-    search = None if budget is None else hshap.DepthFirst(max_evaluations=budget)
+    search = None if budget is None else hshap.BestFirst(budget)
     evaluator = hshap.Batched(model.eval(), check_batches=False)
     return hshap.Explainer(evaluator, search=search, **options).explain(image, target=0)
 
 
 def null_pixels(found):
-    """The pixels of all null players, by the definition: no coalition's value depends on them."""
+    """The pixels of all null players, by the definition: no coalition's value depends on them.
+
+    In games of several contexts, this holds in each that was played.
+    """
     out = np.zeros(found.grid, dtype=bool)
     for game in found.games:
         players = range(len(game.children))
+        played = [game.values, *(one.values for one in game.contexts)]
         for player in players:
             others = [other for other in players if other != player]
             gains = [
-                game.values[sum(1 << one for one in some) + (1 << player)]
-                - game.values[sum(1 << one for one in some)]
+                values[sum(1 << one for one in some) + (1 << player)]
+                - values[sum(1 << one for one in some)]
+                for values in played
                 for size in range(len(players))
                 for some in combinations(others, size)
             ]
-            if np.abs(gains).max() <= 1e-12 * np.abs(game.values).max():
+            if np.abs(gains).max() <= 1e-12 * np.abs(played).max():
                 out[game.children[player].index] = True
     return out
 
@@ -100,7 +105,8 @@ def maps(found):
     return {
         "attribution": found.attribution(),
         "smooth": found.attribution(smooth=3.0),
-        "alone": found.alone(smooth="auto"),
+        "alone": found.alone(),
+        "even": found.attribution(smooth=0.0),
     }
 
 

@@ -121,12 +121,12 @@ def test_a_score_that_its_baseline_has_is_not_explained():
     )
     assert dark.negative == "0.7 is not above its baseline, which scores 0.8"
     assert (dark.is_explained, light.is_explained) == (False, True)
-    # Of a chosen baseline it is known before gradients, partitions and searches.
+    # Nothing is asked after the decision: no partition is made, and no search begins.
     model = Model()
     flat = Explainer(hshap.Batched(lambda batch: 0 * model(batch) + 3.0, check_batches=False))
     (found,) = flat.explain_many([(part(1), 0)], positives=Positives())
     assert "not above its baseline" in found.negative
-    assert model.calls == [2, 4]  # the decision, and the choice of the baseline
+    assert model.calls == [2]
 
 
 def test_a_negative_image_claims_nothing_and_reads_alike():

@@ -181,7 +181,7 @@ class TestAlone:
             shifts=[0, 1],
         )
         assert spin.alone().tolist() == found.alone().tolist()
-        assert found.alone(smooth=1.0).sum() == pytest.approx(2.0)
+        assert found.alone().sum() == pytest.approx(2.0)
 
 
 class TestSmooth:

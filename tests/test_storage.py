@@ -177,9 +177,9 @@ FAULTS = {
     "a negative leaf": (entry("leaves", 0, -1), "leaves has a number of no region"),
     "a leaf twice": (more_of("leaves"), "leaves has a region twice"),
     "a leaf inside of a leaf": (entry("leaves", 0, 0), "a leaf holds another"),
-    "an unfinished region that is no leaf": (
+    "an unfinished region that was split": (
         lambda h, a: a.__setitem__("unfinished", np.zeros(1, np.int64)),
-        "an unfinished region is no leaf",
+        "an unfinished region was split",
     ),
     "no players": (entry("game_players", 0, 0), "players"),
     "negative players": (entry("game_players", 0, -3), "players"),

@@ -364,7 +364,7 @@ BAD = {
     ),
     "baselines": (
         lambda: explain_tiles(Explainer(scores, [Constant(0.0)]), spotted(), 0, tiles=Tiles(SIDE)),
-        "is several; pass one",
+        "baseline is [Constant(value=0.0)]; pass one",
     ),
     "target": (
         lambda: explain_tiles(with_parts(scores), spotted(), 5, tiles=Tiles(SIDE)),

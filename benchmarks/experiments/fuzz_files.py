@@ -104,7 +104,7 @@ def _try(path: Path, name: str, kind: str, outcome: Outcome) -> None:
 def use(found: hshap.Explanation, path: Path) -> None:
     """Call every method of an explanation, and fail if one does not answer as it should."""
     maps = [found.saliency(), found.coefficients(), found.attribution(), found.alone()]
-    maps += [found.attribution(smooth=1.5), found.alone(smooth=0.5)]
+    maps += [found.attribution(smooth=1.5), found.attribution(smooth="auto")]
     if not all(np.isfinite(heat).all() and heat.shape == found.grid for heat in maps):
         raise AssertionError("a map is not finite, or has another shape")
     if not np.isclose(maps[2].sum() + found.residual, found.score - found.baseline_score):

@@ -89,6 +89,7 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
 
     Without a search, slices and regions below a fifth of the strongest finding are dropped.
 
+    >>> import numpy as np
     >>> import hshap
     >>> exam = np.zeros((1, 6, 16, 16))
     >>> exam[0, 4, 9, 2] = 1.0
