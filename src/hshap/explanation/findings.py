@@ -32,7 +32,7 @@ MOST_SIZES = 64
 class Finding(NamedTuple):
     """A box of relevant pixels: first pixel, the one past the last, and its largest coefficient.
 
-    In the findings of one context, the score is the share of the box instead.
+    In games in several contexts, the score is the share of the box instead.
 
     >>> Finding(start=(2, 5), stop=(3, 6), score=1.0).start
     (2, 5)
@@ -87,7 +87,13 @@ def _reading(area: int, read: Explanation) -> Reading:
 
 
 def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) -> list[Finding]:
-    """Return the boxes around the leaves at their place, the highest score first."""
+    """Return the boxes around the leaves at their place, the highest score first.
+
+    The score is the coefficient of the leaf, or of games in several contexts the share of the box.
+    """
+    if explanation.settings.drops_nothing:
+        every = explanation.games, explanation.unfinished, explanation.grid
+        return context_boxes(*every, merge=merge, placement=placement)
     known = coefficients(explanation.games) if explanation.leaves else {}
     run = (explanation.leaves, known, explanation.grid)
     return [box for box, _ in _boxes(*run, merge=merge, placement=placement)]
