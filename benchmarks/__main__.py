@@ -57,6 +57,7 @@ EXPERIMENTS = {
     "linkage": "Compare trees linked by colour, texture and place.",
     "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
     "families": "Judge trees on families of drawings that no constant was chosen on.",
+    "constants": "What each constant of the default call earns, on the sets for choosing.",
     "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
     "equal": "Compare methods that see outputs only at equal evaluations: rows that tables lack.",
     "kills": "Kill runs of archives a thousand times, and compare their tables with quiet ones.",
