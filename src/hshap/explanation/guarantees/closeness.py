@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util.smoothing import smoothed
+
 if TYPE_CHECKING:
     from hshap._util.types import Heat, Mask
     from hshap.explanation.explanation import Explanation
+
+WIDTH = 0.25
+"""Standard deviation of the smoothing, in mean sides of the findings."""
 
 
 def closeness(explanation: Explanation) -> Heat:
@@ -25,12 +30,18 @@ def closeness(explanation: Explanation) -> Heat:
     1.0
     """
     # An object reaches beyond what the model needs of it, so the area may enter ignored parts.
-    heat = np.maximum(explanation.attribution(smooth="auto"), 0.0)
+    heat = np.maximum(smoothed(explanation.attribution(), _width(explanation)), 0.0)
     most = float(heat.max())
-    if most <= 0:
+    if most <= 0 or not explanation.leaves:
         return np.full(explanation.grid, -np.inf)
     longest = max(sum(explanation.grid) - len(explanation.grid), 1)
     return np.where(heat > 0, heat / most, -steps_to(heat > 0) / longest)
+
+
+def _width(explanation: Explanation) -> float:
+    """Return a quarter of the mean side of the findings, at least a pixel; 0 without any."""
+    sides = [leaf.area ** (1 / len(explanation.grid)) for leaf in explanation.leaves]
+    return max(WIDTH * float(np.mean(sides)), 1.0) if sides else 0.0
 
 
 def steps_to(there: Mask) -> Heat:
