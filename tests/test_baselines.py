@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from oracle import any_marked, by_permutations, marked
 
-import hshap
 from hshap import (
     ArgumentError,
     Bisection,
@@ -327,21 +326,3 @@ def test_a_baseline_that_gives_another_shape_is_refused():
         Explainer(any_marked, baseline=custom, partition=Dyadic(1)).explain(
             marked((4, 4), [7]), target=0
         )
-
-
-def test_own_colours_nearby_follow_the_light_and_ignore_small_objects():
-    ramp = np.broadcast_to(np.linspace(0, 1, 48), (2, 40, 48)).copy()
-    image = ramp.copy()
-    image[:, 10:16, 20:26] = 5.0
-    hidden = hshap.OwnColour(cells=6)(image)(())[0]
-    assert np.abs(hidden - ramp)[:, :, 8:40].max() < 0.06
-    assert np.abs(hidden - ramp).max() < 0.2  # at the border, windows reach only inwards
-    assert np.ptp(hshap.OwnColour()(image)(())) == 0
-
-
-def test_own_colours_nearby_take_the_median_of_each_cell_and_its_neighbours(rng):
-    image = rng.random((1, 12))
-    hidden = hshap.OwnColour(cells=3)(image)(())[0, 0]
-    medians = [np.median(image[0, :8]), np.median(image[0]), np.median(image[0, 4:])]
-    centres = [1.5, 5.5, 9.5]
-    np.testing.assert_allclose(hidden, np.interp(np.arange(12), centres, medians))

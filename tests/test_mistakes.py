@@ -376,7 +376,6 @@ CASES = {
         "uint8",
         "float32",
     ),
-    "no cells": (lambda: hshap.OwnColour(0), "cells", "0", "1 or more"),
     "a share of what": (
         lambda: hshap.Share(0.1, of="leaf"),
         "of",

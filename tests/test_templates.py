@@ -78,7 +78,7 @@ def test_a_template_is_noticed_also_if_the_picture_was_taken_anew(change, seed):
 OTHERS = {
     "a colour": lambda image, rng: np.full_like(image, rng.random()),
     "its own colour": lambda image, rng: hshap.OwnColour()(image)(())[0],
-    "its own colours": lambda image, rng: hshap.OwnColour(4)(image)(())[0],
+    "its own colours": lambda image, rng: hshap.OwnColour()(image)(())[0],
     "a blur of 1": lambda image, rng: gaussian(image, 1.0, range(1, image.ndim)),
     "a blur of 2": lambda image, rng: gaussian(image, 2.0, range(1, image.ndim)),
     "a blur of 8": lambda image, rng: gaussian(image, 8.0, range(1, image.ndim)),
@@ -198,7 +198,6 @@ def test_the_default_call_takes_cells_around_the_differences_and_says_so(change)
     [
         hshap.Constant(0.5),
         hshap.OwnColour(),
-        hshap.OwnColour(4),
         hshap.Blur(0.5),
         hshap.Blur(3.0),
         None,

@@ -70,7 +70,6 @@ BASELINES = {
     "mean": hshap.Mean(REFERENCES),
     "blur": hshap.Blur(1.5),
     "own colour": hshap.OwnColour(),
-    "own colours nearby": hshap.OwnColour(cells=3),
     "references": hshap.References(REFERENCES),
     "some references": hshap.References(REFERENCES, draws=3, seed=2),
     "conditional": hshap.Conditional(hshap.Similar(REFERENCES), draws=3),

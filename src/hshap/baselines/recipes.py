@@ -10,7 +10,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import as_floats, as_image, as_images, frozen, to_numpy
 from hshap._util.recipes import recipe, settle
-from hshap._util.smoothing import enlarged, gaussian
+from hshap._util.smoothing import gaussian
 from hshap.baselines.dataset_mean import stream_mean
 from hshap.baselines.protocol import Fill, Still
 from hshap.baselines.samplers import Sampler, check_shape
@@ -157,26 +157,18 @@ class OwnColour:
     """Hide pixels behind the median of each channel of the image itself.
 
     On most images that is the colour of the ground. It needs no other image, and it leaves no edge
-    around regions that show the ground. With `cells` above 1, the image is divided into so many
-    cells a side, and the colour runs smoothly from the median around one cell to that of the next:
-    it follows light and shade.
+    around regions that show the ground.
 
     >>> OwnColour()(np.ones((3, 4, 4)))(()).shape
     (1, 3, 4, 4)
-    >>> OwnColour(cells=2)(np.arange(8.0).reshape(1, 8))(()).tolist()
+    >>> OwnColour()(np.arange(8.0).reshape(1, 8))(()).tolist()
     [[[3.5, 3.5, 3.5, 3.5, 3.5, 3.5, 3.5, 3.5]]]
     """
 
-    cells: int = 1
-
-    def __post_init__(self) -> None:
-        settle(self, cells=checks.integer("cells", self.cells, minimum=1))
-
     def __call__(self, image: Array) -> Fill:
         """Return the fill for one image."""
-        own = _local_medians(image, self.cells)
-        if self.cells > 1:
-            own = np.stack([enlarged(plane, image.shape[1:]) for plane in own])
+        axes = tuple(range(1, image.ndim))
+        own = np.median(image, axis=axes, keepdims=True)
         return Still(np.broadcast_to(own.astype(image.dtype), (1, *image.shape)))
 
 
@@ -272,22 +264,6 @@ class Conditional:
             return drawn.astype(image.dtype, copy=False)
 
         return fill
-
-
-def _local_medians(image: Array, cells: int) -> NDArray[np.float64]:
-    """Return the medians of each cell and its neighbours, `(channels, cells, ...)`."""
-    grid = image.shape[1:]
-    counts = tuple(min(cells, side) for side in grid)
-    out = np.empty((len(image), *counts))
-    for cell in np.ndindex(counts):
-        around = tuple(
-            slice(max(number - 1, 0) * side // count, min(number + 2, count) * side // count)
-            for number, count, side in zip(cell, counts, grid, strict=True)
-        )
-        out[(slice(None), *cell)] = np.median(
-            image[(slice(None), *around)], axis=tuple(range(1, image.ndim))
-        )
-    return out
 
 
 def _single(reference: Array, shape: tuple[int, ...], dtype: np.dtype) -> Still:
