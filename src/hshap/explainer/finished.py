@@ -34,12 +34,10 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     games = found.games or tuple(job.games)
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
-    leaves = (
-        strong_regions(games, found.unfinished, canvas.grid)
-        if settings.drops_nothing
-        else found.leaves
-    )
-    unsplit = () if settings.drops_nothing else found.unfinished
+    leaves, unsplit = found.leaves, found.unfinished
+    if settings.drops_nothing:
+        unknown = () if settings.has_cells else unsplit
+        leaves, unsplit = strong_regions(games, unknown, canvas.grid), ()
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})

@@ -248,9 +248,10 @@ class Explanation(Guarantees, EarlierNames):
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over regions. "auto" takes half of its side for each region, since
         nothing is known inside it; it leaves the map as it is where a search in several contexts
-        has divided the whole score among regions that its partition does not split. This is the
-        default for games in several contexts; other maps are not smoothed. Nothing flows into parts
-        that the model ignores.
+        has divided the whole score among regions that its partition does not split, and for the
+        cells of `Spots`, which have the largest difference in their middle. This is the default for
+        games in several contexts; other maps are not smoothed. Nothing flows into parts that the
+        model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -258,7 +259,7 @@ class Explanation(Guarantees, EarlierNames):
         """
         values = {region: value for region, value in self._values(context).items() if value}
         width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
-        if width == AUTO and not (self.settings.drops_nothing and self._is_resolved):
+        if width == AUTO and not self._is_exact:
             return self._without_ignored(soft_map(values, self.grid))
         width = 0.0 if width == AUTO else width
         return smoothed(self._confined(values), width, self.ignored if width else None)
@@ -330,7 +331,7 @@ class Explanation(Guarantees, EarlierNames):
             if alpha is not None:
                 message = "boxes takes alpha or context, not both: only leaves are tested"
                 raise ArgumentError(message)
-            return context_boxes(games, self.unfinished, self.grid, merge=merge, placement=place)
+            return context_boxes(games, self.unknown, self.grid, merge=merge, placement=place)
         if alpha is None:
             return found_boxes(self, merge=merge, placement=place)
         rows = self.significance(error=error).regions
@@ -433,9 +434,18 @@ class Explanation(Guarantees, EarlierNames):
             raise ArgumentError(message)
         return in_context(self.games, context)
 
+    @property
+    def unknown(self) -> tuple[Region, ...]:
+        """The regions inside which a share may lie anywhere, if their search drops nothing.
+
+        The largest difference of a cell of `Spots` is in its middle, so none counts as unknown.
+        """
+        return () if self.settings.has_cells else self.unfinished
+
     @cached_property
-    def _is_resolved(self) -> bool:
-        return is_resolved(self._shares, self.unfinished)
+    def _is_exact(self) -> bool:
+        """Whether a map needs no softening: its regions are all that the partition can tell."""
+        return self.settings.drops_nothing and is_resolved(self._shares, self.unknown)
 
     def _confined(self, values: Mapping[Region, float]) -> Heat:
         """Return an even map; a region that holds ignored parts shows its value on the others."""

@@ -92,7 +92,7 @@ def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) 
     The score is the coefficient of the leaf, or of games in several contexts the share of the box.
     """
     if explanation.settings.drops_nothing:
-        every = explanation.games, explanation.unfinished, explanation.grid
+        every = explanation.games, explanation.unknown, explanation.grid
         return context_boxes(*every, merge=merge, placement=placement)
     known = coefficients(explanation.games) if explanation.leaves else {}
     run = (explanation.leaves, known, explanation.grid)

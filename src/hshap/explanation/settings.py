@@ -84,6 +84,11 @@ class Settings(Mapping[str, "Json"]):
         return self.drops_nothing and _mapping(self.document.get("search")).get("contexts") != 1
 
     @property
+    def has_cells(self) -> bool:
+        """Whether regions are cells around the differences from a template."""
+        return self.partition_name == "Spots"
+
+    @property
     def partition_name(self) -> str:
         """The class of the partition."""
         return str(_mapping(self.document.get("partition")).get("type"))
