@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_EVALUATIONS = 200
 """The default budget; `docs/theory.md` shows how little the answer changes beyond it."""
 
-CLEAR = 0.15
+CLEAR = 0.05
 """The model is taken for a detector if each score is this close to none or all of the image's."""
 
 WORTH = 0.1
