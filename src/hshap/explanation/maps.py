@@ -32,7 +32,7 @@ WIDTH = 0.5
 """Standard deviation of the smoothing, in sides of the region."""
 
 STRONG = 0.2
-"""A region is a finding if its mean is this share of the peak, as for class activation maps."""
+"""A region is a finding if its mean is this share of the highest one, as for activation maps."""
 
 FINENESS = 4
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -134,11 +134,9 @@ def strong_regions(
     values = {region: share[region] for region in left}
     draw = even_map if is_resolved(values, unfinished) else soft_map
     heat = draw(values, grid)
-    peak = float(heat.max())
-    if peak <= 0:
-        return ()
-    means = {region: float(pixels_of(region, heat).mean()) for region in left}
-    strong = [one for one in left if share[one] > 0 and means[one] >= STRONG * peak]
+    means = {one: float(pixels_of(one, heat).mean()) for one in left if share[one] > 0}
+    highest = max(means.values(), default=0.0)
+    strong = [one for one, mean in means.items() if mean >= STRONG * highest > 0]
     return tuple(sorted(strong, key=lambda one: -means[one]))
 
 
