@@ -84,7 +84,7 @@ def test_a_side_is_that_of_the_map_where_the_search_was_not_finished():
     rng = np.random.default_rng(0)
     weights = np.where(rng.random((SIDE, SIDE)) < 0.05, rng.random((SIDE, SIDE)), 0.0)
     explanation = explained(
-        lambda batch: np.tanh((batch[:, 0] * weights).sum(axis=(1, 2))),
+        lambda batch: np.tanh(0.1 * (batch[:, 0] * weights).sum(axis=(1, 2))),
         hshap.BestFirst(max_evaluations=80),
     )
     assert explanation.unfinished
