@@ -50,7 +50,7 @@ def run() -> None:
     for row, found in chain(_photographs(efficientnet.load()), _crosses()):
         key = f"{row['image']}|{row['class']}"
         rows.append(row)
-        maps[key] = as_shown(found.attribution())
+        maps[key] = as_shown(np.maximum(found.attribution(), 0.0))
         maps[key + FOUND] = np.packbits(found.saliency() > 0)
         print(f"{key}: {row['verdict']}, {row['evaluations']} evaluations", flush=True)
     content = {"task": NAME, **provenance(), "versions": versions(), "rows": rows}
@@ -121,7 +121,7 @@ def _photographs(model: nn.Module) -> Iterator[tuple[dict[str, Any], Explanation
         _check(photograph, int(shares.argmax()))
         for question in photograph.questions:
             found = explainer.explain(image, question.index)
-            verdict, why = judged(found.attribution(), question)
+            verdict, why = judged(np.maximum(found.attribution(), 0.0), question)
             if not question.is_there:
                 why = f"the network takes the {question.thing} for a {question.name}; {why}"
             if found.score <= found.baseline_score:
