@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "baseline": "Mean(train_images), Fixed(reference) or Constant(0.0)",
     "partition": "Dyadic(min_size=10) or Bisection(min_size=10)",
-    "search": "DepthFirst(tolerance=0.0), BreadthFirst(percentile=70) or GroupTesting()",
+    "search": "BestFirst(), DepthFirst(tolerance=0.0) or GroupTesting()",
 }
 
 
@@ -62,9 +62,9 @@ class Explainer:
     `Superpixels()`, whose regions follow the image, or `Bisection(1)` where higra or scipy is
     missing; if the baseline is a template, that is the same scene but for a few places, it is
     `Spots("auto")`. The search is `BestFirst()`: it plays games in several contexts, splits the
-    region with the largest share of the score next, and ends after 200 evaluations. For a partition
-    of yours it is the paper's `DepthFirst()`. `explanation.settings.chosen` tells the choices, and
-    `explanation.concerns` warns where the answer should not be trusted.
+    region with the largest share of the score next, and ends after at most 200 evaluations. For a
+    partition of yours it is the paper's `DepthFirst()`. `explanation.settings.chosen` tells the
+    choices, and `explanation.concerns` warns where the answer should not be trusted.
 
     >>> import hshap
     >>> import numpy as np

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,8 +33,11 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     found, canvas = job.result or SearchResult(()), job.canvas
     target, settings = job.target, setup.settings
     games = found.games or tuple(job.games)
+    chosen = setup.chosen
     if found.equal_to is not None:
         settings = settings.updated(search=found.equal_to)
+        if chosen.search:
+            chosen = replace(chosen, search="the model is a detector here: games alone are enough")
     leaves, unsplit = found.leaves, found.unfinished
     if settings.drops_nothing:
         unknown = () if settings.has_cells else unsplit
@@ -47,7 +51,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     negative = setup.negatives.get(job.column) or _negative(job, games[0])
     if negative:
         settings = settings.updated(negative=negative)
-    if told := str(setup.chosen):
+    if told := str(chosen):
         settings = settings.updated(chosen=told)
     return Explanation(
         grid=canvas.grid,

@@ -36,7 +36,7 @@ def variants(
         if not parts:
             message = (
                 f"seeds has {seed}, but no part of {checks.shown(explainer)} has a seed; pass "
-                "baselines or shifts instead, or a random baseline such as References"
+                "search=BestFirst() or a random baseline such as References, or baselines or shifts"
             )
             raise ArgumentError(message)
         made.append(replace(explainer, **parts))

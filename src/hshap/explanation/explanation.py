@@ -176,7 +176,7 @@ class Explanation(Guarantees, EarlierNames):
     @property
     def residual(self) -> float:
         """The part of `score - baseline_score` that `attribution()` leaves out."""
-        return self.games[0].total - sum(self.parts[leaf].share for leaf in self.leaves)
+        return self.games[0].total - sum(self._values(None).values())
 
     @cached_property
     def parts(self) -> dict[Region, Part]:
@@ -241,9 +241,10 @@ class Explanation(Guarantees, EarlierNames):
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
-        own parts in proportion to their positive coefficients, summed over all contexts that were
-        played. `BestFirst` drops no region, so its map adds up; the share of regions that other
-        searches drop is the residual. The sum over each region is exact; inside, it is even.
+        own parts in proportion to their positive coefficients. The share of regions that a search
+        drops is the residual. `BestFirst` drops none, so its map adds up; it divides all shares,
+        the image's too, by the sums of coefficients over all contexts that were played. Without
+        smoothing, the sum over each region is its share, and the map is even inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over regions. "auto" takes half of its side for each region, since
@@ -255,7 +256,8 @@ class Explanation(Guarantees, EarlierNames):
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
-        played in several contexts.
+        played in several contexts. Such a map need not add up: a region that changes little in a
+        context, against the others, is not divided there and has no share.
         """
         values = {region: value for region, value in self._values(context).items() if value}
         width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
@@ -359,6 +361,9 @@ class Explanation(Guarantees, EarlierNames):
         percentile: float | None = None,
     ) -> Explanation:
         """Return the same run read more coarsely, or more strictly, without a model call.
+
+        Only runs of the paper's searches and of `GroupTesting` can be read again, not those of
+        `BestFirst`: there, a larger region is no other finding but a coarser part of the map.
 
         A region becomes a leaf as soon as no axis is longer than `min_size`, or as it has at most
         `min_area` pixels. This equals a new run at that size wherever every axis is split alike,

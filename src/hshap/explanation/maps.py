@@ -48,7 +48,8 @@ Smooth: TypeAlias = float | Literal["auto"]
 def in_context(games: Sequence[Game], context: Context) -> list[Game]:
     """Return the games as they were played in one context: its coefficients alone count.
 
-    A game that was not played in the context says nothing there: its region changes no score.
+    Where a region changes little in the context, its game was not played there: its parts then have
+    no share.
     """
     if context == "alone":
         return [replace(game, contexts=()) for game in games]

@@ -261,7 +261,9 @@ def _search(
     made = settings.search
     if made is None:
         known = ", ".join(KNOWN_SEARCHES)
-        message = f"search {settings.search_name!r} cannot be read again; only {known} can"
+        message = (
+            f"search {settings.search_name!r} cannot be read again; explain with one of {known}"
+        )
         raise ArgumentError(message)
     own, before = (
         ("percentile", made.percentile)

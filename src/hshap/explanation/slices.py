@@ -136,12 +136,15 @@ def _slice(explanation: Explanation, axis: int, part: Part) -> FoundSlice:
     ends = np.array([base, base + part.alone])
     alone = Game(root, (root,), ends, np.array([part.alone]), np.array([part.error]))
     leaves = [leaf for leaf in explanation.leaves if count == 1 and _inside(leaf, whole)]
+    kept = explanation.unfinished
+    if count > 1 or not explanation.settings.drops_nothing:
+        kept = tuple(one for one in kept if one in leaves)
     made = replace(
         explanation,
         grid=(*grid[:axis], *grid[axis + 1 :]),
         leaves=tuple(map(flat, leaves)) or (root,),
         games=games or (alone,),
-        unfinished=tuple(flat(one) for one in explanation.unfinished if one in leaves),
+        unfinished=tuple(flat(one) for one in kept if _inside(one, whole)),
         position=number,
         settings=explanation.settings.of_slice(axis),
         placement=UNPLACED,

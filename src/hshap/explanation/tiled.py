@@ -238,8 +238,8 @@ class TiledExplanation:
         own, every = self.scores[place], self._sums[region]
         first = inside.games[0]
         # A share is divided among parts in proportion to their positive coefficients.
-        is_leaf = first.region in inside.leaves
-        unit = first.total if is_leaf else float(np.maximum(first.coefficients, 0).sum())
+        is_whole = first.region in inside.leaves or bool(first.contexts)
+        unit = first.total if is_whole else float(np.maximum(first.coefficients, 0).sum())
         if unit <= 0 or every <= 0:
             return 0.0
         return self.tiles.parts[region].share * (own / every) / unit

@@ -44,7 +44,7 @@ def audit_together(explanations: Sequence[Explanation]) -> None:
             made = audit(
                 one.games,
                 one.leaves,
-                one.unfinished,
+                () if one.complete else one.unfinished,
                 found,
                 one.provenance,
                 certificate=one.certificate,

@@ -44,7 +44,7 @@ class InContext(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The name of the context: "missing" or "mixed"."""
+        """The name of the context: "alone", "missing" or "mixed"."""
         return context_word(self.number)
 
 

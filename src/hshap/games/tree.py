@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from hshap.games.contexts import ALONE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -126,6 +128,8 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
     found: list[Region] = []
     for game in played:
+        if game.contexts and all(one.number == ALONE for one in game.contexts):
+            continue  # what else is shown was not asked
         values = np.stack([game.values, *(one.values for one in game.contexts)])
         for number, part in enumerate(game.children):
             # Pairs of coalitions, without the part and with it.

@@ -394,6 +394,12 @@ def difference_of(stored: Explanation, made: Explanation, rounding: float) -> Ex
             continue
         count += len(game.values)
         worst = max(worst, float(np.abs(game.values - other.values).max()))
+        told = {one.number: one.values for one in other.contexts}
+        for one in game.contexts:
+            count += len(one.values)
+            again_there = told.get(one.number)
+            apart = np.inf if again_there is None else np.abs(one.values - again_there).max()
+            worst = max(worst, float(apart))
         scale = max(scale, float(np.abs(game.values).max()))
     # Values that differ in a last digit may keep another region: then the map is not compared.
     is_other = ended and worst == 0 and not _same_map(stored, made)

@@ -60,13 +60,14 @@ class BestFirst:
     context in which the region changes nothing does not count.
 
     The first games show whether the model is a detector: a part of the image has the whole score or
-    none of it. If so, no other context is played, and the answer is that of `Share`. Else contexts
-    are added as evaluations are spent: a first pair (alone, missing) from the start, a second from
-    50 evaluations on, a third from 200 on. `contexts` is a fixed even number of them instead, or 1
-    for the paper's alone; both leave out the check for a detector.
+    none of it. If so, no other context is played, and the answer is that of `DepthFirst`. Else
+    contexts are added as evaluations are spent: a first pair (alone, missing) from the start, a
+    second from 50 evaluations on, a third from 200 on. `contexts` is a fixed even number of them
+    instead, or 1 for the paper's alone; both leave out the check for a detector.
 
-    The search ends with its budget. A larger budget begins with the same steps, so an answer is
-    refined and never replaced. `seed` draws the halves.
+    The search ends with its budget, or where no region that could be split has a share. A larger
+    budget begins with the same steps, so an answer is refined and never replaced. `seed` draws the
+    halves.
 
     >>> import hshap
     >>> explainer = hshap.Explainer(
