@@ -293,7 +293,7 @@ def test_keys_alone_are_enough(show):
     tab = show([View("x.png", image, {"one": explanation})])
     tab.locator(".screen").focus()
     before = tab.evaluate("hshap.state()")
-    for key in ("+", "ArrowRight", "ArrowDown", "n", "m"):
+    for key in ("+", "ArrowRight", "ArrowDown", "n", "s"):
         tab.keyboard.press(key)
     after = tab.evaluate("hshap.state()")
     assert after["camera"] != before["camera"]
@@ -498,7 +498,7 @@ def test_layers_can_be_switched_off_one_by_one(show):
     assert 0 < ruler < before / 4  # the scale bar stays
     tab.keyboard.press("h")
     assert drawn() == before
-    for layer in ("leaves", "map", "boxes", "truth"):
+    for layer in ("map", "leaves", "boxes", "truth"):
         tab.uncheck(f"#layer-{layer}")
         now = drawn()
         assert now != before, layer

@@ -382,12 +382,14 @@ def difference_of(stored: Explanation, made: Explanation, rounding: float) -> Ex
     Where `rounding` is much, two searches go other ways; then the games of both are compared.
     """
     again = {game.region: game for game in made.games}
-    # A limit of time ends two searches at different games; those of both are compared.
+    # A limit of time ends two searches at different games, and so does a budget that goes to the
+    # largest shares if a last digit differs; those of both are compared.
     ended = stored.complete and made.complete
+    is_fixed = ended and not stored.settings.drops_nothing
     count, worst, scale = 0, 0.0, 0.0
     for game in stored.games:
         other = again.get(game.region)
-        if other is None and count and not (ended and rounding <= TOLERANCE * scale):
+        if other is None and count and not (is_fixed and rounding <= TOLERANCE * scale):
             continue
         if other is None or other.children != game.children:
             worst = np.inf
@@ -396,10 +398,9 @@ def difference_of(stored: Explanation, made: Explanation, rounding: float) -> Ex
         worst = max(worst, float(np.abs(game.values - other.values).max()))
         told = {one.number: one.values for one in other.contexts}
         for one in game.contexts:
-            count += len(one.values)
-            again_there = told.get(one.number)
-            apart = np.inf if again_there is None else np.abs(one.values - again_there).max()
-            worst = max(worst, float(apart))
+            if one.number in told:
+                count += len(one.values)
+                worst = max(worst, float(np.abs(one.values - told[one.number]).max()))
         scale = max(scale, float(np.abs(game.values).max()))
     # Values that differ in a last digit may keep another region: then the map is not compared.
     is_other = ended and worst == 0 and not _same_map(stored, made)
