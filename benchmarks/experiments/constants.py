@@ -74,7 +74,7 @@ CONSTANTS = (
         "1, the paper's",
         options=(("search", partial(hshap.BestFirst, contexts=1)),),
     ),
-    _other("CLEAR", "scores of a detector", SEARCH, 0.15, -1.0),
+    _other("CLEAR", "scores of a detector", SEARCH, 0.05, -1.0),
     _other("WORTH", "contexts that say little are not asked", SEARCH, 0.1, 0.0),
     _other("TOGETHER", "regions split at once", SEARCH, 4, 1),
     _other("WIDTH", "smoothing, in sides of a region", MAPS, 0.5, 0.0),
