@@ -449,7 +449,7 @@ def test_a_large_image_has_a_folder_beside_the_page_of_view(tmp_path, monkeypatc
 
 def test_view_tells_explanations_of_one_class_apart(clinic, explain):
     folder, _ = clinic
-    one, _ = explain("bright", "--target", 0, "--force")
+    one, _ = explain("bright", "--target", 0, "--tolerance", "0.1", "--force")
     found = hshap.Explanation.load(one / "scan.npz")
     found.at(min_size=20).save(folder / "coarse.npz")
     done = run("view", one / "scan.npz", folder / "coarse.npz", "--out", "two.html", "--force")

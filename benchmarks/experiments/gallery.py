@@ -156,7 +156,7 @@ def _crosses() -> Iterator[tuple[dict[str, Any], Explanation]]:
     explainer = Explainer(demo.load())
     for number, (image, truth) in enumerate(zip(samples["images"], samples["truths"], strict=True)):
         found = explainer.explain(image.astype(np.float32) / 255, CROSS)
-        score = float(metrics.f1(found.attribution(), truth))
+        score = float(metrics.f1(found.saliency(), truth))
         row = {"kind": "crosses", "image": f"crosses {number}", "class": "cross", "f1": score}
         yield row | _told(found) | {"verdict": f"F1 {score:.2f}"}, found
 
