@@ -204,7 +204,9 @@ def test_a_search_of_one_s_own_cannot_be_read_again(rng):
         return (yield from DepthFirst()(root, draws))
 
     found = explain(rng.random((1, 8, 8)), search=own)
-    with pytest.raises(ArgumentError, match="explain with one of DepthFirst, BreadthFirst, GroupTesting"):
+    with pytest.raises(
+        ArgumentError, match="explain with one of DepthFirst, BreadthFirst, GroupTesting"
+    ):
         found.at(min_size=4)
 
 

@@ -201,7 +201,7 @@ def test_mistakes_with_agreement_get_one_line():
     with pytest.raises(ArgumentError, match=r"explanations\[2\] is of target"):
         agreement([found, found, explain(reads(CENTRE))])
     fixed = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
-    with pytest.raises(ArgumentError, match="has a seed; pass baselines or shifts"):
+    with pytest.raises(ArgumentError, match="has a seed; pass search=BestFirst"):
         fixed.repeat(np.ones((1, SIDE, SIDE)), 0, seeds=[1])
     free = Explainer(reads(CENTRE), baseline=Constant(0.0))
     with pytest.raises(ArgumentError, match="give it one, such as Bisection"):
