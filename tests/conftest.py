@@ -40,7 +40,6 @@ USUAL = {}
 def pytest_configure(config):
     # Not by imports: hooks of a conftest are not called for the examples in src/hshap.
     config.pluginmanager.register(skips, "skips")
-    config.addinivalue_line("markers", "slow: takes long by itself, so it starts first")
     if find_spec("typer") is not None:
         for (module, name), patient in PATIENT.items():
             USUAL[module, name] = getattr(importlib.import_module(module), name)
@@ -59,11 +58,6 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_collection_modifyitems(items):
-    """Start with the slowest tests: none of them is then left for the end, when others are idle."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture
