@@ -105,7 +105,7 @@ def main(arguments: Mapping[str, bool]) -> int:
     page, rows = PAGE.read_text(encoding="utf-8"), noted()
     if arguments["check"]:
         lost = missing(page, rows)
-        print("\n".join(f"not in docs/support.md: {row}" for row in lost))  # noqa: T201
+        print("\n".join(f"not in docs/support.md: {row}" for row in lost))
         return 1 if lost else 0
     PAGE.write_text(filled(page, rows), encoding="utf-8")
     return 0
