@@ -1,8 +1,9 @@
+"""Every method keeps the contract: a finite map, nothing changed, the same again."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 
@@ -14,8 +15,7 @@ from filelock import FileLock  # torch depends on it
 from torch import nn
 
 BEFORE = set(sys.modules)
-from benchmarks.methods import EVERY as NAMED
-from benchmarks.methods import named, ours, ours_at
+from benchmarks.methods import METHODS, named
 
 AFTER = set(sys.modules)
 from benchmarks.core.protocol import Cannot, Subject
@@ -32,21 +32,14 @@ WITH_TORCHVISION = {
     for package in IMPORTS
 }
 GRID, SPOT, SIZE = (32, 32), (slice(8, 12), slice(24, 28)), 4
-EVERY = (*NAMED, ours_at(60))
-# Some controls look elsewhere, LIME's default takes so small an image for one segment, and 20
+# Some controls look elsewhere, LIME's default takes so small an image for one segment, and 16
 # evaluations end before the regions are as small as the spot.
 NOT_POINTING = {"random", "blurred random", "centre", "LIME", "PartitionExplainer 16"}
-NOT_POINTING |= {"rare colours smoothed", "rare colours widely smoothed"}
-NOT_POINTING |= {
-    f"PartitionExplainer {budget} default{smoothed}"
-    for budget in (10, 20)
-    for smoothed in ("", " smoothed", " widely smoothed")
-}
-
-each = pytest.mark.parametrize("method", EVERY, ids=lambda method: method.name)
+pytestmark = pytest.mark.benchmarks
+each = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 each_pointing = pytest.mark.parametrize(
     "method",
-    [method for method in EVERY if method.name not in NOT_POINTING],
+    [method for method in METHODS if method.name not in NOT_POINTING],
     ids=lambda method: method.name,
 )
 both = pytest.mark.parametrize("channels", [1, 3])
@@ -179,41 +172,6 @@ def test_partition_explainer_keeps_its_budget_for_each_new_baseline(budget):
         # Its first row is the bare baseline, and never one of an earlier call.
         assert np.array_equal(rows[0][0].numpy(), subject.baseline)
         rows.clear()
-
-
-def test_budgets_bound_our_evaluations():
-    rows = []
-    subject = subject_of(3)
-    subject.model.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-    ours_at(20).explain(subject, image_of(3))
-    assert sum(rows) <= 20
-    for template in (False, True):
-        for method, budget in zip(ours.AT, ours.BUDGETS, strict=True):
-            rows.clear()
-            method.explain(replace(subject, template=template), image_of(3))
-            assert 2 < sum(rows) <= budget
-
-
-@pytest.mark.parametrize("budget", [10, 20, 50])
-def test_cells_alone_keep_their_budget_and_show_the_most_different_first(budget):
-    subject, image = subject_of(3), image_of(3)
-    rows = []
-    subject.model.register_forward_pre_hook(lambda _, given: rows.append(given[0].numpy()))
-    (method,) = named([f"spots alone {budget} smoothed"])
-    method.explain(subject, image)
-    shown = np.concatenate(rows)
-    assert len(shown) <= budget
-    assert np.array_equal(shown[0], subject.baseline)
-    differing = np.abs(shown[1:] - subject.baseline).sum(axis=(1, 2, 3))
-    assert np.all(np.diff(differing) <= 1e-4)
-
-
-def test_names_are_unique_and_looked_up_in_the_order_given():
-    names = [method.name for method in NAMED]
-    assert len(set(names)) == len(names)
-    assert [method.name for method in named(["Sobel", "random"])] == ["Sobel", "random"]
-    with pytest.raises(ValueError, match="'Sobol'"):
-        named(["Sobol"])
 
 
 def test_the_registry_imports_no_package_of_others():
