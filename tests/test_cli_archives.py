@@ -320,7 +320,7 @@ def test_large_images_of_a_folder_go_to_the_errors_with_the_command_that_reads_t
     assert len(found) == 5
     assert "failed: b.svs: b.svs is a large image" in done.stderr
     assert "10 of 10 images (5 explained, 0 negative, 5 failed)" in done.stderr
-    assert "images: 1 entry is no image that is read here, and left out (1 .txt)" in done.stderr
+    assert "images: 1 entry is not an image that is read here, and left out (1 .txt)" in done.stderr
     again = run(name, code=7)
     assert "10 from before" in again.stderr
     assert counted("errors") == 5
@@ -373,7 +373,7 @@ def test_large_images_of_a_folder_cannot_be_used_by_other_commands(name, command
     assert refused.exit_code == 3
     for large in ("b.svs", "c.mrxs", "d.btf", "e.zarr"):
         assert f"{Path('images', large)} is a large image" in refused.stderr
-    told = "images: 2 entries are no images that are read here, and left out (1 folder, 1 .txt)"
+    told = "images: 2 entries are not images that are read here, and left out (1 folder, 1 .txt)"
     assert told in refused.stderr
     done = call(command, *words, "--skip-bad")
     assert done.exit_code == 7, done.stderr
@@ -387,7 +387,7 @@ def test_python_warns_of_files_that_are_no_images(tmp_path):
         baseline=hshap.Constant(0.0),
         partition=hshap.Dyadic(min_size=2),
     )
-    with pytest.warns(RuntimeWarning, match=r"1 entry is no image .*\(1 \.png\)"):
+    with pytest.warns(RuntimeWarning, match=r"1 entry is not an image .*\(1 \.png\)"):
         hshap.runs.explain_dataset(explainer, tmp_path, tmp_path / ".run", target=0)
 
 

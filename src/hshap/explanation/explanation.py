@@ -72,11 +72,11 @@ class Explanation(Guarantees, EarlierNames):
     with others or not; `seconds` is wall-clock time. `draws` is the number of model inputs for each
     value. `unfinished` are the regions that a budget left unsplit: leaves, or of `BestFirst`, whose
     budget is its resolution, any regions of the map. `position` is the image's number
-    in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
+    in its run, `settings` has the recipes of the run, and `provenance` says how the model's scores
     for this image were made.
-    `placement` tells where the grid lies in the original image, if the model saw it resized,
+    `placement` says where the grid lies in the original image, if the model saw it resized,
     cropped, padded or flipped: exports and `boxes` are in pixels of the original image. Give it
-    with `placed`. `certificate` tells whether measurements confirm the answer of `GroupTesting`; it
+    with `placed`. `certificate` says whether measurements confirm the answer of `GroupTesting`; it
     is None for other searches, which play every game. `filled` is the share of the leaves' pixels
     that hiding them changes, see `Audit`; None where it is not known. A reading by `at` has that of
     the run. `tests` are the draws behind `significance`, `calibration` is the promise of
@@ -127,7 +127,7 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def complete(self) -> bool:
-        """Whether the search ended by itself, and not because its budget was spent."""
+        """Whether the search was complete, and did not end because its budget was spent."""
         return not self.unfinished or self.settings.drops_nothing
 
     @property
@@ -151,7 +151,7 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def class_name(self) -> str:
-        """Name of the explained class, as the model or the command line tells it; else empty."""
+        """Name of the explained class, from the model or the command line; else empty."""
         return str(self.settings.source.get("class", ""))
 
     @property
