@@ -33,6 +33,7 @@ from hshap.explanation.findings import (
 from hshap.explanation.guarantees.methods import Guarantees
 from hshap.explanation.maps import (
     AUTO,
+    BORDER,
     CONTEXTS,
     Context,
     Smooth,
@@ -41,6 +42,7 @@ from hshap.explanation.maps import (
     is_resolved,
     regions_left,
     soft_map,
+    unknown_regions,
 )
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
@@ -241,18 +243,21 @@ class Explanation(Guarantees, EarlierNames):
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
-        own parts in proportion to their positive coefficients. The share of regions that a search
-        drops is the residual. `BestFirst` drops none, so its map adds up; it divides all shares,
-        the image's too, by the sums of coefficients over all contexts that were played. Without
-        smoothing, the sum over each region is its share, and the map is even inside.
+        own parts in proportion to their positive coefficients. Where parts can stand in for each
+        other, what they have in common is divided by the number of sources of the score that each
+        of them holds, so that several findings show alike however the tree parts them. The share of
+        regions that a search drops is the residual. `BestFirst` drops none, so its map adds up; it
+        divides all shares, the image's too, by the sums of coefficients over all contexts that were
+        played. Without smoothing, the sum over each region is its share, and the map is even
+        inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it; it leaves the map as it is where a search in several contexts
-        has divided the whole score among regions that its partition does not split, and for the
-        cells of `Spots`, which have the largest difference in their middle. This is the default for
-        games in several contexts; other maps are not smoothed. Nothing flows into parts that the
-        model ignores.
+        nothing is known inside it, and one pixel for the cells of `Spots`, which have the largest
+        difference in their middle. It leaves the map as it is where a search in several contexts
+        has divided the whole score among the smallest parts of a grid. This is the default for
+        games in several contexts and for cells; other maps are not smoothed. Nothing flows into
+        parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -260,10 +265,12 @@ class Explanation(Guarantees, EarlierNames):
         context, against the others, is not divided there and has no share.
         """
         values = {region: value for region, value in self._values(context).items() if value}
-        width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
-        if width == AUTO and not self._is_exact:
-            return self._without_ignored(soft_map(values, self.grid))
-        width = 0.0 if width == AUTO else width
+        softens = self.settings.drops_nothing or self.settings.has_cells
+        width = smooth if smooth is not None else AUTO if softens else 0.0
+        if width == AUTO:
+            width = BORDER if self.settings.has_cells else 0.0
+            if not width and not self._is_exact:
+                return self._without_ignored(soft_map(values, self.grid))
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:
@@ -441,11 +448,8 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def unknown(self) -> tuple[Region, ...]:
-        """The regions inside which a share may lie anywhere, if their search drops nothing.
-
-        The largest difference of a cell of `Spots` is in its middle, so none counts as unknown.
-        """
-        return () if self.settings.has_cells else self.unfinished
+        """The regions inside which a share may lie anywhere, if their search drops nothing."""
+        return unknown_regions(self.games, self.unfinished, cells=self.settings.has_cells)
 
     @cached_property
     def _is_exact(self) -> bool:
