@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browsers import canvas_pixels, drawn
+from hshap.viewer import View, page, write_page
 from oracle import any_marked, marked
 from pages import ReadPage, enlarged, in_contexts, spotted
 
 import hshap
 from hshap import ArgumentError
-from hshap.viewer import View, page, write_page
 
 IMAGE = marked((16, 20), [5, 200])
 IMAGE.flags.writeable = False  # what is given is only read
