@@ -1,6 +1,6 @@
 """Findings of many forms, at many places, and readers of shapes in documents.
 
-The readers follow the rules of the formats: slow, short, and without code of
+The readers follow the rules of the formats: slow, short, and without code of hshap.
 """
 
 from __future__ import annotations
