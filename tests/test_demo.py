@@ -14,6 +14,9 @@ import hshap
 for module in ("torch", "typer", "matplotlib", "higra"):
     pytest.importorskip(module)
 
+from typer.testing import CliRunner
+
+from hshap.cli.app import app
 from hshap.demo import bundled
 
 ROOT = Path(__file__).parents[1]
@@ -49,12 +52,14 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
             assert found.target == "probability_of_a_cross"
             assert hshap.metrics.f1(found.saliency(), truth) > least
             assert found.score - found.baseline_score > 0.8
-    # A second demo may replace its files, and a changed one stops it.
+    # A second demo may replace these files, and none that was changed.
     (out / "quadtree-0.npz").write_bytes(b"mine")
-    refused = run("-m", "hshap", "demo", "--out", str(out))
-    assert refused.returncode == 5
+    (tmp_path / "file").write_text("")
+    for place in (out, tmp_path / "file" / "x"):
+        refused = CliRunner().invoke(app, ["demo", "--out", str(place)])
+        assert refused.exit_code == 5
+    assert "cannot be created as a folder" in refused.stderr
     assert (out / "quadtree-0.npz").read_bytes() == b"mine"
-    assert "Traceback" not in refused.stderr
 
 
 def test_the_readme_s_example_runs_as_it_stands(tmp_path, monkeypatch):
