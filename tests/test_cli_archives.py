@@ -391,6 +391,6 @@ def test_rows_of_a_list_fail_alone(name, text, told):
 def test_without_pyarrow_the_extra_is_named(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     done = run("run", "images", "-m", f"{name}:two", "-o", "RUN", "-t", 0)
-    assert done.exit_code == 6
+    assert done.exit_code == 6, done.stderr
     assert not Path("RUN").exists()
     assert "pip install" in done.stderr
