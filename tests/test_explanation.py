@@ -344,7 +344,7 @@ def test_a_newer_version_and_damage_are_told(tmp_path):
     header = arrays["header"].tobytes()
     newer = np.frombuffer(header.replace(b'"version": 3', b'"version": 9'), np.uint8)
     np.savez(path, **{**arrays, "header": newer})
-    with pytest.raises(FormatError, match="version 9, but this hshap reads version"):
+    with pytest.raises(FormatError, match="version 9, written by hshap .*, but this hshap reads version"):
         Explanation.load(path)
     np.savez(path, **{**arrays, "game_values": arrays["game_values"][:-1]})
     with pytest.raises(FormatError, match="damaged"):
