@@ -98,9 +98,9 @@ class Calibration:
             message = f"{name} is not an hshap calibration; pass a file that save() wrote"
             raise FormatError(message) from error
         message = (
-            f"{name} is a {checks.shown(document['format'])} of version "
-            f"{checks.shown(document['version'])}, but this hshap reads version {VERSION} of a "
-            f"{FORMAT}; calibrate again"
+            f"{name} is not a {FORMAT} of version {VERSION}, but a "
+            f"{checks.shown(document['format'])} of version {checks.shown(document['version'])}; "
+            "calibrate again"
         )
         raise FormatError(message)
 
