@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FLOAT = onnx.TensorProto.FLOAT
 SIDE = 8
@@ -23,15 +19,11 @@ MEMORY_ADDRESS = "*/_ORT_MEM_ADDR_/*"
 node = helper.make_node
 
 
-def constant(name: str, value: Any) -> onnx.TensorProto:
+def constant(name, value):
     return numpy_helper.from_array(np.asarray(value), name)
 
 
-def model(
-    nodes: Sequence[onnx.NodeProto],
-    constants: Sequence[onnx.TensorProto] = (),
-    functions: Sequence[onnx.FunctionProto] = (),
-) -> onnx.ModelProto:
+def model(nodes, constants=(), functions=()):
     """Return a model from `x` to `y`."""
     images = helper.make_tensor_value_info("x", FLOAT, ["n", 3, SIDE, SIDE])
     scores = helper.make_tensor_value_info("y", FLOAT, None)
@@ -40,7 +32,7 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=list(functions))
 
 
-def network() -> onnx.ModelProto:
+def network():
     """Return a small network of the usual layers."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
@@ -64,7 +56,7 @@ def network() -> onnx.ModelProto:
     return model(nodes, [*constants, constant("shape", [-1, 2])])
 
 
-def external(location: str, where: str = "initializer") -> onnx.ModelProto:
+def external(location, where="initializer"):
     """Return a model with a weight of 4 x 2 numbers in another file, at any place in the model."""
     tensor = onnx.TensorProto(name="head", data_type=FLOAT, dims=[4, 2])
     tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -101,7 +93,7 @@ PLACES = ("initializer", "attribute", "subgraph", "function", "sparse")
 
 
 @cache
-def attacks() -> dict[str, bytes]:
+def attacks():
     """Return models that onnxruntime should not be given in the process of a user."""
     zero = [node("Cast", ["d"], ["e"], to=FLOAT), node("Add", ["x", "e"], ["y"])]
     largest = [node("ReduceMax", ["d"], ["e"], keepdims=0), node("Add", ["x", "e"], ["y"])]
@@ -127,7 +119,7 @@ def attacks() -> dict[str, bytes]:
     return {name: one.SerializeToString() for name, one in made.items()}
 
 
-def _loop() -> onnx.ModelProto:
+def _loop():
     value = helper.make_tensor_value_info
     nodes = [node("Identity", ["go"], ["again"]), node("Neg", ["v"], ["w"])]
     kinds = onnx.TensorProto
@@ -138,7 +130,7 @@ def _loop() -> onnx.ModelProto:
     return model([node("Loop", ["most", "yes", "x"], ["y"], body=body)], constants)
 
 
-def _function(name: str, *calls: str) -> onnx.FunctionProto:
+def _function(name, *calls):
     names = ["in", *(f"t{number}" for number in range(len(calls) - 1)), "out"]
     nodes = [
         node(call, [names[i]], [names[i + 1]], domain="" if call == "Neg" else "local")
@@ -148,19 +140,19 @@ def _function(name: str, *calls: str) -> onnx.FunctionProto:
     return helper.make_function("local", name, ["in"], ["out"], nodes, opsets)
 
 
-def _doubling(levels: int) -> onnx.ModelProto:
+def _doubling(levels):
     functions = [_function("F0", "Neg", "Neg")]
     functions += [_function(f"F{i}", f"F{i - 1}", f"F{i - 1}") for i in range(1, levels)]
     return model([node(f"F{levels - 1}", ["x"], ["y"], domain="local")], (), functions)
 
 
-def _chain(length: int) -> onnx.ModelProto:
+def _chain(length):
     functions = [_function("F0", "Neg")]
     functions += [_function(f"F{i}", f"F{i - 1}") for i in range(1, length)]
     return model([node(f"F{length - 1}", ["x"], ["y"], domain="local")], (), functions)
 
 
-def _nested(levels: int) -> onnx.ModelProto:
+def _nested(levels):
     out = helper.make_tensor_value_info("out", FLOAT, None)
     plain = helper.make_graph([node("Neg", ["x"], ["out"])], "g", [], [out])
     inner = plain

@@ -11,17 +11,12 @@ import warnings
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
+import onnx_attacks
 import torch
 
-from benchmarks.experiments.fuzzing import onnx_attacks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
+from fuzzing import damaged
 
 MARKER = "a-file-made-this"
 """Code in a hostile file writes this file to the current folder."""
@@ -33,7 +28,7 @@ SUFFIXES = [".onnx", ".onnx", ".onnx", ".pt", ".pth", ".pt2", ".bin", ".safetens
 class Harm:
     """An object whose pickle writes the marker when it is read."""
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return eval, (CODE,)
 
 
@@ -41,22 +36,22 @@ class WritesOnLoad(torch.nn.Module):
     """TorchScript that writes the marker while it is loaded."""
 
     @torch.jit.export
-    def __getstate__(self):  # noqa: ANN204, TorchScript reads the comment
+    def __getstate__(self):
         # type: () -> Tuple[int, bool]
         return 1, self.training
 
     @torch.jit.export
-    def __setstate__(self, state):  # noqa: ANN001, ANN204, as above
+    def __setstate__(self, state):
         # type: (Tuple[int, bool]) -> None
         torch.save(torch.zeros(1), "a-file-made-this")
         self.training = state[1]
 
-    def forward(self, x):  # noqa: ANN001, ANN201, as above
+    def forward(self, x):
         return x.sum((2, 3))
 
 
 @cache
-def originals() -> dict[str, bytes]:
+def originals():
     """Return small files of each kind; none of ours, so that every one could be a stranger's."""
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.AdaptiveMaxPool2d(1))
     module.append(torch.nn.Flatten()).eval()
@@ -76,39 +71,13 @@ def originals() -> dict[str, bytes]:
         }
 
 
-def _saved(save: Callable[[object, io.BytesIO], object], value: object) -> bytes:
+def _saved(save, value):
     file = io.BytesIO()
     save(value, file)
     return file.getvalue()
 
 
-File = tuple[str, bytes]
-
-
-def flipped(rng: np.random.Generator, content: bytes) -> bytes:
-    data = bytearray(content)
-    for _ in range(rng.integers(1, 8)):
-        place = rng.integers(len(data))
-        data[place] = rng.choice([data[place] ^ (1 << rng.integers(8)), 0, 1, 127, 128, 255])
-    return bytes(data)
-
-
-def cut(rng: np.random.Generator, content: bytes) -> bytes:
-    return content[: rng.integers(len(content))]
-
-
-def spliced(rng: np.random.Generator, content: bytes) -> bytes:
-    start, stop = sorted(rng.integers(len(content), size=2))
-    place = rng.integers(len(content))
-    return content[:place] + content[start:stop] + content[place:]
-
-
-def onnx_damaged(rng: np.random.Generator) -> File:
-    change = [flipped, flipped, cut, spliced][rng.integers(4)]
-    return ".onnx", change(rng, originals()["onnx"])
-
-
-def onnx_values(rng: np.random.Generator) -> File:
+def onnx_values(rng):
     """Change attributes, shapes, types, names and order in a valid protobuf."""
     made = onnx.ModelProto.FromString(originals()["onnx"])
     graph = made.graph
@@ -138,7 +107,7 @@ def onnx_values(rng: np.random.Generator) -> File:
     return ".onnx", made.SerializeToString()
 
 
-def onnx_spliced(rng: np.random.Generator) -> File:
+def onnx_spliced(rng):
     """Put whole messages into others: nodes twice, graphs in attributes, graphs merged."""
     made, other = (onnx.ModelProto.FromString(originals()["onnx"]) for _ in range(2))
     match rng.integers(4):
@@ -154,41 +123,12 @@ def onnx_spliced(rng: np.random.Generator) -> File:
     return ".onnx", made.SerializeToString()
 
 
-def onnx_wire(rng: np.random.Generator) -> File:
-    """Return protobuf fields of any number, type and depth."""
-
-    def number(value: int) -> bytes:
-        out = b""
-        while value > 127:
-            out, value = out + bytes([value & 127 | 128]), value >> 7
-        return out + bytes([value])
-
-    def message(depth: int) -> bytes:
-        out = b""
-        for _ in range(rng.integers(1, 5)):
-            key = int(rng.choice([1, 2, 5, 6, 7, 8, 11, 12, 13, 15, 20, 25]))
-            if depth and rng.integers(3):
-                inner = message(depth - 1)
-                out += number(key << 3 | 2) + number(len(inner)) + inner
-            else:
-                out += number(key << 3) + number(abs(NASTY[rng.integers(len(NASTY))]))
-        return out
-
-    if rng.integers(3):
-        return ".onnx", message(6)
-    inner = b""
-    for level in range(int(rng.choice([90, 200, 5000]))):
-        key = (6, 5, 1)[level % 3]  # a graph in an attribute in a node, again and again
-        inner = number(key << 3 | 2) + number(len(inner)) + inner
-    return ".onnx", number(7 << 3 | 2) + number(len(inner)) + inner
-
-
-def onnx_hostile(rng: np.random.Generator) -> File:
+def onnx_hostile(rng):
     attacks = list(onnx_attacks.attacks().values())
     return ".onnx", attacks[rng.integers(len(attacks))]
 
 
-def onnx_data_outside(rng: np.random.Generator) -> File:
+def onnx_data_outside(rng):
     above = f"../{onnx_attacks.DATA}"
     names = [above, f"./x/../../{onnx_attacks.DATA}", "/etc/passwd", "link.bin", "", "/dev/zero"]
     names += [onnx_attacks.MEMORY_ADDRESS, "pipe.bin", "no-such-file.bin", "..\\weights.bin"]
@@ -197,25 +137,24 @@ def onnx_data_outside(rng: np.random.Generator) -> File:
     return ".onnx", made.SerializeToString()
 
 
-def onnx_data_inside(rng: np.random.Generator) -> File:
+def onnx_data_inside(rng):
     made = onnx_attacks.external(onnx_attacks.DATA)
     entry = made.graph.initializer[1].external_data[rng.integers(1, 3)]
     entry.value = [entry.value, entry.value, "8", "-1", str(2**40), "x"][rng.integers(6)]
     return ".onnx", made.SerializeToString()
 
 
-def torch_damaged(rng: np.random.Generator) -> File:
+def torch_damaged(rng):
     kind, suffix = [("script", ".pt"), ("program", ".pt2"), ("weights", ".pth")][rng.integers(3)]
-    change = [flipped, cut, spliced][rng.integers(3)]
-    return suffix, change(rng, originals()[kind])
+    return suffix, damaged(rng, originals()[kind])
 
 
-def script_hostile(rng: np.random.Generator) -> File:
+def script_hostile(rng):
     content = originals()["hostile script"]
-    return ".pt", content if rng.integers(2) else flipped(rng, content)
+    return ".pt", content if rng.integers(2) else damaged(rng, content)
 
 
-def program_hostile(rng: np.random.Generator) -> File:
+def program_hostile(rng):
     """Change texts of the JSON of an exported program into code, or put a pickle into it."""
     with zipfile.ZipFile(io.BytesIO(originals()["program"])) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -233,7 +172,7 @@ def program_hostile(rng: np.random.Generator) -> File:
     return ".pt2", zipped(members)
 
 
-def pickled(rng: np.random.Generator) -> File:
+def pickled(rng):
     """Return a pickle that runs code, alone or in a zip, under any name."""
     plain = pickle.dumps(Harm(), protocol=int(rng.integers(6)))
     with zipfile.ZipFile(io.BytesIO(originals()["script"])) as archive:
@@ -243,12 +182,12 @@ def pickled(rng: np.random.Generator) -> File:
     return SUFFIXES[rng.integers(len(SUFFIXES))], contents[rng.integers(len(contents))]
 
 
-def other_names(rng: np.random.Generator) -> File:
+def other_names(rng):
     content = list(originals().values())[rng.integers(len(originals()))]
     return SUFFIXES[rng.integers(len(SUFFIXES))], content
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in members.items():
@@ -256,14 +195,12 @@ def zipped(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-KINDS: dict[str, Callable[[np.random.Generator], File]] = {
+KINDS = {
     "ONNX as it is": lambda _: (".onnx", originals()["onnx"]),
-    "ONNX bytes": onnx_damaged,
-    "ONNX bytes, again": onnx_damaged,
+    "ONNX bytes": lambda rng: (".onnx", damaged(rng, originals()["onnx"])),
     "ONNX values": onnx_values,
     "ONNX values, again": onnx_values,
     "ONNX messages spliced": onnx_spliced,
-    "any protobuf": onnx_wire,
     "ONNX made to do harm": onnx_hostile,
     "ONNX with data outside": onnx_data_outside,
     "ONNX with data inside": onnx_data_inside,
