@@ -26,7 +26,7 @@ pytestmark = pytest.mark.benchmarks
 
 # Ours and the controls.
 RECOMPUTED = [method for method in METHODS if method.package is None]
-ROUNDING = ("h-shap quadtree tau=0", "h-shap bisection")
+ROUNDING = ("h-shap quadtree tau=0",)
 LEFT = Question(0, "thing", "thing", (((0, 0), (224, 56)),))  # a quarter of the pixels
 IMAGES = np.random.default_rng(0).random((2, 3, 4, 4)).astype(np.float32)
 

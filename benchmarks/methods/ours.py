@@ -1,4 +1,4 @@
-"""Our own method: the default call, the paper's at its two tolerances, and bisection."""
+"""Our own method: the default call, and the paper's at its two tolerances."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from benchmarks.methods.common import probability
 if TYPE_CHECKING:
     from benchmarks.core.protocol import Image, Map, Subject
     from hshap.games.search import Search
-    from hshap.partitions.grids import Partition
 
 FAMILY = "hshap"
 ALL = hshap.DepthFirst(0.0)
 HIGH = hshap.BreadthFirst(percentile=70)
-
-
-def _explainer(subject: Subject, partition: Partition, search: Search) -> hshap.Explainer:
-    return hshap.Explainer(_model(subject), hshap.Fixed(subject.baseline), partition, search)
 
 
 def _model(subject: Subject) -> hshap.Batched:
@@ -35,19 +30,13 @@ def _default(subject: Subject, image: Image) -> Map:
 
 def _as_in_the_paper(subject: Subject, image: Image, search: Search) -> Map:
     """Explain on the quadtree, with the paper's map: 1 in total, spread evenly over the leaves."""
-    explainer = _explainer(subject, hshap.Dyadic(subject.size), search)
+    partition = hshap.Dyadic(subject.size)
+    explainer = hshap.Explainer(_model(subject), hshap.Fixed(subject.baseline), partition, search)
     return explainer.explain(image, target=probability).saliency()
-
-
-def _bisect(subject: Subject, image: Image) -> Map:
-    """Explain on halves of halves, and share the score out among the leaves."""
-    explainer = _explainer(subject, hshap.Bisection(subject.size), ALL)
-    return explainer.explain(image, target=probability).attribution()
 
 
 METHODS = (
     Method("h-shap default", FAMILY, _default),
     Method("h-shap quadtree tau=0", FAMILY, partial(_as_in_the_paper, search=ALL)),
     Method("h-shap quadtree tau=70%", FAMILY, partial(_as_in_the_paper, search=HIGH)),
-    Method("h-shap bisection", FAMILY, _bisect),
 )
