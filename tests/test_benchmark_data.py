@@ -23,7 +23,7 @@ from benchmarks.training import judge_boards, windows
 from benchmarks.training import malaria as training_malaria
 from benchmarks.training import platelets as training_platelets
 from benchmarks.training.judge_smears import scores
-from benchmarks.training.smears import Material, Scene, Smear, window
+from benchmarks.training.smears import Scene, Smear, window
 
 pytestmark = pytest.mark.benchmarks
 
@@ -101,16 +101,6 @@ class TestBoards:
         images = torch.rand(2, 1, 64, 64)
         expected = model.eval()(images)
         torch.testing.assert_close(local.fused(model)(images), expected, atol=1e-5, rtol=1e-5)
-
-    def test_an_edge_astray_is_no_difference_but_a_spot_is(self):
-        template = torch.zeros(1, 1, 40, 40)
-        template[..., :20] = 1
-        test = torch.zeros(1, 1, 40, 40)
-        test[..., :21] = 1
-        test[..., 28:34, 28:34] = 1
-        sure = windows.compare(test, template).sure
-        assert not sure[..., :26].any()
-        assert sure[..., 28:34, 28:34].sum() == 36
 
     @pytest.mark.parametrize(
         ("visible", "present", "known"),
@@ -204,17 +194,6 @@ class TestMalaria:
         ]
         assert splits == [["a.png", "c.png"], ["b.png"]]
 
-    def test_cells_come_with_their_kind(self, home):
-        for kind, name in (("ring", "2"), ("ring", "1"), ("trophozoite", "3")):
-            folder = home / "bbbc041_cells" / "train" / kind
-            folder.mkdir(parents=True, exist_ok=True)
-            grey = np.full((12, 17, 3), 50 * int(name), dtype=np.uint8)
-            Pictures.fromarray(grey).save(folder / f"cell_{name}.jpg")
-        cells = list(malaria.cells("training"))
-        found = [(cell.kind, round(255 * float(cell.image.mean()))) for cell in cells]
-        assert found == [("trophozoite", 150), ("ring", 50), ("ring", 100)]
-        assert cells[0].image.shape == (3, 3, 4)
-
     def test_folding_the_normalisation_changes_nothing(self):
         torch.manual_seed(0)
         model = Compact(norm=True)
@@ -245,14 +224,6 @@ class TestMalaria:
         assert trophozoite[6, 6] == target  # the place at pixel (48, 48), the middle
         assert not ring.any()
         assert trophozoite[0, 0] == 0
-
-    def test_pasted_cells_hide_those_below(self, rng):
-        scene = Scene(np.full((3, 32, 32), 0.5, np.float32), np.zeros((32, 32), np.int16))
-        scene.add(TROPHOZOITE, ((0, 0), (32, 32)), np.ones((32, 32), dtype=bool))
-        scene.paste(rng, RING, np.full((3, 32, 32), 0.2, np.float32))
-        trophozoite, ring = scene.targets()
-        assert trophozoite[2, 2] != 1
-        assert ring[2, 2] == 1
 
     def test_windows_shift_the_boxes_of_a_smear(self):
         boxes = ((TROPHOZOITE, ((60, 70), (80, 100))), (RBC, ((0, 0), (20, 20))))
@@ -349,18 +320,6 @@ class TestPlatelets:
             training_platelets.OTHER: 1,
         }
         assert given.cells[CONCEPT][0].shape == (3, 12, 9)
-
-    def test_windows_ask_for_the_platelets_in_sight(self, rng):
-        image = np.full((3, 200, 200), 0.7, np.float32)
-        smear = Smear(image, ((CONCEPT, ((90, 90), (110, 110))),))
-        spot = np.full((3, 20, 20), 0.3, np.float32)
-        kinds = {CONCEPT: [spot], training_platelets.OTHER: [spot]}
-        given = Material((smear,), kinds, image[:, :1, :1])
-        nowhere = (np.zeros((0, 2), dtype=np.int64),)
-        settings = training_platelets.Settings(batch_size=16)
-        images, targets = training_platelets.batch(rng, given, nowhere, settings)
-        assert images.shape == (16, 3, 96, 96)
-        assert {-1, 0, 1} == set(targets.unique().tolist())
 
     def test_scores_of_real_photographs_are_on_record(self):
         examples = _real(

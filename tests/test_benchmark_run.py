@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.core import meter, results, runner, tasks
+from benchmarks.core import results, runner, tasks
 from benchmarks.core.folders import MissingDataError
 from benchmarks.core.measures import SHARES, against_model, against_truth
 from benchmarks.core.protocol import Cannot, Method, UnknownNameError
@@ -61,16 +61,6 @@ class TestMeasures:
         assert good["deletion"] < bad["deletion"]
         assert good["insertion"] > bad["insertion"]
         assert len(good["ablation"]) == len(good["ablation_counts"])
-
-    @pytest.mark.parametrize(("pixels", "sizes"), [(8, [2, 2, 1]), (None, [5])])
-    def test_large_batches_are_counted_whole(self, pixels, sizes):
-        seen = []
-        model = meter.Meter(lambda part: (seen.append(len(part)), part)[1], pixels_at_once=pixels)
-        batch = torch.arange(20.0).reshape(5, 1, 2, 2)
-        with torch.no_grad():
-            assert torch.equal(model(batch), batch)
-        assert seen == sizes
-        assert model.watch.evaluations == 5
 
 
 def _explain(explain, scene):
@@ -212,12 +202,6 @@ class TestSanity:
         assert not torch.equal(changed.fc_3.weight, model.fc_3.weight)
         assert torch.equal(changed.fc_1.weight, model.fc_1.weight)
 
-    def test_maps_upside_down_are_similar(self):
-        ramp = np.arange(6.0).reshape(2, 3)
-        assert sanity.similarity(ramp, -ramp)["cosine"] == pytest.approx(-1)
-        assert sanity.similarity(ramp, -ramp)["absolute"] == pytest.approx(1)
-        assert set(sanity.similarity(ramp, np.zeros((2, 3))).values()) == {0.0}
-
 
 class TestCommitted:
     """A sample of the committed rows, made again by the code as it is."""
@@ -328,13 +312,6 @@ class TestGallery:
     def test_an_object_that_fills_the_photograph_tests_nothing(self):
         question = Question(0, "thing", "thing", (photographs.ALL,))
         assert gallery.judged(_heat((5, 5, 1.0)), question)[0] == gallery.UNTESTED
-
-    def test_pixels_reach_the_network_on_its_scale(self):
-        photograph = np.zeros((256, 512, 3), np.uint8)
-        photograph[:, 144:368] = 255
-        assert efficientnet.prepared(photograph).min() == 1
-        found = efficientnet.Scaled(torch.nn.Identity())(torch.tensor([0.0, 127 / 255, 1.0]))
-        assert found.tolist() == pytest.approx([-127 / 128, 0, 1])
 
     def test_another_network_is_told(self):
         with pytest.raises(MissingDataError, match=r"says class 3 of 'astronaut'.*install"):
