@@ -96,7 +96,8 @@ def filled(text: str) -> str:
 
 
 def _file(name: str) -> str:
-    return (RESULTS / name / "table.md").read_text().strip()
+    path = RESULTS / name / "table.md"
+    return path.read_text().strip() if path.exists() else f"Not made yet: `benchmarks/run {name}`."
 
 
 def _measures(methods: dict[str, Any]) -> str:
