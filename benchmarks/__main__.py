@@ -45,7 +45,7 @@ EXPERIMENTS = {
     "sanity": Experiment("Maps of networks whose weights are made random, layer by layer.", 15),
     "speed": Experiment("Evaluations and time against the authors' package and full passes.", 30),
     "throughput": Experiment("Own cost, memory and reading of a run over an archive.", 3),
-    "large": Experiment("A picture of 32,768 x 32,768 pixels on a disk: memory, findings.", 15),
+    "large": Experiment("A picture of 32,768 x 32,768 pixels on a disk: memory, findings.", 5),
     "guarantees": Experiment("Error rates, calibrations and reports where the truth is known.", 5),
 }
 PLAIN = ("constants", "gallery", "speed", "throughput", "large", "guarantees")
