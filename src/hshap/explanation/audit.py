@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.renamed import warn_renamed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation.gaps import all_gaps
 from hshap.partitions.filling import filling
@@ -65,8 +64,8 @@ class Audit:
       leaf differ alike from the baseline, 0.1 if a leaf is a thin line and nine times as many
       pixels that look as the baseline does. It is the mean over leaves, by area, of the squared sum
       of the differences, divided by the sum of their squares and by the area. 1 where it is not
-      known: if stand-ins depend on the shown pixels, for `Spots`, whose cells hold pixels of the
-      template, and in files of earlier versions.
+      known: if stand-ins depend on the shown pixels, and for `Spots`, whose cells hold pixels of
+      the template.
     - `provenance` says how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
@@ -126,12 +125,6 @@ class Audit:
     def loose(self) -> float:
         """The fourth power of `1 - filled`: how much pixels like the baseline add to the doubt."""
         return (1.0 - self.filled) ** LOOSE
-
-    @property
-    def bound(self) -> float:
-        """Old name of `dropped_at_most`."""
-        warn_renamed("Audit.bound", "Audit.dropped_at_most")
-        return self.dropped_at_most
 
     def __str__(self) -> str:
         """Return the audit in words: measurements, and no verdict; see `Explanation.how_sure`."""

@@ -20,7 +20,6 @@ from hshap.explanation import storage, viewing
 from hshap.explanation.audit import Audit, audit, bound_map, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
-from hshap.explanation.earlier_names import EarlierNames
 from hshap.explanation.findings import (
     Finding,
     Reading,
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Guarantees, EarlierNames):
+class Explanation(Guarantees):
     """The regions of an image that drive a classifier's score.
 
     `leaves` are the relevant regions, `games` all games that were played, the root's first.

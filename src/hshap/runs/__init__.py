@@ -46,6 +46,7 @@ from hshap.runs.storing.identity import (
     is_described,
     parts_of,
 )
+from hshap.runs.storing.schema import arrow
 from hshap.runs.tasks import AnyTarget, Chosen, texts_of
 from hshap.runs.verification import (
     TOLERANCE,
@@ -159,6 +160,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     targets = _as_targets(target, first.facts.index)
     if tiles is not None:
         _check_tiled(tiles, targets, layout)
+    arrow()  # before the model is called: without it, no shard could be written
     folder = Folder(files)
     images, items = first_images(source, tiles)
     noted = noted_probes(folder.description())

@@ -97,7 +97,11 @@ class Calibration:
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             message = f"{name} is not an hshap calibration; pass a file that save() wrote"
             raise FormatError(message) from error
-        message = f"{name} is not a calibration of version {VERSION}; calibrate again"
+        message = (
+            f"{name} is not a {FORMAT} of version {VERSION}, but a "
+            f"{checks.shown(document['format'])} of version {checks.shown(document['version'])}; "
+            "calibrate again"
+        )
         raise FormatError(message)
 
     @property
