@@ -231,7 +231,7 @@ def test_transparent_grey_of_16_bits_keeps_its_depth(tmp_path):
     assert np.abs(facts["low"] + facts["step"] * read.page - expected).max() <= 0.51
     (tmp_path / "key.png").write_bytes(with_key(DEEP, (int(DEEP[0, 0]),)))
     read = opened(tmp_path / "key.png").images["key.png"]
-    expected = np.where(DEEP == DEEP[0, 0], 65535, DEEP)
+    expected = np.where(DEEP[0, 0] == DEEP, 65535, DEEP)
     np.testing.assert_array_equal(read.page, expected)
     np.testing.assert_array_equal(np.rint(read.seen[..., 0] * 65535), expected)
     for background in ("blu", "#ffffff80"):
