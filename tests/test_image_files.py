@@ -3,7 +3,6 @@ told."""
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import os
@@ -27,7 +26,6 @@ from opened import explain, opened, run
 
 import hshap
 
-ROOT = Path(__file__).parents[1]
 MODEL = "import numpy as np\ndef brightest(batch):\n    return batch.max(axis=(1, 2, 3))\n"
 USAGE, INPUT, OUTPUT = 2, 3, 5  # exit codes
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -521,38 +519,3 @@ def test_tracebacks_and_warnings_of_the_real_command_are_spelled_out(work):
     assert "Traceback" in done.stderr
     assert r"hshap: UserWarning: a\x1b[2J" in done.stderr
     assert not set(done.stderr) & CONTROLS
-
-
-PRINTERS = {"echo", "secho", "print"}
-SINKS = {  # the functions that spell out control characters, and one that writes JSON
-    ("output.py", "say"),
-    ("output.py", "print_json"),
-    ("output.py", "print_csv"),
-    ("progress.py", "status"),
-    ("progress.py", "tell"),
-    ("progress.py", "table"),
-    ("__main__.py", "main"),
-    ("__main__.py", "_show_warning"),
-    ("run.py", "run_demo"),
-}
-
-
-def printing(path):
-    """Return the functions of a file that write to the terminal by themselves."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for call in ast.walk(function):
-            if not isinstance(call, ast.Call):
-                continue
-            words = ast.unparse(call.func).split(".")
-            if words[-1] in PRINTERS or words[:2] in (["sys", "stdout"], ["sys", "stderr"]):
-                yield path.name, function.name
-
-
-def test_nothing_is_printed_past_the_functions_that_spell_out():
-    source = ROOT / "src" / "hshap"
-    files = [source / "__main__.py", *source.glob("cli/**/*.py"), *source.glob("demo/*.py")]
-    found = {place for file in files for place in printing(file)}
-    assert found == SINKS
