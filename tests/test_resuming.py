@@ -1,10 +1,11 @@
 """A resumed run: a changed model, changed code, changed images, and runs that were forged."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import json
 import shutil
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -14,11 +15,10 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-from typer.testing import CliRunner
+from commands import GIVEN, fine, folder_of_user, picture, written
 
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
-from hshap.cli.app import app
 from hshap.runs.storing.files import LocalFiles
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
@@ -30,6 +30,9 @@ explain = functools.partial(runs.explain_dataset, positives=None)
 @pytest.fixture
 def images():
     return np.random.default_rng(3).random((6, 1, 8, 8)).astype(np.float32)
+
+
+OTHER = "is a run of another model"
 
 
 def explainer(model, **parts):
@@ -185,6 +188,7 @@ def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
     assert len(runs.open(tmp_path)) == 4
 
 
+@pytest.mark.frameworks
 def test_retrained_scikit_models_are_refused(tmp_path, images):
     linear = pytest.importorskip("sklearn.linear_model")
     flat = images.reshape(6, -1)
@@ -195,17 +199,8 @@ def test_retrained_scikit_models_are_refused(tmp_path, images):
 
     explain(explainer(predict), images[:2], tmp_path, target=1)
     net.fit(flat, [1, 1, 0, 0, 0, 1])
-    with pytest.raises(ArgumentError, match="is a run of another model"):
+    with pytest.raises(ArgumentError, match=OTHER):
         explain(explainer(predict), images, tmp_path, target=1)
-
-
-def test_rounding_alone_resumes_quietly(tmp_path, images):
-    net = Net().eval()
-    made = [explainer(hshap.Batched(net, batch_size=size)) for size in (1, 32)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        explain(made[0], images[:3], tmp_path, target=0)
-        assert len(explain(made[1], images, tmp_path, target=0)) == 6
 
 
 def by_batch(batch):
@@ -214,16 +209,20 @@ def by_batch(batch):
     return (np.round(batch / step) * step)[:, :, ::3, ::2].mean(axis=(1, 2, 3))
 
 
-def test_models_that_depend_on_batches_resume(tmp_path, images):
+@pytest.mark.parametrize("model", ["rounds", "depends on batches"])
+def test_other_batches_resume_quietly(model, tmp_path, images):
     """Also where an image is explained again, since a part is code of one's own."""
+    net = Net().eval() if model == "rounds" else by_batch
+    own = {} if model == "rounds" else {"partition": lambda image: Dyadic(2)(image)}  # noqa: PLW0108
 
     def made(size):
-        own = {"partition": lambda image: Dyadic(2)(image)}  # noqa: PLW0108
-        return explainer(hshap.Batched(by_batch, batch_size=size, check_batches=False), **own)
+        return explainer(hshap.Batched(net, batch_size=size, check_batches=False), **own)
 
     dark_and_bright = images * np.linspace(0.1, 1, 6, dtype=np.float32)[:, None, None, None]
-    explain(made(32), dark_and_bright[:3], tmp_path, target=0)
-    run = explain(made(1), dark_and_bright, tmp_path, target=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        explain(made(32), dark_and_bright[:3], tmp_path, target=0)
+        run = explain(made(1), dark_and_bright, tmp_path, target=0)
     assert len(run) == 6
     assert runs.verify(run, made(32), dark_and_bright, target=0).is_sound
 
@@ -231,7 +230,7 @@ def test_models_that_depend_on_batches_resume(tmp_path, images):
 def test_black_first_images_hide_no_change(tmp_path, images):
     scan = np.concatenate([np.zeros_like(images[:3]), images])
     explain(explainer(brightest), scan[:5], tmp_path, target=0)
-    with pytest.raises(ArgumentError, match="is a run of another model"):
+    with pytest.raises(ArgumentError, match=OTHER):
         explain(explainer(lambda batch: brightest(batch) / 2), scan, tmp_path, target=0)
 
 
@@ -256,7 +255,7 @@ def test_a_run_that_began_in_vain_knows_its_model(first, positives, tmp_path, im
     assert run(brightest, {"a": images[0]}).description == found.description
     assert runs.verify(found, explainer(brightest), named, target=0).is_sound
     assert runs.verify(found, seal=runs.verify(found).seal).is_sound
-    with pytest.raises(ArgumentError, match="is a run of another model"):
+    with pytest.raises(ArgumentError, match=OTHER):
         run(passing, named)
 
 
@@ -273,7 +272,7 @@ def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
     smooth = np.ones_like(images) * np.linspace(0.2, 1, 6, dtype=np.float32)[:, None, None, None]
     smooth[:, :, :, 4:] *= 0.5
     explain(explainer(model(1.0)), smooth[:3], tmp_path, target=0)
-    with pytest.raises(ArgumentError, match="is a run of another model"):
+    with pytest.raises(ArgumentError, match=OTHER):
         explain(explainer(model(0.8)), smooth, tmp_path, target=0)
 
 
@@ -298,66 +297,63 @@ def test_small_changes_are_told(tmp_path, images):
         explain(nearly, images, tmp_path, target=0)
 
 
-def test_another_model_id_is_refused(tmp_path, images):
-    explain(explainer(brightest), images, tmp_path, target=0, model_id="v1")
-    with pytest.raises(ArgumentError, match=r"another model_id \('v1' there, 'v2' here\)"):
-        explain(explainer(brightest), images, tmp_path, target=0, model_id="v2")
-
-
-def test_a_changed_model_in_a_factory_is_refused(tmp_path, images):
-    explain(lambda: explainer(brightest), images[:3], tmp_path, target=0)
-    with pytest.raises(ArgumentError, match="is a run of another model"):
-        explain(lambda: explainer(passing), images, tmp_path, target=0)
+@pytest.mark.parametrize("given", ["model id", "factory"])
+def test_another_model_is_refused(given, tmp_path, images):
+    if given == "model id":
+        explain(explainer(brightest), images, tmp_path, target=0, model_id="v1")
+        with pytest.raises(ArgumentError, match=r"another model_id \('v1' there, 'v2' here\)"):
+            explain(explainer(brightest), images, tmp_path, target=0, model_id="v2")
+    else:
+        explain(lambda: explainer(brightest), images[:3], tmp_path, target=0)
+        with pytest.raises(ArgumentError, match=OTHER):
+            explain(lambda: explainer(passing), images, tmp_path, target=0)
 
 
 # Changed code in the settings
 
 
-def test_changed_baselines_of_ones_own_are_refused(tmp_path, images):
-    def run(level):
-        def baseline(image):
-            return hshap.Still(np.full_like(image, level)[None])
-
-        made = explainer(brightest, baseline=baseline)
-        return explain(made, images, tmp_path, target=0)
-
-    run(0.0)
-    run(0.0)
-    with pytest.raises(ArgumentError, match="another model or baseline, or images are read"):
-        run(0.5)
+def partition_of_ones_own(size, by):
+    return {"partition": lambda image: Dyadic(size)(image[:, :, :])}
 
 
-@pytest.mark.parametrize("part", ["partition", "search"])
-def test_changed_parts_of_ones_own_are_refused(part, tmp_path, images):
-    def run(size, by):
-        parts = {
-            "partition": lambda image: Dyadic(size)(image[:, :, :]),
-            "search": lambda root, draws: hshap.DepthFirst(tolerance=by)(root, draws),  # noqa: PLW0108
-        }
-        made = explainer(brightest, **{part: parts[part]})
-        return explain(made, images, tmp_path, target=0)
+def search_of_ones_own(size, by):
+    return {"search": lambda root, draws: hshap.DepthFirst(tolerance=by)(root, draws)}  # noqa: PLW0108
+
+
+def baseline_of_ones_own(size, by):
+    return {"baseline": lambda image: hshap.Still(np.full_like(image, by)[None])}
+
+
+def decoder_of_ones_own(size, by):
+    return {
+        "decode": lambda data, name: (
+            np.frombuffer(data[-256:], np.float32).reshape(1, 8, 8) * np.float32(1 - by / 2)
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (partition_of_ones_own, "made with other settings: explained again"),
+        (search_of_ones_own, "made with other settings: explained again"),
+        (baseline_of_ones_own, "another model or baseline, or images are read"),
+        (decoder_of_ones_own, "images are read otherwise"),
+    ],
+)
+def test_changed_code_of_ones_own_is_refused(part, told, tmp_path, images):
+    write(tmp_path / "in", images)
+
+    def run(*given):
+        parts = part(*given)
+        decode = {key: parts.pop(key) for key in ("decode",) if key in parts}
+        made = explainer(brightest, **parts)
+        return explain(made, tmp_path / "in", tmp_path / "run", target=0, **decode)
 
     run(2, 0.0)
     run(2, 0.0)
-    with pytest.raises(ArgumentError, match="made with other settings: explained again"):
+    with pytest.raises(ArgumentError, match=told):
         run(4, 0.9)
-
-
-def test_changed_decoders_are_refused(tmp_path, images):
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for number, image in enumerate(images):
-        np.save(folder / f"{number}.npy", image)
-
-    def run(scale):
-        def decode(data, name):
-            return np.frombuffer(data[-256:], np.float32).reshape(1, 8, 8) * scale
-
-        return explain(explainer(brightest), folder, tmp_path / "run", target=0, decode=decode)
-
-    run(1.0)
-    with pytest.raises(ArgumentError, match="images are read otherwise"):
-        run(2.0)
 
 
 def test_images_that_are_gone_stop_no_check(tmp_path, images):
@@ -537,27 +533,27 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("column", FORGED)
-def test_forged_columns_are_found_without_a_seal(column, sealed):
+def test_forged_columns_are_found_without_a_seal(sealed):
     run, _ = sealed
-    replace_shards(run, lambda row: {column: FORGED[column](row)})
-    found = runs.verify(runs.open(run.folder.files))
-    assert len(found.problems) == 6
-    assert all("row of image" in line for line in found.problems)
+    (sound,) = run.shards["explanations"]
+    before = run.folder.files.read(sound.name)
+    for column, forge in FORGED.items():
+        replace_shards(run, lambda row: {column: forge(row)})  # noqa: B023, it is called here
+        found = runs.verify(runs.open(run.folder.files))
+        assert len(found.problems) == 6, column
+        assert all("row of image" in line for line in found.problems)
+        shutil.rmtree(Path(run.folder.files.location, "explanations"))
+        run.folder.files.write(sound.name, before)
 
 
 def test_a_sealed_run_that_goes_on_says_so(sealed, tmp_path, images):
-    _, seal = sealed
+    run, seal = sealed
     np.save(tmp_path / "in" / "new.npy", images[0])
     more = run_of(tmp_path / "in", tmp_path / "run")
     assert runs.verify(more).is_sound
     found = runs.verify(more, seal=seal)
     assert found.problems
     assert all("came after the seal" in line for line in found.problems)
-
-
-def test_shards_after_the_last_seal_are_told(sealed):
-    run, _ = sealed
     add_shard(run, lambda row: {})
     found = runs.verify(runs.open(run.folder.files))
     assert found.unsealed == 1
@@ -573,22 +569,19 @@ def model(batch):
     scale = float(Path("scale.json").read_text())  # the name of the model does not show it
     score = batch.max(axis=(1, 2, 3)) * scale
     return np.stack([score, 1 - score], axis=1)
-"""
-BY_BATCH = """
 def by_batch(batch):
     step = abs(batch).max() / 127 or 1.0
     found = model((batch / step).round() * step)
     return found + 0.1 * ((batch / step).round() * step)[:, :, ::3].mean(axis=(1, 2, 3))[:, None]
 """
-METHOD = ("--baseline", "constant:0", "--partition", "quadtree", "--min-size", "4", "--target", "0")
+METHOD = (*GIVEN[1:], "--target", 0)
 
 
 def save_onnx(factor):
     """Write a model whose weight is in a file beside it, which the .onnx only names."""
     onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
-    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["n", 3, 16, 16])
-    scores = helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["n", 2])
+    pytest.importorskip("onnxruntime")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
     weight = np.zeros((768, 2), np.float32)
     weight[:, 0] = factor / 100
     graph = helper.make_graph(
@@ -597,114 +590,69 @@ def save_onnx(factor):
             helper.make_node("MatMul", ["flat", "weight"], ["scores"]),
         ],
         "model",
-        [image],
-        [scores],
-        [numpy_helper.from_array(weight, "weight")],
+        [helper.make_tensor_value_info("image", floats, ["n", 3, 16, 16])],
+        [helper.make_tensor_value_info("scores", floats, ["n", 2])],
+        [onnx.numpy_helper.from_array(weight, "weight")],
     )
-    opset = [helper.make_opsetid("", 17)]
-    made = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     Path("model.data").unlink(missing_ok=True)
-    onnx.save_model(
-        made, "model.onnx", save_as_external_data=True, location="model.data", size_threshold=0
-    )
+    beside = {"save_as_external_data": True, "location": "model.data", "size_threshold": 0}
+    onnx.save_model(made, "model.onnx", **beside)
 
 
-def save_module(factor, text=MODULE):
-    Path("outside.py").write_text(text)
-    Path("scale.json").write_text(str(factor))
+def save_scale(factor):
+    written("scale.json", str(factor))
 
 
-MODELS = {"onnx": (save_onnx, "model.onnx"), "module": (save_module, "outside:model")}
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module whose model reads a file, next to four images."""
+    with folder_of_user(tmp_path, monkeypatch, MODULE) as name:
+        for number in range(4):
+            picture(f"images/{number}.png", 100 + 30 * number, column=2 * number)
+        save_scale(1.0)
+        yield name
 
 
-@pytest.fixture(params=MODELS)
-def model(request, tmp_path, monkeypatch):
-    """A function that writes a model, whose name and main file stay the same."""
-    pytest.importorskip("typer")
-    pytest.importorskip("onnxruntime")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("images").mkdir()
-    image_module = pytest.importorskip("PIL.Image")
-    for number in range(4):
-        array = np.full((16, 16, 3), 20, np.uint8)
-        array[4:8, 2 * number : 2 * number + 4] = 100 + 30 * number
-        image_module.fromarray(array).save(f"images/{number}.png")
-    save, name = MODELS[request.param]
+@pytest.mark.usefixtures("blank_pictures")
+@pytest.mark.parametrize("kind", ["onnx", "module"])
+def test_commands_see_a_changed_model(module, kind):
+    """The name and the main file of the model stay the same."""
+    save, model = (save_onnx, "model.onnx") if kind == "onnx" else (save_scale, f"{module}:model")
     save(1.0)
-    yield save, name
-    sys.modules.pop("outside", None)
-
-
-def command(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def test_commands_see_a_changed_model(model):
-    save, name = model
-    given = ("-m", name, "-o", "RUN", *METHOD)
-    assert command("run", "images", *given).exit_code == 0
-    assert command("run", "images", *given).exit_code == 0
-    main = Path("model.onnx").read_bytes() if name == "model.onnx" else b""
+    slide = np.random.default_rng(0).integers(0, 255, (3, 48, 48)).astype(np.uint8)
+    np.save("slide.npy", slide[:, :16, :16] if kind == "onnx" else slide)
+    first, method = ("images/0.png", "images/1.png"), ("-m", model, *METHOD)
+    explain = ("explain", *method, "-o", "found")
+    tiles = ("tiles", "slide.npy", "-m", model, "-o", "TILES", "--side", 16, "--target", 0)
+    tiles += ("--baseline", "constant:0")
+    fine("run", "images", *method, "-o", "RUN")
+    fine(*explain, *first)
+    fine(*tiles)
+    save(1.0)
+    fine("run", "images", *method, "-o", "RUN")
+    fine(*explain, "images", "--resume")
+    fine(*tiles, "--resume")
     save(0.5)
-    assert not main or Path("model.onnx").read_bytes() == main
-    done = command("run", "images", *given)
-    assert done.exit_code == 2
-    assert "is a run of another model" in done.stderr
-    done = command("verify", "RUN", "images", "-m", name, *METHOD)
-    assert done.exit_code == 3
-    assert "the run was made with another model" in done.stderr
+    assert OTHER in fine("run", "images", *method, "-o", "RUN", code=2).stderr
+    told = fine("verify", "RUN", "images", *method, code=3).stderr
+    assert "the run was made with another model" in told
+    assert "made with another model" in fine(*explain, "images", "--resume", code=2).stderr
+    told = fine(*tiles, "--resume", code=2).stderr
+    assert "made with another model (its answers differ); pass the same" in told
 
 
-def test_resumed_explain_sees_a_changed_model(model):
-    save, name = model
-    given = ("-m", name, "-o", "found", *METHOD)
-    assert command("explain", "images/0.png", "images/1.png", *given).exit_code == 0
-    assert command("explain", "images", *given, "--resume").exit_code == 0
-    save(0.5)
-    done = command("explain", "images", *given, "--resume")
-    assert done.exit_code == 2
-    assert "made with another model" in done.stderr
-
-
-def test_resumed_explain_allows_for_batches(model, monkeypatch):
-    """The module's score depends on the batch, and is another one if it has changed."""
-    _, name = model
-    if name != "outside:model":
-        pytest.skip("one kind of model is enough")
-    save_module(1.0, MODULE + BY_BATCH)
+@pytest.mark.usefixtures("blank_pictures")
+def test_resumed_commands_allow_for_batches(module):
+    """The model's score depends on the batch, and is another one if it has changed."""
+    image = pytest.importorskip("PIL.Image")
     for number, level in enumerate((12, 90, 170, 255)):
         noise = np.random.default_rng(number).integers(0, level, (16, 16, 3), np.uint8)
-        pytest.importorskip("PIL.Image").fromarray(noise).save(f"images/{number}.png")
-    given = ("explain", "images", "-m", "outside:by_batch", "-o", "found", *METHOD, "--all")
-    assert command(*given).exit_code == 0
-    done = command(*given, "--resume")
-    assert done.exit_code == 0, done.stderr
-    save_module(0.5, MODULE + BY_BATCH)
-    assert "made with another model" in command(*given, "--resume").stderr
-    done = command(*given[:-1], "--resume")
-    assert "another choice of images to explain (--all, --min-score); pass the same" in done.stderr
-
-
-def test_resumed_tiles_see_a_changed_model(model):
-    save, name = model
-    np.save("slide.npy", np.random.default_rng(0).integers(0, 255, (3, 48, 48)).astype(np.uint8))
-    given = ("slide.npy", "-m", name, "-o", "found", "--side", "16", "--target", "0")
-    given += ("--baseline", "constant:0")
-    assert command("tiles", *given).exit_code == 0
-    assert command("tiles", *given, "--resume").exit_code == 0
-    save(0.5)
-    done = command("tiles", *given, "--resume")
-    assert done.exit_code == 2
-    assert "made with another model (its answers differ); pass the same" in done.stderr
-
-
-def test_the_command_verifies_a_noted_seal(model):
-    _, name = model
-    assert command("run", "images", "-m", name, "-o", "RUN", *METHOD).exit_code == 0
-    seal = json.loads(command("verify", "RUN", "--json").stdout)["seal"]
-    assert command("verify", "RUN", "--seal", seal).exit_code == 0
-    add_shard(runs.open("RUN"), lambda row: {"version": 1})
-    done = command("verify", "RUN", "--seal", seal)
-    assert done.exit_code == 3
-    assert "came after the seal" in done.stderr
+        image.fromarray(noise).save(f"images/{number}.png")
+    given = ("explain", "images", "-m", f"{module}:by_batch", "-o", "found", *METHOD, "--all")
+    fine(*given)
+    fine(*given, "--resume")
+    save_scale(0.5)
+    assert "made with another model" in fine(*given, "--resume", code=2).stderr
+    told = fine(*given[:-1], "--resume", code=2).stderr
+    assert "another choice of images to explain (--all, --min-score); pass the same" in told
