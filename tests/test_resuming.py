@@ -49,7 +49,7 @@ torch = pytest.importorskip("torch")
 
 
 class Net(torch.nn.Module):
-    """A network with every kind of state that is not in its weights."""
+    """A network with state that is not in its weights."""
 
     power = 1.0
 
@@ -57,119 +57,47 @@ class Net(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(64, 2)
-        self.factor = 1.0
-        self.apply_last = torch.sigmoid
         self.register_buffer("offset", torch.zeros(1), persistent=False)
 
     def forward(self, batch):
-        found = self.linear(batch.flatten(1)) * self.factor + self.offset
-        return self.apply_last(self.scaled(found) ** 1) * self.power
-
-    @staticmethod
-    def scaled(values):
-        return values
+        return torch.sigmoid(self.linear(batch.flatten(1)) + self.offset) * self.power
 
 
-class Derived(Net):
-    """Inherits its forward pass."""
-
-
-class Holder:
-    """An object of the user's own, with a network inside."""
-
-    __slots__ = ("net",)
-
-    def __init__(self, net):
-        self.net = net
-
-    def __call__(self, batch):
-        with torch.no_grad():
-            return self.net(torch.as_tensor(batch)).numpy()
-
-
-def retrain(net):
-    with torch.no_grad():
-        net.linear.weight += 0.01
-
-
-def through(function):
-    """Return a plain function that reads a network by name, as in a notebook."""
-
-    def predict(batch):
-        with torch.no_grad():
-            return function()(torch.as_tensor(batch)).numpy()
-
-    return predict
-
-
-CHOSEN = {"classes": {0, 1}, "function": lambda values: values, "threshold": 0.5}
-
-
-def summed(batch):
-    return sum(CHOSEN["function"](batch[:, :, row].max(axis=(1, 2))) for row in CHOSEN["classes"])
+CHOSEN = {"threshold": 0.5}
 
 
 def passing(batch):
     return (batch > CHOSEN["threshold"]).mean(axis=(1, 2, 3))
 
 
-def change_global(name, value):
-    def change(_net, monkeypatch):
-        monkeypatch.setitem(CHOSEN, name, value)
-
-    return change
+def retrain(net, monkeypatch):
+    with torch.no_grad():
+        net.linear.weight += 0.01
 
 
-def change_attribute(name, value):
-    return lambda net, _: setattr(net, name, value)
-
-
-def own_forward(net, _):
-    net.forward = lambda batch: batch.flatten(1)[:, :2]
-
-
-def change_buffer(net, _):
+def renew_offset(net, monkeypatch):
     net.offset += 0.1
 
 
-def add_hook(net, _):
-    net.register_forward_hook(lambda _module, _given, out: out * 1.1)
-
-
-def change_class(name, value):
-    return lambda net, monkeypatch: monkeypatch.setattr(type(net), name, value)
-
-
-def inherited(net, monkeypatch):
-    monkeypatch.setattr(Net, "forward", lambda self, batch: self.linear(batch.flatten(1)))
-
-
-def times(factor):
-    return lambda values: values * factor
-
-
+# A model is known by its answers, so any change is seen, wherever it is.
 CHANGES = {
-    "a network that a function reads": (lambda net: through(lambda: net), lambda n, _: retrain(n)),
-    "a network behind a partial": (
-        lambda net: functools.partial(Holder.__call__, Holder(net)),
-        lambda n, _: retrain(n),
+    "weights": (lambda net: net, retrain),
+    "a network that a function reads": (
+        lambda net: lambda batch: net(torch.as_tensor(batch)).detach().numpy(),
+        retrain,
     ),
-    "an object with slots": (Holder, lambda net, _: retrain(net)),
-    "a set of constants": (lambda net: summed, change_global("classes", {0, 5})),
-    "a function in a table": (lambda net: summed, change_global("function", np.square)),
-    "a threshold": (lambda net: passing, change_global("threshold", 0.55)),
-    "weights": (lambda net: net, lambda net, _: retrain(net)),
-    "a plain attribute": (lambda net: net, change_attribute("factor", 1.5)),
-    "a function as attribute": (lambda net: net, change_attribute("apply_last", torch.tanh)),
-    "a buffer that is not saved": (lambda net: net, change_buffer),
-    "a hook": (lambda net: net, add_hook),
-    "a forward of its own": (lambda net: net, own_forward),
-    "a class attribute": (lambda net: net, change_class("power", 0.5)),
-    "an inherited method": (lambda net: net, inherited),
-    "a static method": (lambda net: net, change_class("scaled", staticmethod(lambda v: v / 2))),
-    "a method with a closure": (
+    "a buffer that is not saved": (lambda net: net, renew_offset),
+    "a hook": (
         lambda net: net,
-        change_class("scaled", staticmethod(times(0.9))),
+        lambda net, _: net.register_forward_hook(lambda _module, _given, out: out * 1.1),
+    ),
+    "a class attribute": (
+        lambda net: net,
+        lambda net, monkeypatch: monkeypatch.setattr(Net, "power", 0.5),
+    ),
+    "a threshold": (
+        lambda net: passing,
+        lambda net, monkeypatch: monkeypatch.setitem(CHOSEN, "threshold", 0.55),
     ),
 }
 
@@ -177,30 +105,15 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changed_models_are_refused(name, tmp_path, images, monkeypatch):
     make, change = CHANGES[name]
-    net = Derived().eval() if name == "an inherited method" else Net().eval()
+    net = Net().eval()
     model = make(net)
     first = explain(explainer(model), images[:3], tmp_path, target=0)
     again = explain(explainer(model), images[:4], tmp_path, target=0)
     assert (len(first), len(again)) == (3, 4)
     change(net, monkeypatch)
-    with pytest.raises(ArgumentError, match=r"is a run of another model.*pass the same"):
+    with pytest.raises(ArgumentError, match=f"{OTHER}.*pass the same"):
         explain(explainer(model), images, tmp_path, target=0)
     assert len(runs.open(tmp_path)) == 4
-
-
-@pytest.mark.frameworks
-def test_retrained_scikit_models_are_refused(tmp_path, images):
-    linear = pytest.importorskip("sklearn.linear_model")
-    flat = images.reshape(6, -1)
-    net = linear.LogisticRegression().fit(flat, [0, 1, 0, 1, 0, 1])
-
-    def predict(batch):
-        return net.predict_proba(batch.reshape(len(batch), -1))
-
-    explain(explainer(predict), images[:2], tmp_path, target=1)
-    net.fit(flat, [1, 1, 0, 0, 0, 1])
-    with pytest.raises(ArgumentError, match=OTHER):
-        explain(explainer(predict), images, tmp_path, target=1)
 
 
 def by_batch(batch):
@@ -234,27 +147,22 @@ def test_black_first_images_hide_no_change(tmp_path, images):
         explain(explainer(lambda batch: brightest(batch) / 2), scan, tmp_path, target=0)
 
 
-FIRST_RUNS = {"no images": {}, "broken images": {"x": np.full((1, 8, 8), np.nan)}}
-
-
-@pytest.mark.parametrize("first", FIRST_RUNS)
+@pytest.mark.parametrize("first", [{}, {"x": np.full((1, 8, 8), np.nan)}], ids=["none", "broken"])
 @pytest.mark.parametrize("positives", [None, hshap.Positives(min_score=2.0)])
 def test_a_run_that_began_in_vain_knows_its_model(first, positives, tmp_path, images):
     """No image could be scored at first, so the answers of the model are noted later."""
 
     def run(model, given):
-        given = {**FIRST_RUNS[first], **given}
         return runs.explain_dataset(
-            explainer(model), given, tmp_path, target=0, positives=positives
+            explainer(model), {**first, **given}, tmp_path, target=0, positives=positives
         )
 
-    named = dict(zip("abcdef", images, strict=True))
     run(brightest, {})
     found = run(brightest, {"a": images[0]})
     assert len(found) + len(found.negatives) == 1
     assert run(brightest, {"a": images[0]}).description == found.description
+    named = dict(zip("abcdef", images, strict=True))
     assert runs.verify(found, explainer(brightest), named, target=0).is_sound
-    assert runs.verify(found, seal=runs.verify(found).seal).is_sound
     with pytest.raises(ArgumentError, match=OTHER):
         run(passing, named)
 
@@ -267,13 +175,13 @@ def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
             rough = np.abs(np.diff(batch, axis=3)).mean(axis=(1, 2, 3)) > 0.05
             return np.where(rough, 1e6, batch.mean(axis=(1, 2, 3)) * factor)
 
-        return predict
+        return explainer(predict)
 
     smooth = np.ones_like(images) * np.linspace(0.2, 1, 6, dtype=np.float32)[:, None, None, None]
     smooth[:, :, :, 4:] *= 0.5
-    explain(explainer(model(1.0)), smooth[:3], tmp_path, target=0)
+    explain(model(1.0), smooth[:3], tmp_path, target=0)
     with pytest.raises(ArgumentError, match=OTHER):
-        explain(explainer(model(0.8)), smooth, tmp_path, target=0)
+        explain(model(0.8), smooth, tmp_path, target=0)
 
 
 def test_drivers_of_other_images_begin_together(tmp_path, images):
@@ -412,7 +320,7 @@ def test_one_row_per_image_after_changes(tmp_path, images):
     assert len(run_of(tmp_path / "in", tmp_path / "run").history) == 18
 
 
-def test_a_changed_image_that_breaks_is_an_error(tmp_path, images):
+def test_a_broken_or_missing_image_is_told(tmp_path, images):
     write(tmp_path / "in", images)
     run_of(tmp_path / "in", tmp_path / "run")
     (tmp_path / "in" / "2.npy").write_bytes(b"no image")
@@ -423,6 +331,12 @@ def test_a_changed_image_that_breaks_is_an_error(tmp_path, images):
     run = run_of(tmp_path / "in", tmp_path / "run")
     assert run.errors == []
     assert len(run) == 6
+    # One that is missing may be back tomorrow: nothing says that its content has changed.
+    listed = tmp_path / "list.csv"
+    listed.write_text("image\n" + "\n".join(f"in/{n}.npy" for n in range(6)))
+    run_of(listed, tmp_path / "listed")
+    (tmp_path / "in" / "2.npy").unlink()
+    assert len(run_of(listed, tmp_path / "listed")) == 6
 
 
 def test_the_last_error_counts_after_a_clock_is_set_back(tmp_path, images, monkeypatch):
@@ -439,17 +353,6 @@ def test_the_last_error_counts_after_a_clock_is_set_back(tmp_path, images, monke
     assert "first" in run("first", 2e9).errors[0]["reason"]
     assert "second" in run("second", 1e9).errors[0]["reason"]
     assert "third" in run("third", 1.5e9).errors[0]["reason"]
-
-
-def test_an_image_that_vanishes_keeps_its_row(tmp_path, images):
-    """It may be back tomorrow, and nothing says that its content has changed."""
-    listed = tmp_path / "list.csv"
-    write(tmp_path, images)
-    listed.write_text("image\n" + "\n".join(f"{n}.npy" for n in range(6)))
-    run_of(listed, tmp_path / "run")
-    (tmp_path / "2.npy").unlink()
-    run = run_of(listed, tmp_path / "run")
-    assert len(run) == 6
 
 
 # Forged runs
