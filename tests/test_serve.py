@@ -98,7 +98,7 @@ def grown(tmp_path, monkeypatch):
             yield client
 
 
-def wait_for(condition, seconds=60, told=lambda: ""):
+def wait_for(condition, seconds=300, told=lambda: ""):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
