@@ -83,11 +83,7 @@ CORE = (
     "provenance",
     "lazy_regions",
     "evaluators*",
-    "incremental*",
-    "bags",
-    "tokens",
-    "predicting",
-    "shared_memory",
+    "incremental",
     "templates",
     "same_map",
 )
