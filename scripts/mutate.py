@@ -76,14 +76,8 @@ CORE = (
     "spots",
     "audit",
     "superpixels",
-    "evaluators*",
-    "batch_mates",
-    "predicting",
-    "negatives",
-    "storage",
-    "incremental",
 )
-"""Tests that run first, in this order: those of games, searches, regions, maps and evaluators."""
+"""Tests that run first, in this order: those of games, searches, regions and maps."""
 
 PATIENCE = 4
 """A change may take so many times as long as no change; then the tests never end."""
