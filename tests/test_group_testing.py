@@ -85,6 +85,7 @@ def test_answers_equal_depth_first(name, points):
         assert all(same_game(game, by_region[game.region]) for game in found.games)
     assert not found.certificate.reason
     assert found.certificate.gap == 0.0
+    assert explain(image, GroupTesting(1.0), partition).leaves == ()  # no more than the tolerance
     assert found.certificate.questions == found.evaluations
 
 
