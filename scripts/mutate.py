@@ -70,6 +70,7 @@ CORE = (
     "partitions",
     "paper",
     "engine",
+    "targets",
     "maps",
     "auto",
     "explanation",
