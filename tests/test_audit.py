@@ -254,13 +254,6 @@ def test_filled_is_the_share_of_pixels_that_differ(line, flat, contrast, draws):
     assert filled_by([leaf], image, [np.full_like(image, np.nan)]) is None
 
 
-def test_filled_is_a_mean_by_area():
-    image = np.zeros((1, 40))
-    image[0, :10], image[0, 20] = 0.1, 1e200
-    leaves = [Box((0,), (10,)), Box((20,), (40,))]
-    assert filled_by(leaves, image, [np.zeros_like(image)]) == pytest.approx((10 + 1) / 30)
-
-
 @pytest.mark.parametrize("partition", [Bisection(8), Superpixels.from_labels(np.arange(40) // 8)])
 def test_loose_leaves_are_told(partition, tmp_path):
     image = np.zeros((1, 40))
@@ -284,18 +277,6 @@ def test_filled_needs_fixed_stand_ins():
     explainer = Explainer(any_marked, baseline=mirrored, partition=Bisection(8))
     found = explainer.explain(marked((8, 8), [3]), target=0)
     assert (found.filled, found.audit.filled) == (None, 1.0)
-
-
-def test_several_small_lacks_add_up_to_a_doubt():
-    def lacking(batch):  # a quarter of the image has four fifths of the score
-        seen = batch[:, 0]
-        return 0.8 * seen[:, :4].mean(axis=1) + 0.2 * seen[:, 4:].mean(axis=1)
-
-    found = explain(np.ones((1, 16)), lacking, search=DepthFirst(0.1))
-    audit = found.audit
-    assert max(audit.gap, 1 - audit.carried, 1 - audit.alone, 1 - audit.alike, audit.covered) < FAR
-    assert audit.doubt >= FAR
-    assert found.how_sure.word == "supported"  # the doubt sorts runs, and is no verdict
 
 
 def monotone_model(rng, pixels):

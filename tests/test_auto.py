@@ -96,15 +96,6 @@ def test_large_leaves_are_split_on(partition, search):
     assert (alone.saliency() > 0)[20:24, 6:10].all()  # nothing else tells what is usual
 
 
-def test_of_two_leaves_neither_is_too_large():
-    def model(batch):
-        return batch[:, 0, 0, 8] + batch[:, 0, 12, 7] * batch[:, 0, 12, 8]
-
-    found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
-    assert sorted(leaf.area for leaf in found.leaves) == [1, 128]
-    assert found.residual == 0
-
-
 def test_readings_of_an_auto_run_end_where_it_ended():
     def model(batch):
         def at(row, column):
@@ -230,16 +221,6 @@ def test_curves_have_64_points_at_most():
     found = explain(rng.random((1, 60, 60)), lambda b: b.mean(axis=(1, 2, 3)), fine)
     assert len({game.region.area for game in found.games}) > 70
     assert len(found.sizes()) <= 65
-
-
-@pytest.mark.parametrize(("share", "whole"), [(0.28, True), (0.32, False)])
-def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
-    def model(batch):
-        left, right = batch[..., :2].mean(axis=(1, 2, 3)), batch[..., 2:].mean(axis=(1, 2, 3))
-        return share * np.maximum(left, right) + (1 - share) * left * right
-
-    found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
-    assert (found.leaves[0].area == 8) == whole
 
 
 # Spins over several partitions

@@ -204,33 +204,6 @@ def test_measured_games_are_exact(seed, signed, tolerance):
         assert min(alone) >= found.score - max(tolerance, 1e-5 * abs(found.score))
 
 
-def test_graded_models_are_measured():
-    weights = np.zeros((8, 8))
-    weights[0, 0], weights[5, 6], weights[7, 1] = 3.0, 2.0, 1.0
-    image = np.ones((1, 8, 8))
-    found = explain(image, model=weighted(weights))
-    played = explain(image, DepthFirst(), model=weighted(weights))
-    assert found.certificate.reason
-    assert "3 of 3 findings lacked the score alone" in found.certificate.reason
-    assert not any(game.inferred for game in found.games)
-    assert np.allclose(found.attribution(), played.attribution())
-    assert found.certificate.word == "measured"
-    assert found.how_sure.word == "supported"
-
-
-def test_dropped_parts_have_a_bound(rng):
-    weights = rng.random((8, 8)) ** 6
-    image, model = np.ones((1, 8, 8)), weighted(weights)
-    found = explain(image, GroupTesting(0.4), Bisection(1), model)
-    bound = found.dropped_at_most()
-    for part in nodes(found.games[0].region):
-        inside = bound[part.index]
-        if not np.isnan(inside).any() and len(np.unique(inside)) == 1:
-            dropped = [g for g in found.games if part in g.children]
-            if dropped:
-                assert by_hand.worth(model, image, [part]) <= inside.flat[0] + 1e-5
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**31),

@@ -57,15 +57,6 @@ def test_cells_lie_around_the_differences():
     assert labels.max() == len(places)  # and the area outside
 
 
-def test_two_differences_that_are_near_divide_the_area_between_them():
-    image = np.zeros((1, 20, 40))
-    image[0, 10, 10] = image[0, 10, 17] = 1.0
-    labels = labels_of(8, image, 0.0)
-    sizes = np.bincount(labels.ravel())
-    assert sizes[0] == pytest.approx(sizes[1], abs=9)
-    assert labels[10, 10] != labels[10, 17]
-
-
 def test_every_object_is_found_with_few_evaluations():
     rng = np.random.default_rng(1)
     template = rng.random((1, 128, 128)) * 0.2

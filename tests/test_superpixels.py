@@ -21,7 +21,6 @@ from hshap import (
     Explainer,
     Fixed,
     MissingExtraError,
-    Shifted,
     Superpixels,
 )
 from hshap.partitions.filling import LOOSE, below, filling
@@ -214,13 +213,6 @@ def test_faint_edges_join_small_segments():
     assert labels[15, 15] != labels[15, 25]
 
 
-@pytest.mark.parametrize("grid", [(1, 40), (40, 1), (1, 1), (7,), (1, 1, 9), (6, 5, 4)])
-def test_grids_of_any_form(grid):
-    image = np.random.default_rng(0).random((2, *grid))
-    leaves = [region for region in nodes(Superpixels(min_area=2)(image)) if not region.split()]
-    assert np.array_equal(sum(mask((leaf,), grid) for leaf in leaves), np.ones(grid, dtype=int))
-
-
 def test_flat_areas_are_halved_by_place():
     """Not below the area that was asked for."""
     root = Superpixels(min_area=4, max_area=16)(np.ones((1, 16, 16)))
@@ -238,13 +230,6 @@ def test_seeds_give_other_trees():
     assert [*nodes(first)] != [*nodes(other)]
 
 
-def test_shifted_trees_cover_the_image_too():
-    image, shapes = scene()
-    root = Shifted(Superpixels(min_area=20), 7)(image)
-    regions = [mask((region,), shapes.shape) for region in nodes(root)]
-    assert any(np.array_equal(region, shapes == 3) for region in regions)
-
-
 @pytest.mark.parametrize(
     ("labels", "areas"),
     [
@@ -257,12 +242,6 @@ def test_shifted_trees_cover_the_image_too():
 def test_labels_are_segments_and_stay_whole(labels, areas):
     root = Superpixels.from_labels(labels)(np.random.default_rng(0).random((1, *labels.shape)))
     assert sorted(region.area for region in nodes(root) if not region.split()) == areas
-
-
-def test_small_groups_of_labels_stay_together():
-    root = Superpixels.from_labels(np.arange(16).reshape(4, 4), min_area=4)(np.zeros((1, 4, 4)))
-    assert all(r.split() == () for r in nodes(root) if r.area <= 4)
-    assert any(1 < r.area <= 4 for r in nodes(root))
 
 
 def test_linkages_are_taken_as_they_are():
@@ -330,28 +309,6 @@ def test_small_gaps_are_segments():
     noisy = np.random.default_rng(0).normal(0.5, 0.1, (1, 30, 30))
     areas = np.bincount(Superpixels(min_area=25).tree(noisy).labels.ravel())
     assert areas.min() >= 25
-
-
-def test_place_counts_the_more_the_larger_regions_are():
-    # Four squares alike in two corners each: by looks alone, equal ones need not join first.
-    rng = np.random.default_rng(0)
-    image = np.where(rng.random((1, 40, 40)) < 0.5, 0.3, 0.7)
-    near, far = (Superpixels(position=position).tree(image) for position in (30.0, 0.0))
-    spread = [
-        np.ptp(np.unravel_index(t.pixels(t.root - 3), (40, 40)), axis=1).max() for t in (near, far)
-    ]
-    assert spread[0] <= spread[1]
-    assert not np.array_equal(near.merges, far.merges)
-
-
-def test_recipes_compare_with_and_without_labels():
-    labels = np.array([[0, 1, 1]])
-    own, given = Superpixels(min_area=1), Superpixels.from_labels(labels)
-    tree = Superpixels.from_linkage(labels, [[0, 1]])
-    assert own != given
-    assert given != own
-    assert given != tree
-    assert given == Superpixels.from_labels(labels.copy())
 
 
 def test_deep_trees_survive_pickle():
