@@ -84,6 +84,21 @@ def test_quadtrees_on_even_grids_too(size, search, shift, rng):
     assert read.settings["partition"] == new.settings["partition"]
 
 
+def test_free_forms_are_read_by_their_box(rng):
+    """A region whose box is no longer than the limit on any axis is a leaf, and no other is."""
+    partition = hshap.Superpixels(min_area=2, max_area=2)
+    found = explain(rng.random((1, 12, 20)), partition, model=lambda b: b.mean(axis=(1, 2, 3)))
+    for limit in ((4, 6), (3, 20), (12, 5)):
+        read = found.at(min_size=limit)
+        fine = set(found.leaves)
+        played = {game.region for game in read.games}
+        for region in {*read.leaves, *played}:
+            places = np.transpose(region.index)
+            fits = (np.ptp(places, axis=0) + 1 <= limit).all()
+            assert fits or region in fine or region in played
+            assert not (fits and region in played)
+
+
 def test_a_reading_can_be_read_again(rng):
     """And takes no budget: what one cut off stays incomplete."""
     fine = explain(rng.random((1, 16, 16)))
@@ -247,6 +262,15 @@ def test_the_repr_tells_findings_and_cost():
         r"OR gap 0\.00; 44 inputs in full; batches: independent>",
         repr(found),
     )
+
+
+def test_outlines_run_between_pixels():
+    found = explain(marked((8, 8), [9]), model=any_marked)
+    visited, leaf = found.plot(outlines=True).axes[0].collections
+    around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
+    around |= {frozenset({(x, 0.5), (x, 1.5)}) for x in (0.5, 1.5)}
+    assert {frozenset(map(tuple, line.tolist())) for line in leaf.get_segments()} == around
+    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited.get_segments()]
 
 
 @pytest.mark.parametrize("grid", [(30,), (9, 14), (5, 6, 7), (700, 900)])

@@ -40,6 +40,16 @@ def test_targets_are_what_they_say(index):
         assert explain(OUTPUTS, Output(index, kind)).target == told
 
 
+@pytest.mark.parametrize("search", [hshap.DepthFirst(), hshap.BestFirst(), hshap.GroupTesting()])
+def test_the_probability_is_the_images(search):
+    """Of the whole image: no other input of the run tells it."""
+    model = lambda batch: batch.mean(axis=(1, 2, 3))[:, None] * np.array([0.9, 0.3])
+    explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Dyadic(2), search)
+    found = explainer.explain(np.ones((1, 8, 8)), 0)
+    assert (found.probability, found.score) == (0.9, 0.9)
+    assert len(found.games) > 1
+
+
 @pytest.mark.parametrize(
     ("positives", "outputs", "target", "is_explained"),
     [
