@@ -1,19 +1,20 @@
-"""The command line of the benchmark: `benchmarks/run ...`."""
+"""The command line of the benchmark: `benchmarks/run NAME`, or `benchmarks/run all`."""
 
 from __future__ import annotations
 
 import importlib
 import shutil
 import sys
-from enum import StrEnum
+import time
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from benchmarks.core.folders import MissingDataError
 from benchmarks.core.protocol import UnknownNameError
+from benchmarks.core.provenance import provenance
 from benchmarks.core.runner import Run
-from benchmarks.core.tasks import TASKS
 from benchmarks.methods import named
 
 app = typer.Typer(
@@ -21,196 +22,152 @@ app = typer.Typer(
 )
 Workers = Annotated[int, typer.Option(help="processes, of one thread each")]
 Quick = Annotated[bool, typer.Option("--quick", help="a few images, to see that everything works")]
-Only = Annotated[list[str] | None, typer.Option(help="only these methods; see --update")]
-Update = Annotated[
-    bool, typer.Option("--update", help="with --method: replace their rows in the results")
-]
-Validation = Annotated[int | None, typer.Option(min=1, help="only the first validation images")]
-Test = Annotated[int | None, typer.Option(min=1, help="only the first test images")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="forget the rows of earlier runs")]
+Only = Annotated[list[str] | None, typer.Option(help="make only the rows of these methods anew")]
 
-Compute = Annotated[
-    bool, typer.Option("--compute", help="first compute the data that only figures need")
-]
-
-
-class Fuzzed(StrEnum):
-    """The parts of hshap that random inputs are tried on."""
-
-    INCREMENTAL = "incremental"
-    EXPLANATIONS = "explanations"
-    MODELS = "models"
+TRAININGS = ("synthetic", "malaria", "platelets", "boards")
 
 
-TRAININGS = {
-    "synthetic": "benchmarks.training.synthetic",
-    "malaria": "benchmarks.training.malaria",
-    "boards": "benchmarks.training.boards",
-    "families": "benchmarks.training.families",
-    "platelets": "benchmarks.training.platelets",
-    "transfer": "benchmarks.training.transfer",
-}
+@dataclass(frozen=True)
+class Experiment:
+    """What an experiment shows, and the minutes that it takes on two cores."""
 
-# Experiments without options: modules of benchmarks.experiments with a function run().
+    shows: str
+    minutes: int
+
+
 EXPERIMENTS = {
-    "trees": "Compare trees with the quadtree and peers on crosses under noise and over a texture.",
-    "linkage": "Compare trees linked by colour, texture and place.",
-    "sizes": 'Compare the size that "auto" finds with the best one, chosen with the truth in view.',
-    "families": "Judge trees on families of drawings that no constant was chosen on.",
-    "constants": "What each constant of the default call earns, on the sets for choosing.",
-    "gallery": "Explain photographs by a pretrained network with the default call; draw them.",
-    "equal": "Compare methods that see outputs only at equal evaluations: rows that tables lack.",
-    "kills": "Kill runs of archives a thousand times, and compare their tables with quiet ones.",
-    "throughput": "Explain 10,000 images in one process and in two: throughput, own cost, memory.",
-    "guarantees": "Try p-values, error rates, calibrations and reports where the truth is known.",
-    "large": "Explain a picture of 32,768 x 32,768 pixels on a disk: memory, time, findings.",
-    "floor": "Count the questions of group testing against the floor, and certify it on networks.",
-    "predictions": "Compare evaluations and CPU time that `hshap cost` expects with those of runs.",
-    "audit": "Damage networks on purpose, and test whether the audit detects bad explanations.",
+    "default": Experiment("The default call against peers as their documentation calls them.", 300),
+    "constants": Experiment("What each constant of the default call earns.", 60),
+    "gallery": Experiment("Photographs explained by a pretrained network, failures included.", 5),
+    "synthetic": Experiment("The paper's synthetic images: every method on 600 of them.", 240),
+    "malaria": Experiment("The paper's malaria smears: every method on those found positive.", 90),
+    "sanity": Experiment("Maps of networks whose weights are made random, layer by layer.", 15),
+    "speed": Experiment("Evaluations and time against the authors' package and full passes.", 30),
+    "throughput": Experiment("Own cost, memory and reading of a run over an archive.", 15),
+    "large": Experiment("A picture of 32,768 x 32,768 pixels on a disk: memory, findings.", 15),
+    "guarantees": Experiment("Error rates, calibrations and reports where the truth is known.", 90),
 }
+PLAIN = ("constants", "gallery", "speed", "throughput", "large", "guarantees")
 
 
-def explain(settings: Run, workers: int, *, update: bool = False) -> None:
-    """Explain, collate, and print the table."""
+def _module(name: str) -> object:
+    return importlib.import_module(f"benchmarks.experiments.{name}")
+
+
+def _explain(settings: Run, workers: int) -> None:
+    """Explain with every method, or with some whose rows then replace those of the results."""
     from benchmarks.core import results
     from benchmarks.core.runner import run
-    from benchmarks.reporting import ranking, report
+    from benchmarks.reporting import report
 
     found = results.collate(settings.folder.name, run(settings, workers))
-    if not settings.quick and (update or not settings.methods):
-        results.write(results.updated(found) if update else found)
+    if not settings.quick:
+        results.write(results.updated(found) if settings.methods else found)
     print(report.table(found.summary))
-    if settings.quick and (results.folder(settings.task) / "summary.json").exists():
-        full = results.read_summary(settings.task)
-        print("\n" + ranking.told(ranking.levels(found.summary), ranking.levels(full)))
 
 
 def _add_task(name: str) -> None:
-    @app.command(name, help=f"Explain {name}: every method on every image found positive.")
-    def command(  # noqa: PLR0913, PLR0917, one parameter for each option
+    @app.command(name, help=EXPERIMENTS[name].shows)
+    def command(
         workers: Workers = 2,
         quick: Quick = False,  # noqa: FBT002
         fresh: Fresh = False,  # noqa: FBT002
         method: Only = None,
-        validation: Validation = None,
-        test: Test = None,
-        update: Update = False,  # noqa: FBT002
     ) -> None:
-        methods = tuple(each.name for each in named(method or ()))
-        settings = Run(name, quick, methods, validation, test)
+        settings = Run(name, quick, tuple(each.name for each in named(method or ())))
         if fresh:
             shutil.rmtree(settings.folder, ignore_errors=True)
-        explain(settings, workers, update=update)
+        _explain(settings, workers)
 
 
-for task in TASKS:
+for task in ("synthetic", "malaria"):
     _add_task(task)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def train(context: typer.Context, name: str) -> None:
-    """Train a network: synthetic, malaria, boards, families, platelets, transfer."""
-    if name not in TRAININGS:
-        raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
-    sys.argv = [name, *context.args]
-    importlib.import_module(TRAININGS[name]).main()
-
-
-@app.command()
-def costs(name: str, images: Annotated[int, typer.Option(help="of each group")] = 5) -> None:
-    """Measure time and memory of every method alone; let nothing else run meanwhile."""
-    from benchmarks.experiments import costs as alone
-
-    alone.run(name, images)
-
-
-@app.command()
-def sanity(workers: Workers = 2) -> None:
-    """Explain networks whose weights are made random, layer by layer, and compare the maps."""
-    from benchmarks.experiments import sanity as checks
-
-    checks.run(workers)
-
-
-@app.command()
-def fuzz(
-    kind: Annotated[Fuzzed, typer.Argument()],
-    count: Annotated[int | None, typer.Option(min=1, help="networks or files")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-) -> None:
-    """Try random networks, damaged explanations or hostile model files; exit 1 on a failure."""
-    if kind is Fuzzed.INCREMENTAL:
-        from benchmarks.experiments import fuzz_incremental
-
-        networks = count or fuzz_incremental.NETWORKS
-        fuzz_incremental.run(networks, 0 if count else fuzz_incremental.CASES, seed)
-        return
-    if kind is Fuzzed.EXPLANATIONS:
-        from benchmarks.experiments.fuzz_files import FILES, fuzz_explanations
-
-        outcome = fuzz_explanations(count or FILES, seed=seed)
-    else:
-        from benchmarks.experiments import fuzz_models
-
-        outcome = fuzz_models.fuzz_models(count or fuzz_models.FILES, seed=seed)
-    print(outcome)
-    if outcome.failures:
-        raise typer.Exit(1)
-
-
-def _add_experiment(name: str, summary: str) -> None:
-    @app.command(name, help=summary)
-    def command() -> None:
-        importlib.import_module(f"benchmarks.experiments.{name}").run()
-
-
-for experiment, summary in EXPERIMENTS.items():
-    _add_experiment(experiment, summary)
-
-
-@app.command()
+@app.command(help=EXPERIMENTS["default"].shows)
 def default(
     sets: Annotated[list[str] | None, typer.Option(help="only this set; may be repeated")] = None,
     most: Annotated[int | None, typer.Option(min=1, help="only the first images of a set")] = None,
     rex: Annotated[bool, typer.Option("--rex", help="ReX, too: over 2000 evaluations")] = False,  # noqa: FBT002
 ) -> None:
-    """Compare the default call with peers as their documentation calls them."""
     from benchmarks.experiments import default_call
 
     default_call.run(sets or (), most, rex=rex)
 
 
+@app.command(help=EXPERIMENTS["sanity"].shows)
+def sanity(workers: Workers = 2, method: Only = None) -> None:
+    from benchmarks.experiments import sanity as checks
+
+    checks.run(workers, tuple(method or ()))
+
+
+def _add_plain(name: str) -> None:
+    @app.command(name, help=EXPERIMENTS[name].shows)
+    def command() -> None:
+        _module(name).run()  # type: ignore[attr-defined]
+
+
+for plain in PLAIN:
+    _add_plain(plain)
+
+
+@app.command("all")
+def every(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:  # noqa: FBT002
+    """Make every result, figure and table anew; say first how long it takes."""
+    for name, one in EXPERIMENTS.items():
+        print(f"{name:12}{one.minutes:4} min  {one.shows}")
+    hours = sum(one.minutes for one in EXPERIMENTS.values()) / 60
+    print(f"about {hours:.0f} hours on two cores, at commit {provenance()['commit']}")
+    if not yes:
+        typer.confirm("start?", abort=True)
+    for name in EXPERIMENTS:
+        begun = time.monotonic()
+        _run(name)
+        print(f"{name}: {(time.monotonic() - begun) / 60:.0f} minutes", flush=True)
+    figures()
+    report()
+
+
+def _run(name: str) -> None:
+    """Make an experiment's results anew."""
+    if name in PLAIN:
+        _module(name).run()  # type: ignore[attr-defined]
+    elif name == "default":
+        from benchmarks.core import results
+
+        shutil.rmtree(results.folder("default"), ignore_errors=True)  # it keeps rows that are there
+        default()
+    elif name == "sanity":
+        sanity()
+    else:
+        shutil.rmtree(Run(name).folder, ignore_errors=True)
+        _explain(Run(name), workers=2)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    help=f"Train a network: {', '.join(TRAININGS)}.",
+)
+def train(context: typer.Context, name: str) -> None:
+    if name not in TRAININGS:
+        raise typer.BadParameter(f"no training {name!r}; there are {', '.join(TRAININGS)}")
+    sys.argv = [name, *context.args]
+    importlib.import_module(f"benchmarks.training.{name}").main()
+
+
 @app.command()
-def speed(
-    fresh: Fresh = False,  # noqa: FBT002
-    only: Annotated[
-        list[str] | None, typer.Option(help="repeat measurements that begin so: share")
-    ] = None,
-) -> None:
-    """Measure time, memory and evaluations against the authors' package and peers."""
-    from benchmarks.speed import speed_table
-
-    speed_table.run(fresh=fresh, only=only or ())
-
-
-@app.command()
-def figures(
-    names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None,
-    compute: Compute = False,  # noqa: FBT002
-) -> None:
+def figures(names: Annotated[list[str] | None, typer.Argument(help="all, if none")] = None) -> None:
     """Draw the figures from the committed results."""
     from benchmarks.reporting import figures as drawings
 
-    if compute:
-        drawings.compute(names or [])
     drawings.draw(names or [])
 
 
 @app.command()
 def report() -> None:
-    """Write tables and numbers into README and docs from the committed results."""
+    """Write tables into the pages from the committed results."""
     from benchmarks.reporting import report as tables
 
     tables.write()

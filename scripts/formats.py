@@ -152,12 +152,45 @@ def _microscopes(folder: Path) -> list[Row]:
     return [*out, Row("whole slides", "openslide-python", number, "yes", "", *place)]
 
 
+def _ring() -> np.ndarray:
+    """Return an object whose outline needs a hole, beside one without."""
+    out = np.zeros(SIZE, bool)
+    out[8:24, 12:32] = True
+    out[14:18, 20:26] = False
+    out[30:34, 40:56] = True
+    return out
+
+
+def _covered(rings: list[list[tuple[float, float]]]) -> np.ndarray:
+    """Return the pixels whose centre lies in a polygon, by the even-odd rule of shapely."""
+    import shapely
+
+    y, x = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5
+    out = np.zeros(SIZE, bool)
+    for ring in rings:
+        # The cut to a hole touches itself; make_valid keeps the rule of odd crossings.
+        out |= shapely.contains_xy(shapely.make_valid(shapely.Polygon(ring)), x, y)
+    return out
+
+
+def _document(tool: str, found: hshap.Explanation, folder: Path) -> Path:
+    """Write the document of a tool, and return its path."""
+    given = {"cell.png": found}
+    if tool == "datumaro":
+        path = folder / "annotations" / "default.json"
+        return export.write_json(path, export.datumaro(given))
+    if tool == "cvat":
+        return export.write_xml(folder / "cells.xml", export.cvat(given))
+    if tool == "label-studio":
+        return export.write_json(folder / "tasks.json", export.label_studio(given))
+    return export.write_json(folder / "samples.json", export.fiftyone(given))
+
+
 def _tools(folder: Path) -> list[Row]:
     import shapely
     from PIL import Image
-    from test_annotation_tools import covered, document, truth
 
-    small = truth()[::2, ::2].astype(np.float32)[None]
+    small = _ring()[::2, ::2].astype(np.float32)[None]
     found = (
         hshap.Explainer(
             lambda batch: batch.sum(axis=(1, 2, 3)),
@@ -169,7 +202,7 @@ def _tools(folder: Path) -> list[Row]:
     )
     features = export.geojson(found)["features"]
     rings = [each["geometry"]["coordinates"][0] for each in features]
-    place = compared(np.argwhere(covered(rings)), np.argwhere(truth()))
+    place = compared(np.argwhere(_covered(rings)), np.argwhere(_ring()))
     out = [Row("QuPath GeoJSON", "shapely", shapely.__version__, "", "yes", *place)]
     for tool, title in (
         ("label-studio", "Label Studio predictions"),
@@ -183,11 +216,11 @@ def _tools(folder: Path) -> list[Row]:
         (inner / "annotations").mkdir(parents=True)
         (inner / "images").mkdir()
         Image.fromarray(np.zeros(SIZE, np.uint8)).save(inner / "images" / "cell.png")
-        path = document(tool, found, inner / "annotations" if tool == "datumaro" else inner)
+        path = _document(tool, found, inner)
         told = tool_readers.read_by(tool, inner if tool in ("datumaro", "cvat") else path)
         scale = (SIZE[1], SIZE[0]) if tool == "fiftyone" else (1, 1)
         rings = [[(x * scale[0], y * scale[1]) for x, y in ring] for ring in told["polygons"]]
-        place = compared(np.argwhere(covered(rings)), np.argwhere(truth()))
+        place = compared(np.argwhere(_covered(rings)), np.argwhere(_ring()))
         out.append(Row(title, told["library"], told["version"], "", "yes", *place))
     return out
 

@@ -1,8 +1,8 @@
-"""Skip tests whose optional package is not installed, and tell at the end why tests were skipped.
+"""Skip tests whose optional package is not installed, and say at the end why tests were skipped.
 
 A pytest plugin, registered by conftest.py. NumPy, pytest and hypothesis are enough to run the
-tests: a test that needs more is skipped with the name of the package. In the environment of
-scripts/setup every package of `OPTIONAL` is installed, so that this rule skips nothing.
+tests: a test that needs more is skipped with the name of the package. After `scripts/setup dev`
+every package of `OPTIONAL` is installed, so that this rule skips nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _reason(package):
 
 
 def _same_words(reason):
-    """Say in our words what `pytest.importorskip` says of an optional package."""
+    """Return our reason for an optional package that `pytest.importorskip` did not find."""
     package = re.match(r"could not import '(\w+)", reason)
     return _reason(package[1]) if package and package[1] in OPTIONAL else reason
 

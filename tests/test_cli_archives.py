@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
+import shlex
 import sys
 import tarfile
 from pathlib import Path
@@ -13,399 +12,282 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from commands import GIVEN, Image, fine, folder_of_user, picture, run, written
 
-pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
-Image = pytest.importorskip("PIL.Image")
-from typer.testing import CliRunner
 
 import hshap
-from hshap.cli.app import app
 
-MODELS = """
-import numpy as np
-def brightest(batch):
-    score = batch.max(axis=(1, 2, 3))
-    return np.stack([score, 1 - score], axis=1)
-def other(batch):
-    return brightest(batch) * 0.5
-"""
-GIVEN = ("--all", "--baseline", "constant:0", "--partition", "quadtree", "--min-size", 4)
+WHOLE = hshap.Explainer(
+    lambda batch: batch.max(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Dyadic(min_size=2)
+)
 
 
 @pytest.fixture
 def name(tmp_path, monkeypatch):
     """The name of a module of models in the current folder, next to a folder of five images."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("images").mkdir()
-    for number in range(5):
-        array = np.zeros((16, 16, 3), np.uint8)
-        array[4:8, 2 * number : 2 * number + 4] = 100 + 30 * number
-        Image.fromarray(array).save(f"images/{number}.png")
-    name = f"models_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}"
-    Path(f"{name}.py").write_text(MODELS)
-    yield name
-    sys.modules.pop(name, None)
+    with folder_of_user(tmp_path, monkeypatch) as name:
+        for number in range(5):
+            picture(f"images/{number}.png", 100 + 30 * number, column=2 * number)
+        yield name
 
 
-def call(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def run(name, *words, images=("images",), code=0, target=("--target", 0)):
-    done = call("run", *images, "-m", f"{name}:brightest", "-o", "RUN", *target, *GIVEN, *words)
-    assert done.exit_code == code, done.stderr
-    return done
+def archived(name, *words, images=("images",), code=0, target=("--target", 0), model="two"):
+    given = ("-m", f"{name}:{model}", "-o", "RUN", *target, *GIVEN, *words)
+    return fine("run", *images, *given, code=code)
 
 
 def counted(table="explanations"):
-    done = call("query", "RUN", f"select count(*) as n from {table}", "--json")  # noqa: S608
+    done = fine("query", "RUN", f"select count(*) as n from {table}", "--json")  # noqa: S608
     return json.loads(done.stdout)["rows"][0]["n"]
 
 
-def test_a_folder_becomes_a_run(name):
-    done = run(name)
+# Runs
+
+
+def test_a_folder_becomes_a_run_that_goes_on(name):
+    done = archived(name)
     assert "5 explanations of 5 images, and 0 failed" in done.stdout
     assert "5 of 5 images (5 explained, 0 negative, 0 failed)" in done.stderr
-    assert counted() == 5
     found = hshap.runs.open("RUN")
     assert found["3.png"].boxes()[0].score > 0.5
     row = next(found.rows())
     assert row["path"] == str(Path("images/0.png").absolute())
     assert json.loads(row["transform"]) == {"size": [16, 16]}
-
-
-def test_the_same_command_goes_on(name):
-    run(name)
-    assert "5 from before" in run(name).stderr
-    Path("images/5.png").write_bytes(Path("images/4.png").read_bytes())
-    run(name)
+    assert "5 from before" in archived(name).stderr
+    picture("images/5.png")
+    archived(name)
     assert counted() == 6
+    line = next(line for line in done.stdout.splitlines() if "hshap query" in line)
+    fine(*shlex.split(line.partition("hshap ")[2]))
 
 
 def test_a_run_ends_with_a_page(name):
-    done = run(name, "--page", "page.html", "--json")
+    done = archived(name, "--page", "page.html", "--json")
     assert json.loads(done.stdout)["page"] == "page.html"
     first = Path("page.html").read_text()
     assert all(f"{number}.png" in first for number in range(5))
-    call("view", "RUN", "--out", "viewed.html")
+    fine("view", "RUN", "--out", "viewed.html")
     assert Path("viewed.html").read_text() == first
-    Path("images/5.png").write_bytes(Path("images/4.png").read_bytes())
-    assert "the page is page.html" in run(name, "--page", "page.html").stdout  # it is replaced
+    picture("images/5.png")
+    # It is replaced.
+    assert "the page is page.html" in archived(name, "--page", "page.html").stdout
     assert "5.png" in Path("page.html").read_text()
 
 
-def test_a_page_that_cannot_be_written_is_told_before_the_run(name):
-    Path("notes.html").write_text("mine")
-    for page, code in (("notes.html", 5), ("RUN/page.html", 2), ("images", 5)):
-        assert "--page" in run(name, "--page", page, code=code).stderr
-    assert not Path("RUN").exists()
-    assert Path("notes.html").read_text() == "mine"
-
-
-def test_a_bad_image_is_listed_and_tried_again_on_request(name):
-    Path("images/bad.png").write_text("no")
-    done = run(name, code=7)
+def test_a_bad_image_is_listed_and_tried_again(name):
+    written("images/bad.png", "no")
+    done = archived(name, code=7)
     assert "failed: bad.png: bad.png is not an image" in done.stderr
     assert counted("errors") == 1
-    Path("images/bad.png").write_bytes(Path("images/4.png").read_bytes())
-    run(name, "--retry-failed")
+    picture("images/bad.png")
+    archived(name, "--retry-failed")
     assert (counted(), counted("errors")) == (6, 0)
 
 
-@pytest.mark.parametrize("kind", ["list", "tar", "files"])
-def test_other_archives(name, kind):
+@pytest.mark.parametrize("kind", ["list", "tar", "files", "scan"])
+def test_other_sources_are_read(name, kind):
+    target, more, count = ("--target", 0), (), 5
     if kind == "list":
-        Path("list.csv").write_text("image,target\nimages/0.png,0\nimages/1.png,1\n")
-        run(name, images=("list.csv",), target=())
-        found = hshap.runs.open("RUN")
-        assert [(key.image, key.target) for key in found.keys] == [
-            ("images/0.png", "0"),
-            ("images/1.png", "1"),
-        ]
-        return
-    if kind == "tar":
+        images, target, count = ("list.csv",), (), 2
+        written("list.csv", "image,target\nimages/0.png,0\nimages/1.png,1\n")
+    elif kind == "tar":
+        images = ("all.tar",)
         with tarfile.open("all.tar", "w") as archive:
-            for path in sorted(Path("images").iterdir()):
-                member = tarfile.TarInfo(path.name)
-                member.size = path.stat().st_size
-                archive.addfile(member, io.BytesIO(path.read_bytes()))
-        run(name, images=("all.tar",))
+            archive.add("images")
+    elif kind == "files":
+        images = sorted(Path("images").iterdir())
     else:
-        run(name, images=sorted(Path("images").iterdir()))
-    assert counted() == 5
+        nibabel = pytest.importorskip("nibabel")
+        values = np.zeros((16, 16, 1), np.float32)
+        values[4:8, 4:8] = 1
+        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), "images/scan.nii.gz")
+        images, more, count = ("images",), ("--frame", 0), 6
+    archived(name, *more, images=images, target=target)
+    assert counted() == count
+    found = hshap.runs.open("RUN")
+    if kind == "list":
+        assert [key.target for key in found.keys] == ["0", "1"]
+    if kind == "scan":
+        assert found["scan.nii.gz"].boxes()
 
 
 def test_two_workers_give_the_rows_of_one(name):
-    run(name)
+    archived(name)
     one = [row["game_values"] for row in hshap.runs.open("RUN").rows()]
     Path("RUN").rename("ONE")
-    run(name, "--workers", 2)
+    archived(name, "--workers", 2)
     assert [row["game_values"] for row in hshap.runs.open("RUN").rows()] == one
 
 
 def test_the_top_class_is_chosen_for_each_image(name):
-    run(name, target=())
+    archived(name, target=())
     rows = hshap.runs.open("RUN").query("select image, target, class_index from explanations")
     assert {row["target"] for row in rows} == {"top"}
     assert [row["class_index"] for row in rows] == [1, 0, 0, 0, 0]
 
 
-def test_a_class_that_the_model_lacks_is_refused_before_the_run(name):
-    done = call("run", "images", "-m", f"{name}:brightest", "-o", "RUN", "-t", 7)
-    assert done.exit_code == 2
-    assert "--target 7 is out of range" in done.stderr
-    assert not Path("RUN").exists()
-
-
-def test_another_model_or_folder_is_refused(name):
-    run(name)
-    done = call("run", "images", "-m", f"{name}:other", "-o", "RUN", "-t", 0, *GIVEN)
-    assert done.exit_code == 2
-    assert "another model" in done.stderr
-    done = call("run", "images", "-m", f"{name}:brightest", "-o", "images", "-t", 0)
-    assert done.exit_code == 5
-    assert "is no run folder" in done.stderr
-
-
-def test_a_setting_that_differs_is_named(name):
-    run(name)
-    done = run(name, "--tolerance", 0.3, "--background", "black", code=2)
-    assert "another decode.reader.background ('white' there, 'black' here)" in done.stderr
-    assert "another search.tolerance" in done.stderr or "another search (" in done.stderr
+def test_a_run_of_other_settings_is_refused(name):
+    archived(name)
+    assert "another model" in archived(name, model="half", code=2).stderr
+    told = archived(name, "--tolerance", 0.3, "--background", "black", code=2).stderr
+    assert "another decode.reader.background ('white' there, 'black' here)" in told
+    assert "another search.tolerance" in told or "another search (" in told
 
 
 def test_a_larger_limit_of_pixels_goes_on(name):
-    done = run(name, "--max-pixels", 300)
-    assert "and 0 failed" in done.stdout
-    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).resize((20, 20)).save("images/large.png")
-    done = run(name, "--resize", "--max-pixels", 300, code=2)
-    assert "another decode.reader.resize" in done.stderr
+    assert "and 0 failed" in archived(name, "--max-pixels", 300).stdout
+    picture("images/large.png", size=(20, 20))
+    told = archived(name, "--resize", "--max-pixels", 300, code=2).stderr
+    assert "another decode.reader.resize" in told
     Path("RUN").rename("SMALL")
     given = ("--size", "16x16", "--resize")
-    assert "large.png" in run(name, *given, "--max-pixels", 300, code=7).stderr
-    run(name, *given, "--max-pixels", 1000, "--retry-failed")
+    assert "large.png" in archived(name, *given, "--max-pixels", 300, code=7).stderr
+    archived(name, *given, "--max-pixels", 1000, "--retry-failed")
     assert (counted(), counted("errors")) == (6, 0)
 
 
-def test_an_image_without_a_usable_class_fails_alone(name):
-    Path("list.csv").write_text(
-        "image,target\nimages/0.png,0\nimages/1.png,\nimages/2.png,9\nimages/3.png,1\n"
-    )
-    done = run(name, images=("list.csv",), target=(), code=7)
+def test_an_image_without_a_class_fails_alone(name):
+    rows = "image,target\nimages/0.png,0\nimages/1.png,\nimages/2.png,9\nimages/3.png,1\n"
+    written("list.csv", rows)
+    done = archived(name, images=("list.csv",), target=(), code=7)
     assert "class 9 is out of range: the model has 2 outputs" in done.stderr
     assert counted() == 2
     errors = {row["image"]: row["reason"] for row in hshap.runs.open("RUN").errors}
     assert "no class for this image" in errors["images/1.png"]
     assert "9 is out of range" in errors["images/2.png"]
-    Path("list.csv").write_text("image,target\nimages/0.png,9\n")
-    assert "out of range" in run(name, images=("list.csv",), target=(), code=2).stderr
+    written("list.csv", "image,target\nimages/0.png,9\n")
+    assert "out of range" in archived(name, images=("list.csv",), target=(), code=2).stderr
 
 
-def test_rows_that_take_more_than_usual_are_told(name):
-    done = run(name)
+def test_rows_of_many_bytes_are_told(name):
+    done = archived(name)
     found = hshap.runs.open("RUN")
     size = sum(path.stat().st_size for path in Path("RUN/explanations").iterdir())
     assert found.row_bytes == size / 5
     assert ("more than the usual 5,000" in done.stdout) == (found.row_bytes > 5000)
     Path("RUN").rename("ALL")
-    assert "more than the usual 5,000" in run(name, images=("images/0.png",)).stdout  # one row
-
-
-def test_the_end_of_a_run_shows_a_query_that_works(name):
-    import shlex
-
-    line = next(line for line in run(name).stdout.splitlines() if "hshap query" in line)
-    words = shlex.split(line.partition("hshap ")[2])
-    assert call(*words).exit_code == 0
+    one = archived(name, images=("images/0.png",)).stdout
+    assert "more than the usual 5,000" in one
 
 
 def test_a_query_prints_a_table_json_or_csv(name):
-    run(name)
+    archived(name)
     sql = "select image, complete from explanations where image < '2' order by image"
-    assert "0.png" in call("query", "RUN", sql).stdout
-    assert call("query", "RUN", sql, "--csv").stdout == "image,complete\n0.png,True\n1.png,True\n"
-    rows = json.loads(call("query", "RUN", sql, "--json").stdout)["rows"]
+    assert "0.png" in fine("query", "RUN", sql).stdout
+    assert fine("query", "RUN", sql, "--csv").stdout == "image,complete\n0.png,True\n1.png,True\n"
+    rows = json.loads(fine("query", "RUN", sql, "--json").stdout)["rows"]
     assert rows[0] == {"image": "0.png", "complete": True}
-    assert call("query", "RUN", "select * from explanations", "--json").exit_code == 0
-    done = call("query", "RUN", "select colour from explanations")
-    assert done.exit_code == 2
-    assert "colour" in done.stderr
-    assert call("query", "images", sql).exit_code == 3
+    fine("query", "RUN", "select * from explanations", "--json")
 
 
-def test_verify_checks_digests_and_recomputes_values(name):
-    run(name)
-    done = call("verify", "RUN")
-    assert done.exit_code == 0
+def test_verify_checks_digests_and_values(name):
+    archived(name)
+    done = fine("verify", "RUN")
     assert "1 shard with 5 rows is as written" in done.stdout
     assert "no value was computed again" in done.stdout
     again = ("verify", "RUN", "images", "-t", 0, *GIVEN[1:], "--json")
-    found = json.loads(call(*again, "-m", f"{name}:brightest").stdout)
+    found = json.loads(fine(*again, "-m", f"{name}:two").stdout)
     assert found["problems"] == []
     assert found["values"] > 50
     assert found["largest_difference"] == 0
-    done = call("verify", "RUN", "--seal", found["seal"])
-    assert done.exit_code == 0
-    done = call("verify", "RUN", "--seal", "0" * 64)
-    assert done.exit_code == 3
-    done = call(*again, "-m", f"{name}:other")
-    assert done.exit_code == 3
-    assert "another model" in done.stderr
-    assert "a coalition value differs by" in done.stderr
-    assert call("verify", "RUN", "images").exit_code == 2
-
-
-def test_verify_names_an_altered_shard(name):
-    run(name)
+    fine("verify", "RUN", "--seal", found["seal"])
+    fine("verify", "RUN", "--seal", "0" * 64, code=3)
+    told = fine(*again, "-m", f"{name}:half", code=3).stderr
+    assert "another model" in told
+    assert "a coalition value differs by" in told
     shard = next(Path("RUN/explanations").iterdir())
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 255
     shard.write_bytes(data)
-    done = call("verify", "RUN")
-    assert done.exit_code == 3
-    assert f"shard explanations/{shard.name} was altered" in done.stderr
+    told = fine("verify", "RUN", code=3).stderr
+    assert f"shard explanations/{shard.name} was altered" in told
 
 
-def test_options_that_do_not_fit_are_refused(name):
-    done = run(name, "--address", "ray://x", code=2)
-    assert "--executor ray" in done.stderr
-    done = run(name, "--executor", "slurm", "--jobs", "RUN/jobs", code=2)
-    assert "outside of --out" in done.stderr
-
-
-def test_findings_of_resized_images_are_in_pixels_of_the_file(name):
+def test_findings_of_resized_images_are_in_their_pixels(name):
     array = np.zeros((64, 32, 3), np.uint8)
     array[16:32, 8:16] = 255
     Image.fromarray(array).save("large.png")
-    run(name, "--size", "16x16", "--resize", images=("large.png",))
+    archived(name, "--size", "16x16", "--resize", images=("large.png",))
     (row,) = hshap.runs.open("RUN")
     assert row.placement.shape == (64, 32)
     (found,) = row.boxes()
     assert (found.start, found.stop) == ((16, 8), (32, 16))
-    done = call("query", "RUN", "select boxes from explanations", "--json")
+    done = fine("query", "RUN", "select boxes from explanations", "--json")
     assert json.loads(done.stdout)["rows"][0]["boxes"][0]["start"] == [16, 8]
 
 
 # Files that a run does not read
 
-
-def mixed_folder():
-    """Add files of other kinds to the folder of images."""
-    images = Path("images")
-    for name in ("b.svs", "deeper/a.NDPI", "c.mrxs", "d.btf"):
-        (images / name).parent.mkdir(exist_ok=True)
-        (images / name).write_bytes(b"not read")
-    (images / "c").mkdir()
-    for name in ("Slidedat.ini", "Data0000.dat"):
-        (images / "c" / name).write_bytes(b"part of c.mrxs")
-    (images / "e.zarr" / "0").mkdir(parents=True)
-    for name in (".zgroup", ".zattrs", "0/.zarray", "0/0"):
-        (images / "e.zarr" / name).write_bytes(b"{}")
-    (images / "notes.txt").write_text("mine")
-    (images / ".hidden.svs").write_text("mine")
-
-
 LARGE = ["b.svs", "c.mrxs", "d.btf", "deeper/a.NDPI", "e.zarr"]
 
 
-def test_large_images_of_a_folder_go_to_the_errors_with_the_command_that_reads_them(name):
-    mixed_folder()
-    done = run(name, "--workers", 2, code=7)
+@pytest.fixture
+def mixed(name):
+    """A folder of images with files of other kinds, and the name of the module of models."""
+    for file in ("b.svs", "deeper/a.NDPI", "c.mrxs", "d.btf", "notes.txt", ".hidden.svs"):
+        written(f"images/{file}", "not read")
+    for file in ("Slidedat.ini", "Data0000.dat"):
+        written(f"images/c/{file}", "part of c.mrxs")
+    for file in (".zgroup", ".zattrs", "0/.zarray", "0/0"):
+        written(f"images/e.zarr/{file}", "{}")
+    return name
+
+
+def test_large_images_are_errors_with_the_way_out(mixed):
+    done = archived(mixed, "--workers", 2, code=7)
     found = hshap.runs.open("RUN")
-    assert {row["image"]: row["reason"] for row in found.errors}.keys() == set(LARGE)
+    assert {row["image"] for row in found.errors} == set(LARGE)
     assert all("hshap tiles" in row["reason"] for row in found.errors)
     assert len(found) == 5
     assert "failed: b.svs: b.svs is a large image" in done.stderr
     assert "10 of 10 images (5 explained, 0 negative, 5 failed)" in done.stderr
-    assert "images: 1 entry is no image that is read here, and left out (1 .txt)" in done.stderr
-    again = run(name, code=7)
-    assert "10 from before" in again.stderr
+    assert "images: 1 entry is not an image that is read here, and left out (1 .txt)" in done.stderr
+    assert "10 from before" in archived(mixed, code=7).stderr
     assert counted("errors") == 5
-    assert call("verify", "RUN").exit_code == 0
-
-
-def test_many_large_images_do_not_end_a_run(name):
-    for number in range(30):
-        Path(f"images/{number:02d}.svs").write_bytes(b"not read")
-    Path("images/bad.png").write_text("no")
-    run(name, "--workers", 2, code=7)
-    assert (counted(), counted("errors")) == (5, 31)
-
-
-def test_large_images_of_a_tar_are_named(name):
-    mixed_folder()
+    fine("verify", "RUN")
+    Path("RUN").rename("FOLDER")
     with tarfile.open("images.tar", "w") as archive:
         archive.add("images", arcname=".")
-    done = run(name, images=("images.tar",), code=7)
-    named = {row["image"] for row in hshap.runs.open("RUN").errors}
-    assert named >= set(LARGE)
+    done = archived(mixed, images=("images.tar",), code=7)
+    assert {row["image"] for row in hshap.runs.open("RUN").errors} >= set(LARGE)
     assert "left out (1 .txt)" in done.stderr
 
 
-def test_a_folder_of_large_images_alone_is_refused_with_the_command_that_reads_them(name):
-    Path("slides").mkdir()
+def test_large_images_alone_are_refused(name):
     for slide in ("a.svs", "b.svs"):
-        Path("slides", slide).write_bytes(b"not read")
-    done = run(name, images=("slides",), code=2)
-    assert "a.svs is a large image" in done.stderr
-    assert "hshap tiles, or run --tiles, and 1 more like it" in done.stderr
+        written(f"slides/{slide}", "not read")
+    told = archived(name, images=("slides",), code=2).stderr
+    assert "a.svs is a large image" in told
+    assert "hshap tiles, or run --tiles, and 1 more like it" in told
     assert not Path("RUN").exists()
-
-
-def test_scans_of_a_folder_are_images_of_a_run(name):
-    nibabel = pytest.importorskip("nibabel")
-    values = np.zeros((16, 16, 1), np.float32)
-    values[4:8, 4:8] = 1
-    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), "images/scan.nii.gz")
-    run(name, "--frame", 0)
-    assert hshap.runs.open("RUN")["scan.nii.gz"].boxes()
+    for number in range(30):  # as many do not end a run of others
+        written(f"images/{number:02d}.svs", "not read")
+    archived(name, code=7)
+    assert (counted(), counted("errors")) == (5, 30)
 
 
 @pytest.mark.parametrize("command", ["explain", "cost"])
-def test_large_images_of_a_folder_cannot_be_used_by_other_commands(name, command):
-    mixed_folder()
-    words = ["images", "-m", f"{name}:brightest", "--target", 0, *GIVEN]
+def test_other_commands_skip_large_images(mixed, command):
+    words = ["images", "-m", f"{mixed}:two", "--target", 0, *GIVEN]
     words += ["-o", "found"] if command == "explain" else []
-    refused = call(command, *words)
-    assert refused.exit_code == 3
+    told = fine(command, *words, code=3).stderr
     for large in ("b.svs", "c.mrxs", "d.btf", "e.zarr"):
-        assert f"{Path('images', large)} is a large image" in refused.stderr
-    told = "images: 2 entries are no images that are read here, and left out (1 folder, 1 .txt)"
-    assert told in refused.stderr
-    done = call(command, *words, "--skip-bad")
-    assert done.exit_code == 7, done.stderr
+        assert f"{Path('images', large)} is a large image" in told
+    left = "images: 2 entries are not images that are read here, and left out (1 folder, 1 .txt)"
+    assert left in told
+    fine(command, *words, "--skip-bad", code=7)
 
 
-def test_python_warns_of_files_that_are_no_images(tmp_path):
+def test_python_reads_pictures_by_a_decoder_alone(tmp_path):
+    written(tmp_path / "a.png", "7")
     np.save(tmp_path / "a.npy", np.ones((1, 4, 4)))
-    (tmp_path / "a.png").write_bytes(b"no array")
-    explainer = hshap.Explainer(
-        lambda batch: batch.max(axis=(1, 2, 3)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Dyadic(min_size=2),
-    )
     with pytest.warns(RuntimeWarning, match=r"1 entry is no image .*\(1 \.png\)"):
-        hshap.runs.explain_dataset(explainer, tmp_path, tmp_path / ".run", target=0)
-
-
-def test_python_reads_the_pictures_of_a_folder_with_a_decoder(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.png").write_bytes(b"7")
-    explainer = hshap.Explainer(
-        lambda batch: batch.max(axis=(1, 2, 3)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Dyadic(min_size=2),
-    )
-
-    def decode(data, name):
-        return np.full((1, 4, 4), float(data))
-
-    made = hshap.runs.explain_dataset(
-        explainer, tmp_path / "in", tmp_path / "run", target=0, decode=decode
-    )
+        hshap.runs.explain_dataset(WHOLE, tmp_path, tmp_path / ".run", target=0)
+    (tmp_path / "a.npy").unlink()
+    decode = lambda data, _: np.full((1, 4, 4), float(data))
+    made = hshap.runs.explain_dataset(WHOLE, tmp_path, tmp_path / ".b", target=0, decode=decode)
     assert made["a.png"].score == 7
 
 
@@ -423,11 +305,8 @@ TEXTS = {b"caf\xe9.png": r"caf\xe9.png", b"\xff\xfe.png": r"\xff\xfe.png"}
 def odd(name):
     """Odd names of images as text, in the folder `images`; the i-th image has the score i / 255."""
     for number, file in enumerate(ODD, 1):
-        array = np.zeros((16, 16, 3), np.uint8)
-        array[4:8, 4:8] = number
-        Image.fromarray(array).save("made.png")
         try:
-            Path("made.png").rename(os.fsdecode(b"images/" + file))
+            picture("made.png", number).rename(os.fsdecode(b"images/" + file))
         except OSError:
             pytest.skip("the file system refuses such names")
     return {TEXTS.get(file) or file.decode(): number for number, file in enumerate(ODD, 1)}
@@ -435,57 +314,46 @@ def odd(name):
 
 def archive(kind):
     """Return the images of the folder as another source of a run."""
-    if kind == "csv":
+    if kind == "list.csv":
         rows = [b'"images/%s",0\n' % file.replace(b'"', b'""') for file in ODD]
-        Path("list.csv").write_bytes(b"image,label\n" + b"".join(rows))
-        return "list.csv"
-    if kind == "parquet":
+        written(kind, b"image,label\n" + b"".join(rows))
+    if kind == "list.parquet":
         import pyarrow as pa
         from pyarrow import parquet
 
         paths = pa.array([b"images/" + file for file in ODD]).view(pa.string())
-        parquet.write_table(pa.table({"image": paths}), "list.parquet")
-        return "list.parquet"
-    if kind == "tar":
-        with tarfile.open("images.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        parquet.write_table(pa.table({"image": paths}), kind)
+    if kind == "images.tar":
+        with tarfile.open(kind, "w", format=tarfile.GNU_FORMAT) as tar:
             tar.add("images")
-        return "images.tar"
-    return "images"
+    return kind
 
 
-@pytest.mark.parametrize("kind", ["folder", "csv", "parquet", "tar"])
+@pytest.mark.parametrize("kind", ["images", "list.csv", "list.parquet", "images.tar"])
 def test_odd_names_cost_no_image(name, odd, kind):
-    run(name, images=(archive(kind),))
+    source = archive(kind)
+    archived(name, images=(source,))
     made = hshap.runs.open("RUN")
-    start = "" if kind == "folder" else "images/"
+    start = "" if kind == "images" else "images/"
     for text, number in odd.items():
         assert made[f"{start}{text}"].score == pytest.approx(number / 255), text
-    again = run(name, images=(archive(kind),))
-    assert "from before" in again.stderr
-    verified = call(
-        *("verify", "RUN", archive(kind), "-m", f"{name}:brightest", "--target", 0), *GIVEN[1:]
-    )
-    assert verified.exit_code == 0, verified.output
-    csv = call("query", "RUN", "select image from explanations", "--csv").stdout
-    assert r"caf\xe9.png" in csv
+    assert "from before" in archived(name, images=(source,)).stderr
+    fine("verify", "RUN", source, "-m", f"{name}:two", "--target", 0, *GIVEN[1:])
+    assert r"caf\xe9.png" in fine("query", "RUN", "select image from explanations", "--csv").stdout
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("command", ["run", "explain"])
 def test_pages_find_images_of_odd_names(name, odd, command):
-    done = call(*(command, "images", "-m", f"{name}:brightest", "-o", "OUT", "--target", 0), *GIVEN)
-    assert done.exit_code == 0, done.output
+    fine(command, "images", "-m", f"{name}:two", "-o", "OUT", "--target", 0, *GIVEN)
     for images in ((), ("images",)):
-        page = call("view", "OUT", *images, "-o", "page.html", "--force")
         # An image that is not found is told, and shown as grey.
-        assert (page.exit_code, page.stderr) == (0, "")
+        assert fine("view", "OUT", *images, "-o", "page.html", "--force").stderr == ""
     assert json.dumps(r"caf\xe9.png")[1:-1] in Path("page.html").read_text("utf-8")
     for kind in ("coco", "cvat"):
-        written = call("export", "OUT", "--format", kind, "-o", kind)
-        assert written.exit_code == 0, written.output
-    names = {
-        Path(image["file_name"]).name for image in json.loads(Path("coco").read_text())["images"]
-    }
-    assert names >= set(odd)
+        fine("export", "OUT", "--format", kind, "-o", kind)
+    images = json.loads(Path("coco").read_text())["images"]
+    assert {Path(image["file_name"]).name for image in images} >= set(odd)
     drawn = ET.parse("cvat")  # noqa: S314, our own
     assert len(drawn.findall("image")) == len(odd) + 5
 
@@ -494,23 +362,15 @@ def test_tiles_of_odd_names_are_explained(name):
     file = os.fsdecode(b"s\xe9\n.npy")
     np.save("made.npy", np.ones((3, 32, 32), np.float32))
     Path("made.npy").rename(file)
-    words = ("-m", f"{name}:brightest", "--baseline", "constant:0", "--target", 0)
-    done = call("tiles", file, *words, "-o", "TILES", "--side", 16)
-    assert done.exit_code == 0, done.output
-    done = call("run", file, file, *words, "-o", "RUN", "--tiles", 16)
-    assert done.exit_code == 0, done.output
-    for folder in ("TILES", "RUN"):
-        assert call("view", folder, "-o", f"{folder}.html").exit_code == 0
-        assert r"s\\xe9\\n.npy" in Path(f"{folder}.html").read_text("utf-8")
-
-
-def test_a_run_folder_may_have_any_name(name):
-    folder = os.fsdecode(b"RUN\xff")
-    words = ("-m", f"{name}:brightest", "-o", folder, "--target", 0, *GIVEN, "--json")
-    done = call("run", "images", *words)
+    words = ("-m", f"{name}:two", "--baseline", "constant:0", "--target", 0)
+    fine("tiles", file, *words, "-o", "TILES", "--side", 16)
+    odd = os.fsdecode(b"RUN\xff")  # a run folder may have any name
+    done = fine("run", file, file, *words, "-o", odd, "--tiles", 16, "--json")
     assert json.loads(done.stdout)["out"] == r"RUN\xff"
-    assert call("query", folder, "select count(*) from explanations").exit_code == 0
-    assert call("view", folder, "-o", "page.html").exit_code == 0
+    fine("query", odd, "select count(*) from explanations")
+    for folder in ("TILES", odd):
+        fine("view", folder, "-o", "page.html", "--force")
+        assert r"s\\xe9\\n.npy" in Path("page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -522,7 +382,15 @@ def test_a_run_folder_may_have_any_name(name):
     ],
 )
 def test_rows_of_a_list_fail_alone(name, text, told):
-    Path("list.csv").write_bytes(text)
-    done = run(name, images=("list.csv",), code=7 if told else 0)
+    written("list.csv", text)
+    done = archived(name, images=("list.csv",), code=7 if told else 0)
     assert all(line in done.stderr for line in told)
     assert "images/0.png" in {key.image for key in hshap.runs.open("RUN").keys}
+
+
+def test_without_pyarrow_the_extra_is_named(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = run("run", "images", "-m", f"{name}:two", "-o", "RUN", "-t", 0)
+    assert done.exit_code == 6, done.stderr
+    assert not Path("RUN").exists()
+    assert "pip install" in done.stderr

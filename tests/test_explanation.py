@@ -1,3 +1,5 @@
+"""An explanation: coarser readings, boxes, files, plots and what a notebook shows."""
+
 from __future__ import annotations
 
 import base64
@@ -7,9 +9,11 @@ import re
 import numpy as np
 import pytest
 from colours import count_colours
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import any_marked, marked, same_explanation
+from PIL import Image
+from scipy import ndimage
 
 import hshap
 from hshap import (
@@ -24,7 +28,7 @@ from hshap import (
     Shifted,
     cycle_spin,
 )
-from hshap.errors import ArgumentError, FormatError
+from hshap.errors import ArgumentError
 
 
 def smooth(batch):
@@ -43,70 +47,10 @@ def explain(image, partition=None, search=None, model=smooth, baseline=None, *, 
     return explainer.explain(image, target=0, layout=layout)
 
 
-def test_saliency_sums_to_one_and_is_even_over_relevant_pixels(rng):
-    found = explain(rng.random((2, 9, 14)))
-    heat = found.saliency()
-    assert heat.shape == (9, 14)
-    assert np.isclose(heat.sum(), 1.0)
-    assert len(np.unique(heat[heat > 0])) == 1
-    assert (heat > 0).sum() == sum(leaf.area for leaf in found.leaves)
+# Readings
 
 
-def test_nothing_relevant_is_an_empty_explanation_with_zero_maps():
-    found = explain(marked((8, 8), []), model=any_marked)
-    assert found.leaves == ()
-    for heat in (found.saliency(), found.coefficients(), found.attribution(), found.errors()):
-        assert heat.shape == (8, 8)
-        assert not heat.any()
-    assert found.boxes() == []
-    assert found.complete
-    assert "nothing relevant" in repr(found)
-    assert found.at(min_size=4).leaves == ()
-
-
-def test_coefficients_show_each_leaf_s_own_coefficient(rng):
-    found = explain(rng.random((1, 8, 8)), Dyadic(2))
-    heat = found.coefficients()
-    own = {
-        part: phi
-        for game in found.games
-        for part, phi in zip(game.children, game.coefficients, strict=True)
-    }
-    for leaf in found.leaves:
-        assert (heat[leaf.index] == own[leaf]).all()
-
-
-@given(st.integers(0, 2**31), st.sampled_from([Dyadic, Bisection]))
-def test_attribution_and_residual_add_up(seed, partition):
-    found = explain(np.random.default_rng(seed).random((1, 6, 7)), partition(2))
-    assert np.isclose(
-        found.attribution().sum() + found.residual, found.score - found.baseline_score
-    )
-
-
-def test_attribution_is_exact_where_nothing_is_dropped():
-    weights = np.arange(1.0, 17.0).reshape(4, 4)
-    image = np.ones((1, 4, 4))
-    found = explain(image, model=lambda b: (b[:, 0] * weights).sum(axis=(1, 2)))
-    np.testing.assert_allclose(found.attribution(), weights)
-    assert abs(found.residual) < 1e-9
-
-
-def test_what_is_relevant_is_never_attributed_against():
-    image = np.array([[3.0, 0.0, -4.0, 0.0]])
-    found = explain(image, Bisection(1), model=lambda b: b.sum(axis=(1, 2)))
-    np.testing.assert_allclose(found.attribution(), [3, 0, 0, 0])
-    assert found.residual == -4.0
-
-
-def test_residual_holds_what_was_dropped():
-    image = np.zeros((1, 2, 2))
-    image[0] = [[0.5, 0.3], [0.15, 0.05]]
-    found = explain(image, search=DepthFirst(0.2), model=lambda b: b.sum(axis=(1, 2, 3)))
-    np.testing.assert_allclose(found.attribution(), [[0.5, 0.3], [0, 0]])
-    assert np.isclose(found.residual, 0.2)
-
-
+@settings(max_examples=50)
 @given(
     st.integers(0, 2**31),
     st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple),
@@ -114,7 +58,7 @@ def test_residual_holds_what_was_dropped():
     st.floats(0, 0.1),
     st.booleans(),
 )
-def test_a_coarser_reading_of_bisection_equals_a_new_run(seed, grid, size, tolerance, keep):
+def test_a_coarser_reading_is_a_new_run(seed, grid, size, tolerance, keep):
     image = np.random.default_rng(seed).random((1, *grid))
     layout = "C" + "ZYX"[-len(grid) :]  # a thin volume would look like a batch
     fine = explain(image, Bisection(1), DepthFirst(0.0, keep_whole=keep), layout=layout)
@@ -128,50 +72,34 @@ def test_a_coarser_reading_of_bisection_equals_a_new_run(seed, grid, size, toler
     assert read.settings == new.settings
 
 
-@pytest.mark.parametrize("size", [2, 4, 8, 16, 100])
+@pytest.mark.parametrize("size", [2, 4, 100])
 @pytest.mark.parametrize("search", [DepthFirst(0.001), BreadthFirst(40)])
-def test_a_coarser_reading_of_dyadic_equals_a_new_run_on_even_grids(size, search, rng):
+@pytest.mark.parametrize("shift", [0, (3, 5)])
+def test_quadtrees_on_even_grids_too(size, search, shift, rng):
     image = rng.random((1, 16, 16))
-    read = explain(image, Dyadic(1), search).at(min_size=size)
-    new = explain(image, Dyadic(size), search)
+    read = explain(image, Shifted(Dyadic(1), shift), search).at(min_size=size)
+    new = explain(image, Shifted(Dyadic(size), shift), search)
     assert set(read.leaves) == set(new.leaves)
     assert read.evaluations == new.evaluations
     assert np.array_equal(read.attribution(), new.attribution())
-
-
-def test_a_reading_can_be_read_again(rng):
-    fine = explain(rng.random((1, 16, 16)))
-    once = fine.at(min_size=4, tolerance=0.001)
-    twice = fine.at(min_size=2).at(min_size=4).at(tolerance=0.001)
-    assert same_explanation(once, twice)
-
-
-def test_a_shifted_run_can_be_read_more_coarsely(rng):
-    image = rng.random((1, 8, 8))
-    read = explain(image, Shifted(Dyadic(1), (3, 5))).at(min_size=4)
-    new = explain(image, Shifted(Dyadic(4), (3, 5)))
-    assert set(read.leaves) == set(new.leaves)
     assert read.settings["partition"] == new.settings["partition"]
 
 
-def test_reading_what_a_budget_cut_off_stays_incomplete(rng):
-    image = rng.random((1, 16, 16))
-    cut = explain(image, search=DepthFirst(max_evaluations=100))
-    assert not cut.at(tolerance=0.0).complete
-    assert set(cut.at(tolerance=0.0).leaves) == set(cut.leaves)
+def test_a_reading_can_be_read_again(rng):
+    """And takes no budget: what one cut off stays incomplete."""
+    fine = explain(rng.random((1, 16, 16)))
+    once = fine.at(min_size=4, tolerance=0.001)
+    assert same_explanation(once, fine.at(min_size=2).at(min_size=4).at(tolerance=0.001))
+    search = DepthFirst(max_evaluations=100, max_seconds=60.0)
+    cut = explain(rng.random((1, 16, 16)), search=search)
+    again = cut.at(tolerance=0.0)
+    assert set(again.leaves) == set(cut.leaves)
+    assert not again.complete
+    assert again.settings.search == DepthFirst()
     assert cut.at(min_size=16).complete
 
 
-def test_a_reading_spends_no_budget(rng):
-    image = rng.random((1, 16, 16))
-    cut = explain(image, search=DepthFirst(max_evaluations=200, max_seconds=60.0))
-    again = cut.at(tolerance=0.0)
-    assert set(again.leaves) == set(cut.leaves)
-    assert again.settings["search"]["max_evaluations"] is None
-    assert again.settings["search"]["max_seconds"] is None
-
-
-def test_a_percentile_over_fewer_games_that_keeps_more_says_it_is_incomplete():
+def test_percentiles_over_fewer_games_keep_more():
     # Uneven sides: at min_size 2, some of a level are leaves and others go on.
     rng = np.random.default_rng(3)
     for _ in range(30):
@@ -193,45 +121,28 @@ def test_a_percentile_over_fewer_games_that_keeps_more_says_it_is_incomplete():
         ({"percentile": 50}, "percentile=50 does not apply: this run used DepthFirst"),
     ],
 )
-def test_a_reading_that_the_run_cannot_give_is_refused(options, message, rng):
+def test_impossible_readings_are_refused(options, message, rng):
     found = explain(rng.random((1, 8, 8)), Dyadic(2), DepthFirst(0.01))
     with pytest.raises(ArgumentError, match=message):
         found.at(**options)
 
 
-def test_a_search_of_one_s_own_cannot_be_read_again(rng):
+def test_own_searches_cannot_be_read_again(rng):
     def own(root, draws):
         return (yield from DepthFirst()(root, draws))
 
-    found = explain(rng.random((1, 8, 8)), search=own)
-    with pytest.raises(
-        ArgumentError, match="explain with one of DepthFirst, BreadthFirst, GroupTesting"
-    ):
-        found.at(min_size=4)
+    told = "explain with one of DepthFirst, BreadthFirst, GroupTesting"
+    with pytest.raises(ArgumentError, match=told):
+        explain(rng.random((1, 8, 8)), search=own).at(min_size=4)
 
 
-def test_boxes_of_single_leaves():
-    found = explain(marked((8, 8), [9, 10, 63]), model=any_marked)
-    boxes = found.boxes(merge=False)
-    assert {(start, stop) for start, stop, _ in boxes} == {
-        ((1, 1), (2, 2)),
-        ((1, 2), (2, 3)),
-        ((7, 7), (8, 8)),
-    }
-    assert [box.score for box in boxes] == sorted((box.score for box in boxes), reverse=True)
+# Boxes
 
 
-def test_boxes_merge_what_touches():
-    found = explain(marked((8, 8), [9, 10, 17, 63]), model=any_marked)
-    assert {(box.start, box.stop) for box in found.boxes(merge=True)} == {
-        ((1, 1), (3, 3)),
-        ((7, 7), (8, 8)),
-    }
-
-
+@settings(max_examples=50)
 @given(st.sets(st.integers(0, 71), max_size=20))
-def test_merged_boxes_agree_with_scipy(points):
-    ndimage = pytest.importorskip("scipy.ndimage")
+def test_boxes_are_those_of_scipy(points):
+    """Leaves that touch along a side are joined; single ones have a box each, the highest first."""
     image = marked((8, 9), points)
     found = explain(image, model=any_marked)
     labels, _ = ndimage.label(image[0])
@@ -240,18 +151,22 @@ def test_merged_boxes_agree_with_scipy(points):
         for box in ndimage.find_objects(labels)
     }
     assert {(box.start, box.stop) for box in found.boxes()} == theirs
+    single = found.boxes(merge=False)
+    assert {box.start for box in single} == {divmod(point, 9) for point in points}
+    assert [box.score for box in single] == sorted((box.score for box in single), reverse=True)
 
 
-def test_a_leaf_that_wraps_has_a_box_at_each_border():
-    image = marked((8, 8), [0])
-    found = explain(image, Shifted(Dyadic(4), (2, 2)), model=any_marked)
-    boxes = {(box.start, box.stop) for box in found.boxes(merge=True)}
-    assert boxes == {
+def test_wrapped_leaves_have_boxes_at_borders():
+    found = explain(marked((8, 8), [0]), Shifted(Dyadic(4), (2, 2)), model=any_marked)
+    assert {(box.start, box.stop) for box in found.boxes()} == {
         ((0, 0), (2, 2)),
         ((6, 0), (8, 2)),
         ((0, 6), (2, 8)),
         ((6, 6), (8, 8)),
     }
+
+
+# Files
 
 
 @pytest.mark.parametrize("grid", [(40,), (12, 17), (6, 7, 8)])
@@ -302,58 +217,7 @@ def test_regions_of_any_kind_are_saved_as_pixels(tmp_path):
     assert same_explanation(again, Explanation.load(tmp_path / "again.npz"))
 
 
-def test_a_saved_file_holds_no_pickle(tmp_path):
-    explain(marked((4, 4), [3])).save(tmp_path / "x.npz")
-    with np.load(tmp_path / "x.npz", allow_pickle=False) as archive:
-        assert all(archive[name].dtype != object for name in archive.files)
-
-
-def test_saving_never_leaves_half_a_file(tmp_path, monkeypatch):
-    found = explain(marked((4, 4), [3]))
-    found.save(tmp_path / "x.npz")
-    before = (tmp_path / "x.npz").read_bytes()
-
-    def fail(*args, **kwargs):
-        raise OSError(28, "no space left")
-
-    monkeypatch.setattr(np, "savez_compressed", fail)
-    with pytest.raises(OSError, match="no space"):
-        found.save(tmp_path / "x.npz")
-    assert (tmp_path / "x.npz").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
-
-
-def test_what_is_no_explanation_is_refused(tmp_path):
-    path = tmp_path / "x.npz"
-    for content in (b"", b"hello", b"PK\x03\x04garbage"):
-        path.write_bytes(content)
-        with pytest.raises(FormatError, match=r"x\.npz is not an hshap explanation"):
-            Explanation.load(path)
-    np.savez(path, a=np.zeros(3))
-    with pytest.raises(FormatError, match="not an hshap explanation"):
-        Explanation.load(path)
-    with pytest.raises(FileNotFoundError):
-        Explanation.load(tmp_path / "missing.npz")
-
-
-def test_a_newer_version_and_damage_are_told(tmp_path):
-    path = tmp_path / "x.npz"
-    explain(marked((4, 4), [3])).save(path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    header = arrays["header"].tobytes()
-    newer = np.frombuffer(header.replace(b'"version": 3', b'"version": 9'), np.uint8)
-    np.savez(path, **{**arrays, "header": newer})
-    with pytest.raises(FormatError, match="version 9, but this hshap reads version"):
-        Explanation.load(path)
-    np.savez(path, **{**arrays, "game_values": arrays["game_values"][:-1]})
-    with pytest.raises(FormatError, match="damaged"):
-        Explanation.load(path)
-    np.savez(path, **{**arrays, "region_kind": np.full_like(arrays["region_kind"], 2)})
-    with pytest.raises(FormatError, match="damaged"):
-        Explanation.load(path)
-    with pytest.raises(IsADirectoryError):
-        Explanation.load(tmp_path)
+# Plots and notebooks
 
 
 @pytest.mark.parametrize(
@@ -362,15 +226,12 @@ def test_a_newer_version_and_damage_are_told(tmp_path):
         (2, (30,)),
         (1, (9, 14)),
         (3, (9, 14)),
-        (4, (9, 14)),
         (5, (5, 6, 7)),
-        (1, (1, 90)),
         (1, (90, 1)),
     ],
 )
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_plot_is_never_blank(grid, empty, channels, rng, tmp_path):
-    pytest.importorskip("matplotlib")
     image = np.zeros((channels, *grid)) if empty else 3 * rng.random((channels, *grid)) - 1
     found = explain(image, Bisection(1), model=any_marked)
     for number, shown in enumerate((image, None)):
@@ -383,7 +244,6 @@ def test_a_plot_is_never_blank(grid, empty, channels, rng, tmp_path):
 
 
 def test_a_plot_shows_where_the_map_is(tmp_path):
-    pytest.importorskip("matplotlib")
     image = marked((20, 20), [0])
     found = explain(image, Dyadic(10), model=any_marked)
     figure = found.plot(np.full((1, 20, 20), 0.5))
@@ -397,8 +257,7 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     assert figure.axes[1].get_ylabel() == "score per pixel, 1 in total"
 
 
-def test_outlines_run_between_the_pixels_of_different_regions():
-    pytest.importorskip("matplotlib")
+def test_outlines_run_between_pixels():
     found = explain(marked((8, 8), [9]), model=any_marked)
     visited, leaf = found.plot(outlines=True).axes[0].collections
     around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
@@ -407,18 +266,7 @@ def test_outlines_run_between_the_pixels_of_different_regions():
     assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited.get_segments()]
 
 
-def test_a_plot_takes_another_map_and_refuses_another_shape(rng):
-    pytest.importorskip("matplotlib")
-    image = rng.random((1, 8, 8))
-    found = explain(image)
-    found.plot(image, heat=found.saliency(), title="saliency")
-    with pytest.raises(ArgumentError, match=r"heat has shape \(3, 3\)"):
-        found.plot(image, heat=np.zeros((3, 3)))
-    with pytest.raises(ArgumentError, match=r"image has shape \(1, 4, 4\), but the map has"):
-        found.plot(image[:, :4, :4])
-
-
-def test_the_repr_says_what_was_found_and_what_it_cost():
+def test_the_repr_tells_findings_and_cost():
     found = explain(marked((8, 8), [9]), model=any_marked)
     assert re.fullmatch(
         r"<Explanation: target 0, 1 leaf on 1\.56% of 8 x 8, 3 games, 44 evaluations, .* s, "
@@ -428,26 +276,15 @@ def test_the_repr_says_what_was_found_and_what_it_cost():
 
 
 @pytest.mark.parametrize("grid", [(30,), (9, 14), (5, 6, 7), (700, 900)])
-def test_the_html_repr_shows_the_map(grid):
-    pillow = pytest.importorskip("PIL.Image")
+def test_a_notebook_shows_the_map(grid):
     found = explain(marked(grid, [5]), Bisection(1), model=any_marked)
     html = found._repr_html_()
     (data,) = re.findall(r"data:image/png;base64,([^\"]+)", html)
     raw = base64.b64decode(data)
     assert raw.startswith(b"\x89PNG")
-    pixels = np.asarray(pillow.open(io.BytesIO(raw))).astype(int)
+    pixels = np.asarray(Image.open(io.BytesIO(raw))).astype(int)
     # The single relevant pixel is red, however small it is in the image.
     assert (pixels[..., 0] > pixels[..., 2] + 100).any()
-
-
-def test_html_repr_is_read_by_another_library(tmp_path):
-    image = pytest.importorskip("matplotlib.image")
-    from hshap._util.raster import png
-
-    pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
-    (tmp_path / "x.png").write_bytes(png(pixels))
-    read = image.imread(tmp_path / "x.png")
-    assert np.array_equal(np.round(read * 255).astype(np.uint8), pixels)
 
 
 def test_names_cannot_inject_markup():
@@ -470,7 +307,7 @@ def test_targets_may_be_callables():
     assert [one.score for one in both] == [3.0, 2.0]
 
 
-def test_a_callable_is_applied_to_each_draw_before_the_mean(rng):
+def test_callables_see_each_draw(rng):
     references = rng.random((5, 1, 2, 2))
     model = lambda batch: batch.mean(axis=(1, 2, 3))
     square = lambda outputs: outputs[:, 0] ** 2
@@ -480,15 +317,7 @@ def test_a_callable_is_applied_to_each_draw_before_the_mean(rng):
     assert np.isclose(found.baseline_score, expected)
 
 
-def test_no_softmax_is_hidden():
-    model = lambda batch: np.stack([any_marked(batch) * 40, any_marked(batch) * -7], axis=1)
-    explainer = Explainer(model, baseline=Constant(0.0), partition=Dyadic(1))
-    found = explainer.explain(marked((4, 4), [3]), target=[0, 1])
-    assert [one.score for one in found] == [40.0, -7.0]
-
-
 def test_a_spin_plots_and_prints(rng):
-    pytest.importorskip("matplotlib")
     image = rng.random((1, 8, 8))
     explainer = Explainer(smooth, baseline=Constant(0.0), partition=Dyadic(2))
     spun = cycle_spin(explainer, image, target=0, shifts=[0, 1])

@@ -19,14 +19,12 @@ pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
 pytest.importorskip("typer")
 
+import onnx_attacks
+from fuzzing import model_files
+from fuzzing.model_files import MARKER, Harm
+from onnx_attacks import attacks, constant, external, node
 from typer.testing import CliRunner
 
-from benchmarks.__main__ import app as benchmarks_app
-from benchmarks.experiments.fuzz_files import Outcome
-from benchmarks.experiments.fuzz_models import fuzz_models
-from benchmarks.experiments.fuzzing import model_files, onnx_attacks
-from benchmarks.experiments.fuzzing.model_files import MARKER, Harm
-from benchmarks.experiments.fuzzing.onnx_attacks import attacks, constant, external, node
 from hshap import models
 from hshap.cli.app import app
 from hshap.cli.faults import Refusal
@@ -534,38 +532,6 @@ def test_a_pipe_as_toml_is_refused_without_waiting():
     for path in (config_of("model.onnx"), Path("/dev/zero")):
         with pytest.raises(Refusal, match=r"is a (named pipe|device)"):
             given_fields(path, {})
-
-
-# The fuzzer
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_damaged_and_hostile_files_are_refused_or_are_models_that_answer():
-    """A quick form of `benchmarks/run fuzz models`; time limits are for idle machines."""
-    outcome = fuzz_models(30, seed=7, seconds=60.0)
-    assert not outcome.failures
-    assert outcome.loaded["ONNX as it is"] == 2
-    assert outcome.refused.total() + outcome.loaded.total() == 30
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_fuzzer_sees_a_file_that_takes_too_long():
-    outcome = fuzz_models(1, seed=7, seconds=0.0)
-    assert "took over 0.0 s" in outcome.failures[0]
-
-
-@pytest.mark.parametrize(("failures", "code"), [([], 0), (["it hangs"], 1)])
-def test_the_command_of_the_fuzzer_ends_with_1_on_a_failure(failures, code, monkeypatch):
-    asked = []
-
-    def made(count, *, seed):
-        asked.append((count, seed))
-        return Outcome(failures=failures)
-
-    monkeypatch.setattr("benchmarks.experiments.fuzz_models.fuzz_models", made)
-    done = CliRunner().invoke(benchmarks_app, ["fuzz", "models", "--count", "3", "--seed", "5"])
-    assert (done.exit_code, asked) == (code, [(3, 5)])
-    assert f"failures: {len(failures)}" in done.stdout
 
 
 # ONNX: its metadata

@@ -1,6 +1,9 @@
+"""Grids and regions: parts cover their region, sizes and spacings hold, shifts roll the pixels."""
+
 from __future__ import annotations
 
 import pickle
+from math import floor
 
 import numpy as np
 import pytest
@@ -10,11 +13,21 @@ from oracle import nodes
 
 from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
 from hshap.partitions.grids import most_regions
-from hshap.partitions.joining import touching
-from hshap.partitions.regions import blocks, copy, extent, mask, rolled
+from hshap.partitions.regions import copy, rolled
 
 GRIDS = st.lists(st.integers(1, 13), min_size=1, max_size=3).map(tuple)
 KINDS = st.sampled_from([Dyadic, Bisection])
+
+
+def image_of(grid):
+    return np.zeros((2, *grid))
+
+
+def inside(region, grid):
+    """Return the pixels of a region by assignment through its index."""
+    out = np.zeros(grid, dtype=bool)
+    out[region.index] = True
+    return out
 
 
 @st.composite
@@ -25,126 +38,101 @@ def roots(draw):
     offset = draw(st.none() | st.tuples(*[st.integers(-20, 20)] * len(grid)))
     if offset is not None:
         partition = Shifted(partition, offset)
-    return partition(np.zeros((2, *grid))), grid, partition
+    return partition(image_of(grid)), grid, partition
 
 
 @given(roots())
-def test_the_parts_of_every_region_are_disjoint_and_cover_it(case):
+def test_parts_are_disjoint_and_cover(case):
     root, grid, _ = case
-    assert mask((root,), grid).all()
+    assert inside(root, grid).all()
     for region in nodes(root):
         parts = region.split()
-        assert region.area == mask((region,), grid).sum()
+        assert region.area == inside(region, grid).sum()
         if parts:
-            times = sum(mask((part,), grid).astype(int) for part in parts)
-            assert np.array_equal(times, mask((region,), grid))
+            times = sum(inside(part, grid).astype(int) for part in parts)
+            assert np.array_equal(times, inside(region, grid))
 
 
 @given(roots())
-def test_leaves_are_no_longer_than_min_size_and_others_are(case):
+def test_only_long_regions_are_split(case):
     root, grid, partition = case
     inner = partition.partition if isinstance(partition, Shifted) else partition
     limits = np.broadcast_to(inner.min_size, len(grid))
     for region in nodes(root):
-        longer = np.array(extent(region, grid)) > limits
-        assert bool(region.split()) == longer.any()
+        assert bool(region.split()) == (np.array(region.shape) > limits).any()
 
 
 @given(GRIDS, KINDS, st.integers(1, 5))
-def test_no_grid_has_more_regions_than_are_foreseen(grid, kind, min_size):
+def test_few_regions_are_foreseen(grid, kind, min_size):
     partition = kind(min_size)
-    regions = len(list(nodes(partition(np.zeros((1, *grid))))))
+    regions = len(list(nodes(partition(image_of(grid)))))
     assert regions <= most_regions(partition, grid)
-
-
-@pytest.mark.parametrize("halvings", [0, 1, 4])
-def test_as_many_regions_are_foreseen_as_halves_of_a_power_of_two(halvings):
-    partition, grid = Bisection(3), (3, 3 * 2**halvings)
-    regions = len(list(nodes(partition(np.zeros((1, *grid))))))
-    assert regions == most_regions(partition, grid) == 2 ** (halvings + 1) - 1
-
-
-@given(roots())
-def test_regions_survive_pickle(case):
-    root, _, _ = case
-    again = pickle.loads(pickle.dumps(root))  # noqa: S301
-    assert again == root
-    assert [r.area for r in nodes(again)] == [r.area for r in nodes(root)]
-
-
-def test_copies_of_a_box_hash_alike_and_hold_nothing_that_it_remembers():
-    box = Dyadic(2)(np.zeros((1, 8, 8)))
-    fresh = set(vars(box))
-    assert len({box, Box((0, 0), (8, 8)), Box((0, 0), (8, 4))}) == 2
-    assert box.split()
-    assert box.index
-    again = pickle.loads(pickle.dumps(box))  # noqa: S301
-    assert set(vars(box)) > set(vars(again)) == fresh
-    assert {box: 1}[again] == 1
-
-
-@given(GRIDS, st.data())
-def test_shifting_rolls_the_pixels(grid, data):
-    offset = data.draw(st.tuples(*[st.integers(-20, 20)] * len(grid)))
-    root = Dyadic(1)(np.zeros((1, *grid)))
-    for region in nodes(root):
-        moved = rolled(region, offset, grid)
-        expected = np.roll(mask((region,), grid), offset, range(len(grid)))
-        assert np.array_equal(mask((moved,), grid), expected)
-        filled = sum(mask((Box(*block),), grid).astype(int) for block in blocks(moved, grid))
-        assert np.array_equal(filled, expected)
+    halved = (3, 3 * 2**min_size)
+    regions = len(list(nodes(Bisection(3)(image_of(halved)))))
+    assert regions == most_regions(Bisection(3), halved) == 2 ** (min_size + 1) - 1
 
 
 @pytest.mark.parametrize(
     ("grid", "players"),
     [((8,), 2), ((8, 8), 4), ((8, 8, 8), 8), ((1, 4096), 2), ((4, 4, 4, 4), 16)],
 )
-def test_dyadic_has_as_many_players_as_long_axes_allow(grid, players):
-    assert len(Dyadic(1)(np.zeros((1, *grid))).split()) == players
+def test_dyadic_halves_every_long_axis(grid, players):
+    parts = Dyadic(1)(image_of(grid)).split()
+    assert len(parts) == players
+    assert {part.start for part in parts} == {
+        tuple(side // 2 * (i >> k & 1 if side > 1 else 0) for k, side in enumerate(grid))
+        for i in range(2 ** len(grid))
+    }
 
 
-@pytest.mark.parametrize("grid", [(7,), (1, 4096), (31, 17), (5, 6, 7), (2, 3, 4, 5)])
-def test_bisection_has_two_players_and_halves_the_longest_axis(grid):
-    one, other = Bisection(1)(np.zeros((1, *grid))).split()
-    longest = int(np.argmax(grid))
-    assert one.stop[longest] == other.start[longest] == grid[longest] // 2
+@given(GRIDS.filter(lambda grid: max(grid) > 1), st.integers(1, 4), st.data())
+def test_bisection_halves_the_longest_axis(grid, min_size, data):
+    """In the unit of the spacing; limits are those of the finest axis, and at least a pixel."""
+    spacing = data.draw(st.tuples(*[st.sampled_from([0.5, 1.0, 2.5, 5.0])] * len(grid)))
+    partition = Bisection(min_size, spacing=spacing)
+    sides = np.array(spacing) / min(spacing)
+    limits = np.array([max(1, floor(min_size / side + 0.5)) for side in sides])
+    for region in nodes(partition(image_of(grid))):
+        shape = np.array(region.shape)
+        lengths = np.where(shape > limits, shape * sides, 0)
+        assert bool(region.split()) == bool(lengths.any())
+        if region.split():
+            axis = int(lengths.argmax())
+            one, other = region.split()
+            middle = (region.start[axis] + region.stop[axis]) // 2
+            assert one.stop[axis] == other.start[axis] == middle
+            assert other.shape[:axis] + other.shape[axis + 1 :] == tuple(np.delete(shape, axis))
+    for part in Dyadic(min_size, spacing=spacing)(image_of(grid)).split():
+        halved = (np.array(grid) + 1) // 2
+        assert (part.shape <= np.where(limits < grid, halved, grid)).all()
 
 
-def test_a_rolled_region_that_does_not_wrap_is_a_plain_box():
-    assert rolled(Box((0, 0), (2, 2)), (1, 1), (4, 4)) == Box((1, 1), (3, 3))
+@given(GRIDS, st.data())
+def test_shifting_rolls_the_pixels(grid, data):
+    offset = data.draw(st.tuples(*[st.integers(-20, 20)] * len(grid)))
+    plain, moved = Dyadic(1)(image_of(grid)), Shifted(Dyadic(1), offset)(image_of(grid))
+    axes = range(len(grid))
+    expected = {np.roll(inside(one, grid), offset, axes).tobytes() for one in nodes(plain)}
+    assert {inside(one, grid).tobytes() for one in nodes(moved)} == expected
+    for region in nodes(moved):
+        ends = np.add(region.start, region.shape)
+        assert isinstance(region, Rolled) == (ends > grid).any()
+        assert isinstance(region, Rolled) or region == Box(region.start, tuple(ends.tolist()))
+
+
+def test_shifts_are_those_modulo_the_grid():
+    """Equal shifts give equal regions, and shifts of shifts add up."""
+    image = image_of((8, 8))
+    one, other = (Shifted(Dyadic(2), offset)(image) for offset in ((3, -2), (11, 6)))
+    assert list(nodes(one)) == list(nodes(other))
+    twice, once = Shifted(Shifted(Dyadic(1), 3), 2)(image), Shifted(Dyadic(1), 5)(image)
+    assert list(nodes(twice)) == list(nodes(once))
+    assert rolled(Box((0, 0), (4, 4)), (1, 3), (4, 4)) == Box((0, 0), (4, 4))
+    assert rolled(Box((0, 0), (2, 2)), (2, 1), (4, 4)) == Box((2, 1), (4, 3))
     assert isinstance(rolled(Box((0, 0), (2, 2)), (3, 0), (4, 4)), Rolled)
 
 
-def test_a_full_axis_stays_where_it_is():
-    assert rolled(Box((0, 0), (4, 4)), (1, 3), (4, 4)) == Box((0, 0), (4, 4))
-
-
-def test_equal_shifts_modulo_the_grid_give_equal_regions():
-    image = np.zeros((1, 8, 8))
-    one, other = (Shifted(Dyadic(2), offset)(image) for offset in ((3, -2), (11, 6)))
-    assert list(nodes(one)) == list(nodes(other))
-
-
-def test_shifts_add_up():
-    image = np.zeros((1, 8, 8))
-    twice, once = Shifted(Shifted(Dyadic(1), 3), 2)(image), Shifted(Dyadic(1), 5)(image)
-    assert list(nodes(twice)) == list(nodes(once))
-
-
-def test_free_regions_roll_too():
-    free = Pixels(np.array([0, 5, 6]), (4, 4))
-    moved = rolled(free, (3, 3), (4, 4))
-    expected = np.roll(mask((free,), (4, 4)), (3, 3), (0, 1))
-    assert np.array_equal(mask((moved,), (4, 4)), expected)
-    assert moved == Pixels(np.flatnonzero(expected), (4, 4))
-    assert len({moved, Pixels(np.flatnonzero(expected), (4, 4))}) == 1
-    assert moved != Box((0, 0), (1, 1))
-    assert moved.split() == free.split() == ()
-    assert repr(moved).startswith("Pixels(3 of (4, 4)")
-    assert extent(free, (4, 4)) == (2, 3)
-
-
-def test_a_shift_shows_the_inner_partition_the_image_moved_back():
+def test_a_shift_moves_the_image_back():
     seen = []
 
     def spy(image):
@@ -156,10 +144,57 @@ def test_a_shift_shows_the_inner_partition_the_image_moved_back():
     assert np.array_equal(seen[0], np.roll(image, -1, 1))
 
 
-def test_touching_joins_along_sides_not_corners():
-    regions = (Box((0, 0), (2, 2)), Box((2, 2), (4, 4)), Box((0, 2), (1, 3)))
-    pieces = [block for region in regions for block in blocks(region, (4, 4))]
-    assert sorted(map(sorted, touching(pieces, regions, (4, 4)))) == [[0, 2], [1]]
+def free(flat, grid):
+    return Pixels(np.array(flat), grid)
+
+
+PIXELS = st.lists(st.integers(0, 59), min_size=1, unique=True)
+
+
+@given(PIXELS, st.tuples(st.integers(-7, 7), st.integers(-20, 20)), st.booleans(), st.booleans())
+def test_free_regions_are_sets_of_pixels(chosen, offset, last, wide):
+    """However many, in any order and layout: they compare, roll, and are copied as sets."""
+    grid = (5, 12) if wide else (12, 5)
+    region, same = free(chosen, grid), free(sorted(chosen), grid)
+    assert region == same
+    assert hash(region) == hash(same)
+    assert len({region, same, Box((0, 0), (1, 1))}) == 2
+    other = set(chosen) ^ {0}
+    assert not other or region != free(sorted(other), grid)
+    swapped = {*chosen} ^ {0, 59} if (0 in chosen) != (59 in chosen) else set()
+    assert not swapped or region != free(sorted(swapped), grid)
+    moved = rolled(region, offset, grid)
+    assert np.array_equal(inside(moved, grid), np.roll(inside(region, grid), offset, (0, 1)))
+    assert moved == free(np.flatnonzero(inside(moved, grid)), grid)
+    source = np.random.default_rng(0).random((3, *grid))
+    target = np.moveaxis(np.zeros((*grid, 3)), -1, 0) if last else np.zeros((3, *grid))
+    copy((region,), source, target)
+    assert np.array_equal(target, source * inside(region, grid))
+    places = np.argwhere(inside(region, grid))
+    corners = tuple(places.min(0).tolist()), tuple((places.max(0) + 1).tolist())
+    assert region.corners == corners
+    assert region.split() == ()
+    assert repr(region).startswith(f"Pixels({len(chosen)} of {grid}")
+
+
+def test_regions_copy_between_types():
+    for region in (Pixels(np.arange(16), (4, 4)), Box((0, 0), (4, 4))):
+        target = np.zeros((1, 4, 4), np.float32)
+        copy((region,), np.full((1, 4, 4), 2, dtype=object), target)
+        assert (target == 2).all()
+
+
+@given(roots())
+def test_regions_survive_pickle(case):
+    """Copies are equal and hash alike, and hold nothing that the region remembers."""
+    root, grid, partition = case
+    fresh = set(vars(partition(image_of(grid))))
+    every = list(nodes(root))
+    assert {root: root.index}
+    again = pickle.loads(pickle.dumps(root))  # noqa: S301
+    assert set(vars(again)) == fresh
+    assert {root: 1}[again] == 1
+    assert list(nodes(again)) == every
 
 
 def test_recipes_print_and_compare():
@@ -167,27 +202,3 @@ def test_recipes_print_and_compare():
     assert Dyadic(4) == Dyadic(4) != Dyadic(5)
     assert Dyadic(4) != Bisection(4)
     assert hash(Dyadic([4, 8])) == hash(Dyadic((4, 8)))
-
-
-@given(st.sets(st.integers(0, 59), min_size=1), st.randoms(use_true_random=False), st.booleans())
-def test_free_forms_copy_and_compare_by_their_pixels_however_many(chosen, random, last):
-    pixels = list(chosen)
-    random.shuffle(pixels)
-    region, same = Pixels(np.array(pixels), (5, 12)), Pixels(np.array(sorted(pixels)), (5, 12))
-    assert region == same
-    assert hash(region) == hash(same)
-    other = chosen ^ {0}
-    assert not other or region != Pixels(np.array(sorted(other)), (5, 12))
-    source = np.random.default_rng(0).random((3, 5, 12))
-    target = np.moveaxis(np.zeros((5, 12, 3)), -1, 0) if last else np.zeros((3, 5, 12))
-    copy((region,), source, target)
-    shown = np.isin(np.arange(60), pixels).reshape(5, 12)
-    assert np.array_equal(target, source * shown)
-
-
-def test_free_forms_copy_between_types_as_blocks_do():
-    grid = np.zeros((1, 4, 4))
-    for region in (Pixels(np.arange(16), (4, 4)), Box((0, 0), (4, 4))):
-        target = grid.astype(np.float32)
-        copy((region,), np.full((1, 4, 4), 2, dtype=object), target)
-        assert (target == 2).all()

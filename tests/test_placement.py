@@ -1,10 +1,11 @@
 """Everything that leaves the program is in pixels of the original image.
 
-The oracles are exact fractions, shapely and pycocotools.
+The oracles are exact fractions; test_annotation_tools.py compares with shapely and pycocotools.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor, prod
@@ -13,38 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pycocotools import mask as coco_mask
-from shapely import affinity
-from shapely.geometry import box as rectangle
-from shapely.geometry import shape as as_shape
-from shapely.ops import unary_union
+from shapes import pixels, placements
 
 import hshap
 from hshap import ArgumentError, Placement
-from hshap.explanation import storage
-
-
-@st.composite
-def lines(draw):
-    """One axis: sides of grid and image, and where the grid begins and ends in the image."""
-    side, shape = draw(st.integers(1, 7)), draw(st.integers(1, 12))
-    start = draw(st.integers(-4, shape + 4)) / draw(st.sampled_from([1, 2, 4]))
-    stop = draw(st.integers(-4, shape + 4)) / draw(st.sampled_from([1, 2, 4]))
-    if start == stop or max(start, stop) <= 0 or min(start, stop) >= shape:
-        start, stop = 0, shape
-    return side, shape, start, stop
-
-
-@st.composite
-def placements(draw, axes=2):
-    grid, shape, start, stop = zip(*(draw(lines()) for _ in range(axes)), strict=True)
-    return Placement(grid, shape, start, stop)
-
-
-def pixels(data, place, values):
-    count = prod(place.grid)
-    drawn = data.draw(st.lists(values, min_size=count, max_size=count))
-    return np.array(drawn).reshape(place.grid)
 
 
 def overlaps(place, axis):
@@ -71,25 +44,8 @@ def drawn(place, points):
     return replace(explainer.explain(image, target=0), placement=place)
 
 
-def with_leaf(place, mask):
-    """An explanation whose one leaf has the pixels of a mask."""
-    region = hshap.Pixels(np.flatnonzero(mask), place.grid)
-    game = hshap.Game(region, (region,), np.array([0.0, 1.0]), np.ones(1), np.zeros(1))
-    return hshap.Explanation(place.grid, 0, (region,), (game,), 2, 0.0, placement=place)
-
-
-def true_shape(place, mask):
-    """The pixels of a mask, each as a rectangle, moved by an affine map and cut at the border."""
-    places = zip(*np.nonzero(mask), strict=True)
-    cells = unary_union([rectangle(x, y, x + 1, y + 1) for y, x in places])
-    (a, c), (b, d), (n, m) = place.start, place.stop, place.grid
-    moved = affinity.affine_transform(cells, [(d - c) / m, 0, 0, (b - a) / n, c, a])
-    cut = moved.intersection(rectangle(0, 0, place.shape[1], place.shape[0]))
-    return cut.buffer(0)  # without the lines where it only touches the border
-
-
 @given(placements(), st.data())
-def test_a_spread_map_has_the_share_of_each_pixel_by_exact_fractions(place, data):
+def test_a_spread_map_shares_pixels_exactly(place, data):
     heat = pixels(data, place, st.integers(-9, 9))
     expected = overlaps(place, 0) @ heat @ overlaps(place, 1).T
     np.testing.assert_allclose(place.spread(heat), expected, atol=1e-9)
@@ -122,47 +78,6 @@ def test_nearest_takes_the_pixel_at_each_centre(place):
 
 @settings(deadline=None, max_examples=60)
 @given(placements(), st.data())
-def test_geojson_is_the_affine_image_of_the_leaf(place, data):
-    mask = pixels(data, place, st.booleans())
-    mask.flat[0] = True
-    expected = true_shape(place, mask)
-    features = hshap.export.geojson(with_leaf(place, mask))["features"]
-    if expected.area < 1e-9:
-        assert not features
-        return
-    (feature,) = features
-    found = as_shape(feature["geometry"])
-    assert found.is_valid
-    assert found.symmetric_difference(expected).area < 1e-9
-    assert feature["properties"]["measurements"]["pixels"] == pytest.approx(expected.area)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools
-@settings(deadline=None, max_examples=60)
-@given(placements(), st.data())
-def test_coco_boxes_areas_and_masks_are_those_of_the_leaf(place, data):
-    mask = pixels(data, place, st.booleans())
-    mask.flat[-1] = True
-    expected = true_shape(place, mask)
-    document = hshap.export.coco({"a.png": with_leaf(place, mask)})
-    assert document["images"][0]["height"] == place.shape[0]
-    assert document["images"][0]["width"] == place.shape[1]
-    if expected.area < 1e-9:
-        assert not document["annotations"]
-        return
-    (each,) = document["annotations"]
-    left, top, right, bottom = expected.bounds
-    assert each["bbox"] == pytest.approx([left, top, right - left, bottom - top])
-    if isinstance(each["segmentation"], dict):
-        runs = coco_mask.frPyObjects(each["segmentation"], *place.shape)
-        np.testing.assert_array_equal(coco_mask.decode(runs), place.nearest(mask.astype(int)))
-        assert coco_mask.area(runs) == each["area"]
-    else:
-        assert each["area"] == pytest.approx(expected.area)
-
-
-@settings(deadline=None, max_examples=60)
-@given(placements(), st.data())
 def test_boxes_touch_exactly_the_pixels_of_the_findings(place, data):
     point = tuple(data.draw(st.integers(0, n - 1)) for n in place.grid)
     heat = np.zeros(place.grid)
@@ -178,14 +93,14 @@ def test_boxes_touch_exactly_the_pixels_of_the_findings(place, data):
     assert drawn(place, [point]).boxes(original=False)[0].start == point
 
 
-def test_corners_are_exact_where_they_lie_between_two_pixels():
+def test_corners_between_pixels_are_exact():
     place = Placement((224, 224), (6000, 6000))
     assert place.point((224, 0)) == (6000, 0)
     assert place.point((56, 28)) == (1500, 750)
     assert all(isinstance(number, int) for number in place.point((56, 28)))
 
 
-def test_without_a_placement_a_box_is_where_it_is_as_far_as_it_lies_in_the_grid():
+def test_a_box_is_cut_at_the_grid():
     place, spans = Placement((5, 3)), [(a, b) for a in range(-2, 7) for b in range(-2, 7)]
     for a, b in spans:
         low, high = sorted((min(max(a, 0), 5), min(max(b, 0), 5)))
@@ -201,56 +116,22 @@ def test_without_a_placement_nothing_changes():
     assert hshap.export.coco({"a": found})["annotations"][0]["bbox"] == [5, 2, 1, 1]
 
 
-def test_tables_and_arrays_are_in_pixels_of_the_original_image():
-    found = replace(hshap.demo.example(), placement=Placement((8, 8), (16, 24)))
-    table = hshap.export.table(found)
-    columns = ["size", "y_start", "y_stop", "x_start", "x_stop"]
-    assert table[columns].to_numpy().tolist() == [[6, 4, 6, 15, 18]]
-    array = hshap.export.dataarray(found)
-    assert array["y"].to_numpy().tolist() == [0.5 + 2 * i for i in range(8)]
-    assert array["x"].to_numpy().tolist() == [1 + 3 * i for i in range(8)]
-
-
-def test_a_table_tells_regions_in_padding_as_far_as_they_lie_in_the_image():
-    # Pixel (2, 5) of the grid is the finding; the image starts and ends inside the grid.
-    found = replace(hshap.demo.example(), placement=Placement((8, 8), (8, 8), (-5, -5), (11, 11)))
-    columns = ["size", "y_start", "y_stop", "x_start", "x_stop"]
-    assert hshap.export.table(found)[columns].to_numpy().tolist() == [[2, 0, 1, 5, 7]]
-    every = hshap.export.table(found, every=True)
-    assert every[columns[1:]].to_numpy().min() >= 0
-    assert every[columns[1:]].to_numpy().max() <= 8
-    height = every["y_stop"] - every["y_start"]
-    width = every["x_stop"] - every["x_start"]
-    np.testing.assert_allclose(height * width, every["size"])  # all regions are boxes here
-    beside = replace(found, placement=Placement((8, 8), (8, 8), (-20, 0), (12, 8)))
-    assert hshap.export.table(beside)[columns].to_numpy().tolist() == [[0, 0, 0, 5, 6]]
-
-
-def test_the_longest_placement_that_can_be_made_can_be_saved(tmp_path):
-    place = Placement((8, 8), (2**32, 2**25))
-    replace(hshap.demo.example(), placement=place).save(tmp_path / "a.npz")
-    assert hshap.Explanation.load(tmp_path / "a.npz").placement == place
-    with pytest.raises(ArgumentError, match="4294967296 pixels"):
-        Placement((8, 8), (2**32 + 1, 8))
-
-
-def test_a_file_keeps_the_placement(tmp_path):
-    place = Placement((8, 8), (16, 24), (1, 2.5), (-3, 20))
-    replace(hshap.demo.example(), placement=place).save(tmp_path / "a.npz")
-    assert hshap.Explanation.load(tmp_path / "a.npz").placement == place
-
-
 def test_an_explanation_is_placed_by_shape_start_and_stop():
     found = hshap.demo.example()
     assert found.placed([16, 24]).placement == Placement((8, 8), (16, 24))
     crop = found.placed((100, 100), start=(10, 20), stop=(18, 36))
     assert crop.boxes() == [hshap.Finding((12, 30), (13, 32), 1.0)]
+    assert crop.at(min_size=2).placement is crop.placement
     assert found.placement.is_identity
 
 
-def test_reading_again_keeps_the_placement():
-    place = Placement((8, 8), (80, 80))
-    assert replace(hshap.demo.example(), placement=place).at(min_size=2).placement is place
+def test_a_file_keeps_the_placement(tmp_path):
+    longest = Placement((8, 8), (2**32, 2**25))
+    for place in (Placement((8, 8), (16, 24), (1, 2.5), (-3, 20)), longest):
+        replace(hshap.demo.example(), placement=place).save(tmp_path / "a.npz")
+        assert hshap.Explanation.load(tmp_path / "a.npz").placement == place
+    with pytest.raises(ArgumentError, match="4294967296 pixels"):
+        Placement((8, 8), (2**32 + 1, 8))
 
 
 @pytest.mark.parametrize(
@@ -277,9 +158,9 @@ def test_a_damaged_placement_is_refused(tmp_path, placement):
     hshap.demo.example().save(path)
     with np.load(path) as held:
         arrays = dict(held)
-    header = storage.json.loads(arrays["header"].tobytes())
+    header = json.loads(arrays["header"].tobytes())
     header["placement"] = placement
-    text = storage.json.dumps(header).encode()
+    text = json.dumps(header).encode()
     np.savez(path, **{**arrays, "header": np.frombuffer(text, np.uint8)})
     with pytest.raises(hshap.FormatError, match="damaged"):
         hshap.Explanation.load(path)

@@ -132,24 +132,3 @@ def test_the_limit_of_a_container_counts(tmp_path, files, expected):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert usable_cores(tmp_path) == (expected or free)
-
-
-def _rows(evaluations):
-    """Runs of one search in one folder."""
-    named = {"source": "made", "findings": 1, "partition": "bisection", "search": "BreadthFirst"}
-    return [{**named, "evaluations": n, "seconds": n / 1000} for n in evaluations]
-
-
-def test_the_experiment_counts_predictions_within_a_third():
-    pytest.importorskip("torch")
-    from benchmarks.experiments.predictions import page, summary
-
-    alike, every = summary(_rows([18] * 12))  # 18 is the number of the formula
-    shares = ("formula", "formula_run", "single", "run", "run_seconds", "in_range")
-    assert [alike[name] for name in shares] == [1.0] * 6
-    assert every["run"] == 1.0
-    assert "| bisection | BreadthFirst | 1 | 100% |" in page([alike, every])
-    other, _ = summary(_rows([40] * 12))
-    assert (other["formula"], other["run"]) == (0.0, 1.0)
-    halves, _ = summary(_rows([10, 100] * 6))
-    assert halves["single"] == 0.0

@@ -169,12 +169,6 @@ def rewritten(path, change):
     np.savez_compressed(path, **arrays)
 
 
-def test_a_file_without_it_loads(tmp_path):
-    explainer().explain(IMAGES[1], target=0).save(tmp_path / "x.npz")
-    rewritten(tmp_path / "x.npz", lambda header: header.pop("provenance"))
-    assert Explanation.load(tmp_path / "x.npz").provenance == Provenance()
-
-
 WRONG = {
     "provenance lacks facts": [
         None,

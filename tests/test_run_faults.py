@@ -1,6 +1,6 @@
 """A run is killed at random points, and the final table is that of a run which was not.
 
-Each test kills in processes of its own, which hold no torch: `benchmarks/run kills` does the same a
+Each test kills in processes of its own, which hold no torch: `tests/fuzzing` does the same a
 thousand times.
 """
 
@@ -35,13 +35,13 @@ def started(request, tmp_path_factory):
     for way in {item.callspec.params["way"] for item in request.session.items if is_kill(item)}:
         if way in NEEDED and find_spec(NEEDED[way]) is None:
             continue
-        module, out = "benchmarks.experiments.kills", folder / way
+        module, out = "fuzzing.kills", folder / way
         with out.open("w") as file:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-W", "ignore", "-m", module, way, str(KILLS[way])],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                cwd=ROOT,
+                cwd=ROOT / "tests",
                 env={**os.environ, "RAY_DEDUP_LOGS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
         running[way] = process, out
@@ -149,9 +149,9 @@ def _members(session):
 def test_a_disk_that_is_full_in_truth(tmp_path):
     """A small file system of its own; it needs the right to mount one."""
     import numpy as np
+    from fuzzing.kills import bright
 
     import hshap
-    from benchmarks.experiments.kills import bright
 
     small = tmp_path / "small"
     small.mkdir()

@@ -1,12 +1,15 @@
+"""The paper's searches and their budgets: leaves and costs equal those of a literal rerun."""
+
 from __future__ import annotations
 
 import time
 
+import by_hand
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import any_marked, marked, same_explanation
+from oracle import any_marked, marked, nodes, same_explanation
 
 import hshap
 from hshap import (
@@ -19,93 +22,85 @@ from hshap import (
     Dyadic,
     Explainer,
     References,
+    Share,
 )
 from hshap.games.search.budget import Budget
 
 
 def explain(image, search, partition=None, model=any_marked, baseline=None):
-    explainer = Explainer(
-        model,
-        baseline=baseline or Constant(0.0),
-        partition=partition or Dyadic(1),
-        search=search,
+    return Explainer(model, baseline or Constant(0.0), partition or Dyadic(1), search).explain(
+        image, target=0
     )
-    return explainer.explain(image, target=0)
 
 
-def bright(batch):
-    """Score the mean brightness: every pixel counts, and each quadrant by what it holds."""
-    return batch.reshape(len(batch), -1).mean(axis=1)
+def total(batch):
+    return batch.sum(axis=tuple(range(1, batch.ndim)))
 
 
-def needs_both_halves(batch):
-    """Score 1 only if the left and the right half are both marked: no part is enough alone."""
-    half = batch.shape[-1] // 2
-    left = (batch[..., :half] > 0.5).reshape(len(batch), -1).any(1)
-    return (left & (batch[..., half:] > 0.5).reshape(len(batch), -1).any(1)).astype(float)
+def drawn(seed, pixels):
+    """Draw a model with weights of both signs and products of pixels, and its image."""
+    rng = np.random.default_rng(seed)
+    weights, pairs = rng.normal(0.2, 1.0, pixels), rng.normal(size=(pixels, pixels)) / pixels
+
+    def model(batch):
+        flat = batch.reshape(len(batch), -1)
+        return flat @ weights + np.einsum("ni,ij,nj->n", flat, pairs, flat)
+
+    return model, rng
 
 
-@given(st.sets(st.integers(0, 63), max_size=8), st.integers(1, 70))
-def test_depth_first_finds_the_same_leaves_at_any_width(points, width):
-    image = marked((8, 8), points)
-    wide, narrow = (explain(image, DepthFirst(width=w)) for w in (1000, width))
-    assert set(wide.leaves) == set(narrow.leaves)
-    assert wide.evaluations == narrow.evaluations
+GRIDS = st.sampled_from([((12,), Bisection), ((4, 4), Dyadic), ((3, 5), Bisection)])
 
 
-@given(st.integers(0, 2**31), st.floats(0, 0.05))
-def test_depth_first_is_algorithm_1(seed, tolerance):
-    image = np.random.default_rng(seed).random((1, 8, 8))
-    found = explain(image, DepthFirst(tolerance), model=bright)
-
-    def paper(region):
-        """Follow algorithm 1 literally, games by definition."""
-        from oracle import by_permutations
-
-        parts = region.split()
-        masked = []
-        for c in range(2 ** len(parts)):
-            shown = np.zeros_like(image)
-            for i, part in enumerate(parts):
-                if c >> i & 1:
-                    shown[(slice(None), *part.index)] = image[(slice(None), *part.index)]
-            masked.append(bright(shown[None])[0])
-        for phi, part in zip(by_permutations(masked), parts, strict=True):
-            if phi > tolerance + 1e-12:
-                yield from paper(part) if part.split() else (part,)
-
-    assert set(found.leaves) == set(paper(Dyadic(1)(image)))
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), GRIDS, st.floats(0, 0.5), st.booleans(), st.integers(1, 9))
+def test_depth_first_is_algorithm_1(seed, kind, tolerance, keep_whole, width):
+    grid, partition = kind
+    model, rng = drawn(seed, int(np.prod(grid)))
+    image = rng.random((1, *grid))
+    search = DepthFirst(tolerance, keep_whole=keep_whole, width=width)
+    found = explain(image, search, partition(1), model)
+    root = partition(1)(image)
+    leaves, _, spent = by_hand.depth_first(model, image, root, tolerance, keep_whole=keep_whole)
+    assert set(found.leaves) == leaves
+    assert found.evaluations == spent
 
 
-def test_breadth_first_keeps_the_percentile_of_each_level(rng):
-    image = rng.random((1, 4, 4))
-    found = explain(image, BreadthFirst(percentile=50), model=bright)
-    quadrants = {part: image[0][part.index].sum() for part in Dyadic(1)(image).split()}
-    kept = [part for part, total in quadrants.items() if total >= np.median([*quadrants.values()])]
-    pixels = {p: image[0][p.index].item() for part in kept for p in part.split()}
-    cut = np.percentile([*pixels.values()], 50)
-    assert set(found.leaves) == {pixel for pixel, value in pixels.items() if value >= cut}
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), GRIDS, st.sampled_from([0, 30, 70, 100]), st.booleans())
+def test_breadth_first_keeps_a_percentile(seed, kind, percentile, keep_whole):
+    grid, partition = kind
+    model, rng = drawn(seed, int(np.prod(grid)))
+    image = rng.random((1, *grid))
+    search = BreadthFirst(percentile, keep_whole=keep_whole)
+    found = explain(image, search, partition(1), model)
+    root = partition(1)(image)
+    leaves, spent = by_hand.breadth_first(model, image, root, percentile, keep_whole=keep_whole)
+    assert set(found.leaves) == leaves
+    assert found.evaluations == spent
 
 
-def test_breadth_first_at_percentile_zero_is_depth_first_at_tolerance_zero():
-    image = marked((8, 8), [3, 40, 41])
-    one, other = explain(image, BreadthFirst(0)), explain(image, DepthFirst(0))
-    assert set(one.leaves) == set(other.leaves)
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), GRIDS, st.integers(16, 90))
+def test_a_budget_goes_to_large_shares(seed, kind, most):
+    """Share times the root of the area says which region is split next; the rest are leaves."""
+    grid, partition = kind
+    model, rng = drawn(seed, int(np.prod(grid)))
+    image = rng.random((1, *grid))
+    found = explain(image, DepthFirst(max_evaluations=most, width=1), partition(1), model)
+    root = partition(1)(image)
+    leaves, left, spent = by_hand.depth_first(model, image, root, most=most)
+    assert set(found.leaves) == leaves
+    assert list(found.unfinished) == left
+    assert found.complete == (not left)
+    assert found.evaluations == spent
 
 
-def test_breadth_first_drops_what_is_not_positive():
-    found = explain(marked((8, 8), []), BreadthFirst(0))
-    assert found.leaves == ()
-    assert not found.saliency().any()
-
-
-@pytest.mark.parametrize("search", [DepthFirst(), BreadthFirst(0)])
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
 @pytest.mark.parametrize("most", [16, 17, 40, 100, 10_000])
-def test_a_budget_of_evaluations_is_kept_and_told(search, most):
+def test_a_budget_is_kept_and_told(search, most):
     image = marked((16, 16), [0, 60, 130, 255])
-    limited = type(search)(0.0, max_evaluations=most)
-    found = explain(image, limited)
-    full = explain(image, search)
+    found, full = explain(image, search(0.0, max_evaluations=most)), explain(image, search(0.0))
     assert found.evaluations <= most
     assert found.complete == (most >= full.evaluations)
     # What is not yet split stays as it is: nothing relevant is lost.
@@ -115,41 +110,47 @@ def test_a_budget_of_evaluations_is_kept_and_told(search, most):
 
 
 def test_a_budget_counts_draws():
-    image = marked((8, 8), [5])
+    image, first = marked((8, 8), [5]), 1 + 15 * 3
     references = References(np.zeros((3, 1, 8, 8), np.float32))
-    first = 1 + 3 + 14 * 3
     found = explain(image, DepthFirst(max_evaluations=first + 41), baseline=references)
     assert found.evaluations == first
     with pytest.raises(ArgumentError, match=f"max_evaluations={first - 1} .* pass {first}"):
         explain(image, DepthFirst(max_evaluations=first - 1), baseline=references)
 
 
-def test_a_budget_goes_to_the_most_relevant_region_first():
+@pytest.mark.parametrize("width", [1, 64])
+def test_less_urgent_regions_wait(width):
+    """Regions less than half as urgent as the first are not played with it, at any width."""
+    image = np.full((1, 64, 64), 0.01)
+    image[0, 5, 5] = 100.0
+    found = explain(image, DepthFirst(max_evaluations=200, width=width), model=total)
+    assert found.boxes(merge=False)[0][:2] == ((5, 5), (6, 6))
+
+
+@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
+def test_unfinished_leaves_are_sorted(search):
     image = np.zeros((1, 4, 4), np.float32)
-    image[0, 0, 0], image[0, 3, 3] = 0.2, 0.9
-    found = explain(
-        image, DepthFirst(max_evaluations=30, width=1), model=lambda b: b.sum(axis=(1, 2, 3))
-    )
-    assert {leaf.start for leaf in found.leaves} == {(0, 0), (3, 3)}
-    assert [leaf.start for leaf in found.unfinished] == [(0, 0)]
+    image[0, 0, 0], image[0, 0, 3], image[0, 3, 0], image[0, 3, 3] = 0.4, 0.8, 0.2, 0.6
+    found = explain(image, search(0.0, max_evaluations=16), model=total)
+    assert [leaf.start for leaf in found.unfinished] == [(0, 2), (2, 2), (0, 0), (2, 0)]
 
 
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
-def test_a_budget_of_seconds_ends_a_slow_run(search):
+def test_seconds_end_a_slow_run(search):
     def slow(batch):
-        time.sleep(0.002 * len(batch))
-        return np.ones(len(batch)) * batch.mean(axis=(1, 2, 3))
+        time.sleep(0.001 * len(batch))
+        return batch.mean(axis=(1, 2, 3))
 
-    found = explain(np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=1.0), model=slow)
+    found = explain(np.ones((1, 64, 64), np.float32), search(0.0, max_seconds=0.4), model=slow)
     assert not found.complete
-    # In a second, a model this slow scores 500 inputs at most; the full run has about 20,000.
-    assert 16 < found.evaluations < 2000
-    # All pixels matter, so the whole image stays covered.
+    # A model this slow scores 400 inputs at most; the full run has about 20,000.
+    assert 16 < found.evaluations < 1600
     assert (found.saliency() > 0).all()
+    assert len(explain(marked((8, 8), [3]), search(0.0, max_seconds=0.0)).games) == 1
 
 
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
-def test_a_budget_of_seconds_is_not_overshot_by_asking_for_too_much(search):
+def test_seconds_are_not_overshot(search):
     seconds = 0.0
 
     def one_second_each(batch):
@@ -168,149 +169,121 @@ def test_a_budget_of_seconds_is_not_overshot_by_asking_for_too_much(search):
     assert seconds == found.evaluations + 3
 
 
-@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
-def test_no_seconds_at_all_still_play_the_first_game(search):
-    found = explain(marked((8, 8), [3]), search(0.0, max_seconds=0.0))
-    assert len(found.games) == 1
-    assert not found.complete
+def needs_both_halves(batch):
+    """Score 1 only if the left and the right half are both marked: no part is enough alone."""
+    half = batch.shape[-1] // 2
+    left = (batch[..., :half] > 0.5).reshape(len(batch), -1).any(1)
+    return (left & (batch[..., half:] > 0.5).reshape(len(batch), -1).any(1)).astype(float)
 
 
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
 @pytest.mark.parametrize("partition", [Dyadic, Bisection])
-def test_a_concept_that_no_part_shows_is_dropped_or_kept_whole(search, partition):
+def test_a_concept_is_dropped_or_kept(search, partition):
     image = marked((16, 16), [7 * 16 + 7, 7 * 16 + 8])
     dropped = explain(image, search(0.0), partition(1), needs_both_halves)
     kept = explain(image, search(0.0, keep_whole=True), partition(1), needs_both_halves)
     # Each half has a coefficient of 1/2, but no part of one shows anything on the bare baseline.
     assert dropped.leaves == ()
-    covered = kept.saliency() > 0
-    assert covered[7, 7]
-    assert covered[7, 8]
+    assert (kept.saliency() > 0)[7, 7:9].all()
+    # Where parts are enough, or nothing matters, it changes nothing.
+    for points, model in (([1, 50], any_marked), ([], any_marked), ([3], lambda b: -any_marked(b))):
+        one, other = (
+            explain(marked((8, 8), points), search(0.0, keep_whole=k), partition(1), model)
+            for k in (True, False)
+        )
+        assert same_explanation(one, other)
 
 
-def test_keeping_whole_changes_nothing_where_parts_are_enough():
-    image = marked((8, 8), [1, 50])
-    kept, dropped = explain(image, DepthFirst(keep_whole=True)), explain(image, DepthFirst())
-    assert same_explanation(kept, dropped)
-
-
-@pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
-def test_what_does_not_matter_is_not_kept_whole_either(search):
-    assert explain(marked((8, 8), []), search(0.0, keep_whole=True)).leaves == ()
-    harmful = lambda batch: -any_marked(batch)
-    image = marked((8, 8), [3])
-    assert explain(image, search(0.0, keep_whole=True), model=harmful).leaves == ()
-
-
-def test_a_budget_goes_to_what_is_large_before_what_is_small():
-    # One mark to the left, three to the right: the right half holds more of the score.
-    image = marked((64,), [3, 40, 50, 60])
-    total = lambda batch: batch.sum(axis=(1, 2))
-    found = explain(image, DepthFirst(max_evaluations=8, width=1), Bisection(1), model=total)
-    split = [(game.region.start[0], game.region.stop[0]) for game in found.games]
-    assert split[:2] == [(0, 64), (32, 64)]
-    # Then a quarter with two marks goes before the half with one, although its share of the whole
-    # is but twice as large: 2 on 16 pixels against 1 on 32.
-    assert split[2] == (48, 64)
-
-
-@pytest.mark.parametrize("width", [1, 64])
-def test_a_budget_is_not_spent_on_what_hardly_matters(width):
-    image = np.full((1, 64, 64), 0.01)
-    image[0, 5, 5] = 100.0
-    total = lambda batch: batch.sum(axis=(1, 2, 3))
-    found = explain(image, DepthFirst(max_evaluations=200, width=width), model=total)
-    assert found.boxes(merge=False)[0][:2] == ((5, 5), (6, 6))
-
-
-def test_numbers_from_numpy_are_stored_as_plain_ones():
-    search = DepthFirst(np.float32(0.0), width=np.int64(8), max_evaluations=np.int32(500))
-    found = explain(marked((8, 8), [3]), search)
-    assert found.settings["search"]["width"] == 8
-    assert set(found.at(min_size=4).leaves) == {Box((0, 0), (4, 4))}
-
-
-def test_unfinished_leaves_come_the_most_relevant_first():
-    image = np.zeros((1, 4, 4), np.float32)
-    image[0, 0, 0], image[0, 0, 3], image[0, 3, 0], image[0, 3, 3] = 0.4, 0.8, 0.2, 0.6
-    total = lambda batch: batch.sum(axis=(1, 2, 3))
-    for search in (DepthFirst(max_evaluations=16), BreadthFirst(0, max_evaluations=16)):
-        found = explain(image, search, model=total)
-        assert [leaf.start for leaf in found.unfinished] == [(0, 2), (2, 2), (0, 0), (2, 0)]
-
-
-def test_the_root_itself_can_be_kept_whole():
+def test_the_root_can_be_kept_whole():
+    """Either pixel lowers the score; both raise it: coefficients of 0.5 each."""
+    model = lambda b: (total(b) >= 2).astype(float) - 0.6 * (total(b) == 1)
     image = marked((2, 2), [0, 3])
-    model = lambda b: (
-        (b.reshape(len(b), -1).sum(1) >= 2).astype(float)
-        - 0.6 * (b.reshape(len(b), -1).sum(1) == 1)
-    )
-    # Alone, either pixel lowers the score; together they raise it: the coefficients are 0.5 each.
     found = explain(image, DepthFirst(tolerance=0.6, keep_whole=True), model=model)
     assert [leaf.area for leaf in found.leaves] == [4]
     assert found.coefficients()[0, 0] == 1.0
     assert explain(image, DepthFirst(tolerance=0.6), model=model).leaves == ()
 
 
-def test_an_image_no_larger_than_min_size_plays_alone():
-    found = explain(marked((4, 4), [3]), DepthFirst(), Dyadic(4))
-    assert [leaf.area for leaf in found.leaves] == [16]
-    assert found.evaluations == 2
+def test_an_image_below_min_size_plays_alone():
+    for search in (DepthFirst(), BreadthFirst(0), hshap.BestFirst(), hshap.GroupTesting()):
+        found = explain(marked((4, 4), [3]), search, Dyadic(4))
+        assert [leaf.area for leaf in found.leaves] == [16]
+        assert found.evaluations == 2
     assert explain(marked((4, 4), []), DepthFirst(), Dyadic(9)).leaves == ()
 
 
+def test_options_may_be_numbers_of_numpy():
+    search = DepthFirst(np.float32(0.0), width=np.int64(8), max_evaluations=np.int32(500))
+    found = explain(marked((8, 8), [3]), search)
+    assert found.settings["search"]["width"] == 8
+    assert set(found.at(min_size=4).leaves) == {Box((0, 0), (4, 4))}
+
+
+# A tolerance that is a share of the score.
+
+
 def shared(of, share, weights, **options):
-    """Explain a row of pixels that add up to the score, with the two kinds of shares."""
     image = np.asarray(weights, dtype=float)[None]
-    return hshap.Explainer(
-        lambda batch: batch.sum(axis=(1, 2)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Bisection(1),
-        search=hshap.Share(share, of=of, **options),
-    ).explain(image, 0)
-
-
-def test_a_share_of_the_strongest_finding_follows_the_strongest_parts():
-    # Halves add 8 and 9; on the way to the strongest leaf the smallest coefficient is 5.
-    found = shared("finding", 0.2, [3, 5, 0.5, -0.5, 4, 5, 0.9, -0.9])
-    assert found.settings.search.tolerance == pytest.approx(0.2 * 5)
-    assert shared("image", 0.2, [3, 5, 0.5, -0.5, 4, 5, 0.9, -0.9]).settings.search.tolerance == (
-        pytest.approx(0.2 * 17)
-    )
+    return explain(image, Share(share, of=of, **options), Bisection(1), total)
 
 
 @pytest.mark.parametrize("of", ["image", "finding"])
-@pytest.mark.parametrize("seed", range(6))
-def test_a_share_finds_what_depth_first_finds_at_its_tolerance(of, seed):
-    weights = np.random.default_rng(seed).normal(size=32)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_share_is_a_tolerance(of, seed):
+    """Of the image, or of the smallest coefficient on the way to the strongest finding."""
+    weights = np.random.default_rng(seed).normal(0.1, size=24)
+    image, root = weights[None], Bisection(1)(weights[None])
     found = shared(of, 0.1, weights)
-    again = hshap.Explainer(
-        lambda batch: batch.sum(axis=(1, 2)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Bisection(1),
-        search=found.settings.search,
-    ).explain(weights[None], 0)
+    unit = by_hand.unit_of_share(total, image, root) if of == "finding" else max(weights.sum(), 0)
+    assert found.settings.search.tolerance == pytest.approx(0.1 * unit)
+    again = explain(image, found.settings.search, Bisection(1), total)
     assert set(found.leaves) == set(again.leaves)
     assert found.evaluations == again.evaluations
     assert found.at(tolerance=2.0).leaves == again.at(tolerance=2.0).leaves
 
 
-@pytest.mark.parametrize("most", [4, 6, 10, 20, 40])
-def test_a_share_keeps_its_budget_and_drops_nothing_if_it_reaches_no_finding(most):
+@pytest.mark.parametrize("most", [4, 6, 10, 15, 16, 20, 40, 55, 56, 60])
+def test_a_share_keeps_its_budget(most):
+    """The way to a leaf has six games, and may take a quarter: else the tolerance is 0."""
     weights = np.random.default_rng(0).random(64) + 1
     found = shared("finding", 0.2, weights, max_evaluations=most)
     assert found.evaluations <= most
     assert not found.complete
-    if most * 0.25 < 2 + 2 * 6:  # the way to a leaf has six games
-        assert found.settings.search.tolerance == 0.0
+    assert (found.settings.search.tolerance == 0.0) == (most / 4 < 4 + 2 * 5)
     assert sum(leaf.area for leaf in found.leaves) == 64
 
 
-def test_a_share_ends_by_the_automatic_rule_and_without_a_score():
-    nothing = shared("finding", 0.2, np.zeros(8))
-    assert nothing.settings.search.tolerance == 0.0
-    assert nothing.leaves == ()
-    lower = shared("finding", 0.2, -np.ones(8))
-    assert lower.leaves == ()
-    with pytest.raises(hshap.ArgumentError, match='of is \'leaf\'; pass "image" or "finding"'):
-        hshap.Share(0.2, of="leaf")
+def test_a_share_of_no_score_is_nothing():
+    for weights in (np.zeros(8), -np.ones(8)):
+        found = shared("finding", 0.2, weights)
+        assert (found.leaves, found.settings.search.tolerance) == ((), 0.0)
+    with pytest.raises(ArgumentError, match='of is \'leaf\'; pass "image" or "finding"'):
+        Share(0.2, of="leaf")
+
+
+# Where no size is given.
+
+
+def end_by_hand(model, image, region):
+    """Tell whether the automatic rule ends: no part alone has 3/10 of the region's own score."""
+    parts, values, _ = by_hand.game(model, image, region)
+    alone = [values[1 << i] - values[0] for i in range(len(parts))]
+    return len(parts) > 1 and max(alone) < 0.3 * (values[-1] - values[0])
+
+
+@given(st.integers(0, 2**31), st.floats(0, 0.3))
+def test_automatic_leaves_end_by_the_rule(seed, tolerance):
+    """Leaves end where no part is enough, or have nothing to split; larger ones split once more."""
+    rng = np.random.default_rng(seed)
+    model = drawn(seed, 16)[0]
+    squared = lambda batch: np.maximum(model(batch), 0) ** 2
+    image = rng.random((1, 4, 4))
+    found = explain(image, DepthFirst(tolerance), Bisection("auto"), squared)
+    usual = 4 * np.median([leaf.area for leaf in found.leaves]) if found.leaves else 0
+    played = {game.region for game in found.games}
+    for leaf in found.leaves:
+        assert not leaf.split() or (leaf in played and end_by_hand(squared, image, leaf))
+    for region in played:
+        inner = [one for one in nodes(region) if one != region and one in played]
+        if inner and end_by_hand(squared, image, region):
+            assert region.area > usual / 4

@@ -140,12 +140,6 @@ def test_it_is_described_in_results():
     assert settings["partition"] == {"type": "Spots", "cell_size": 4}
 
 
-@pytest.mark.parametrize("old", [lambda: Spots(4, 0.0), lambda: Spots(size=4)])
-def test_the_options_of_version_0_1_warn_and_work(old):
-    with pytest.warns(DeprecationWarning, match="Spots.* is now Spots.cell_size"):
-        assert old() == Spots(4)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzzing.explanation_files import stripes
 from oracle import any_marked, marked
 
 import hshap
-from benchmarks.experiments.fuzz_files import MUTATIONS, fuzz_explanations, stripes
 from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
 from hshap.errors import ArgumentError, FormatError
 
@@ -542,12 +542,3 @@ def test_a_file_cut_short_is_refused(share, path):
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(FormatError, match="not an hshap explanation"):
         Explanation.load(path)
-
-
-def test_damaged_files_are_refused_or_are_valid_explanations():
-    """A quick form of `benchmarks/run fuzz explanations`."""
-    outcome = fuzz_explanations(150, seed=7)
-    assert not outcome.failures
-    assert outcome.refused.total() + outcome.loaded.total() == 150
-    assert outcome.refused.total() > 100
-    assert outcome.loaded["none"] == -(-150 // len(MUTATIONS))

@@ -1,4 +1,4 @@
-"""Ours against the best other method within the same budget, for every table of budgets.
+"""Ours against the best of other methods, image by image.
 
 The rival is the best by the very measure and images of the comparison, which favours it.
 """
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
     Rows = Mapping[str, Mapping[str, Row]]  # by method and image
 
-MEASURES = {
-    "average_precision": "AUPRC",
-    "iou_best": "best IoU",
-    "f1_validated": "F1 validated",
-}
-OVER = 1.05  # some peers end a little above their budget
-
 
 def by_method(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
     """Return the rows by method and image."""
@@ -38,11 +31,6 @@ def by_method(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
 def evaluations(rows: Mapping[str, Row]) -> float:
     """Return the median of a method's evaluations."""
     return median(float(row["evaluations"]) for row in rows.values())
-
-
-def within(by: Rows, methods: Iterable[str], budget: float) -> list[str]:
-    """Return the methods that have rows and keep to the budget."""
-    return [m for m in methods if m in by and evaluations(by[m]) <= OVER * budget]
 
 
 def compared(by: Rows, ours: str, rivals: Sequence[str], measure: str) -> tuple[str, ...]:

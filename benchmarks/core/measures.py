@@ -21,7 +21,6 @@ SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 0.95, 20)])
 FINDING = 0.5  # a finding is a connected region above this share of the maximum
 MOST_FINDINGS = 100
 STEPS = 12  # of each curve
-ROAD_SHARES = (0.0, 0.05, 0.2)
 BATCH = 32
 
 
@@ -44,8 +43,6 @@ def against_truth(
         "objects_found": round(float(sensitivity.sensitivity[-1]) * len(objects)),
         "false_positives": round(float(sensitivity.false_positives[-1])),
         "f1_at_shares": [round(float(score), 5) for score in at_shares],
-        "findings": [[*start, *stop, float(f"{score:.6g}")] for start, stop, score in found],
-        "boxes": [[*start, *stop] for start, stop in objects],
     }
 
 
@@ -79,14 +76,11 @@ def against_model(heat: Map, image: Image, subject: Subject) -> dict[str, Any]:
     spent = {"steps": STEPS, **given}
     deletion = metrics.deletion(probability, image, values, subject.baseline, **spent)
     insertion = metrics.insertion(probability, image, values, subject.baseline, **spent)
-    road = metrics.road(probability, image, values, ROAD_SHARES, **given)
     return {
         "deletion": metrics.area_under(deletion),
         "insertion": metrics.area_under(insertion),
-        "road": metrics.area_under(road),
         "ablation_counts": counts,
         "ablation": [round(float(score), 4) for score in ablation.scores],
-        "road_curve": [round(float(score), 5) for score in road.scores],
     }
 
 

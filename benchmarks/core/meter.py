@@ -1,15 +1,11 @@
-"""The cost of an explanation: inputs to the model, seconds inside it and in total, peak memory."""
+"""The cost of an explanation: inputs to the model, and seconds inside it."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
@@ -20,8 +16,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PIXELS_AT_ONCE = 2**20
-
-RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 @dataclass
@@ -71,73 +65,8 @@ class Meter(nn.Module):
             return torch.cat([self.model(part) for part in batch.split(images)])
 
 
-class Remembered(nn.Module):
-    """A model that computes the output of each input once, for all methods that ask for it.
-
-    Many methods show the model the same inputs: every smoothed map repeats the run of its plain
-    one, and a small budget begins as a large one does. A meter around this module counts all
-    inputs; its seconds say nothing. Passes with gradients are always computed.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self._known: dict[bytes, list[float]] = {}
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled():
-            return self.model(batch)
-        keys = [blake2b(one.contiguous().numpy(), digest_size=16).digest() for one in batch]
-        new = {key: place for place, key in enumerate(keys) if key not in self._known}
-        if new:
-            found = self.model(batch[list(new.values())])
-            self._known.update(zip(new, found.tolist(), strict=True))
-        return torch.tensor([self._known[key] for key in keys], dtype=batch.dtype)
-
-
-@contextmanager
-def metered(meter: Meter) -> Generator[dict[str, Any], None, None]:
-    """Fill a dict with the cost of the block, also if the block fails.
-
-    `megabytes` is the peak of the resident memory above its size at the start, or None where the
-    kernel does not tell.
-    """
-    cost: dict[str, Any] = {}
-    meter.watch.reset()
-    before = _memory(reset=True)
-    begun = time.perf_counter()
-    try:
-        yield cost
-    finally:
-        cost["seconds"] = time.perf_counter() - begun
-        cost["seconds_in_model"] = meter.watch.seconds
-        cost["evaluations"] = meter.watch.evaluations
-        peak = _memory(reset=False)
-        cost["megabytes"] = None if before is None or peak is None else max(0.0, peak - before)
-
-
 def timed(call: Callable[[], T]) -> tuple[T, float]:
     """Return the result of a call, and the seconds it took."""
     started = time.perf_counter()
     result = call()
     return result, time.perf_counter() - started
-
-
-def _memory(*, reset: bool) -> float | None:
-    """Return the peak resident memory in MB; `reset` first sets the peak to the present size."""
-    try:
-        if reset:
-            _release_freed_memory()
-            RESET.write_text("5")
-        lines = STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def _release_freed_memory() -> None:
-    # Freed memory that the allocator keeps would hide how much the next method needs.
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
-    if trim is not None:
-        trim(0)

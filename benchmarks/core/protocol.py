@@ -33,7 +33,6 @@ class Example:
     truths: dict[str, NDArray[np.bool_]]
     counterfactual: Image | None = None
     group: str = ""  # results are also given for each group, such as "1 cross"
-    shown: bool = False  # whether figures show its maps
 
     def label(self, concept: str) -> bool:
         """Say whether the concept is in the image."""

@@ -43,9 +43,8 @@ QUALITY = (
     "false_positives",
     "deletion",
     "insertion",
-    "road",
 )
-COST = ("evaluations", "seconds", "seconds_in_model", "megabytes")
+COST = ("evaluations",)
 COLUMNS = ("group", "image", "method", *QUALITY, *COST, "objects", "objects_found", "failed")
 # The paper's own method: differences are to it, image by image.
 PAIRED_WITH = "h-shap quadtree tau=0"
@@ -53,7 +52,6 @@ PAIRED = ("f1", "f1_validated", "average_precision")
 DEFAULT_SHARE = int(np.argmin(abs(SHARES - 0.5)))
 DRAWS = 2000
 FEWEST = 5
-FROC_LIMITS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +90,6 @@ def collate(name: str, made: Iterable[Row]) -> Results:
         "failed": _failures(test),
         "groups": {group: _group(rows) for group, rows in _grouped(table).items()},
         "ablation": {group: _ablation(rows) for group, rows in _grouped(test).items()},
-        "objects": {group: _objects(rows) for group, rows in _grouped(test).items()},
     }
     return Results(table, summary)
 
@@ -111,12 +108,9 @@ def write(results: Results) -> None:
 
 
 def updated(found: Results) -> Results:
-    """Return the committed results with the rows of these methods in place of earlier ones.
-
-    Costs that were measured for the earlier rows stay in `costs.json`.
-    """
+    """Return the committed results with the rows of these methods in place of earlier ones."""
     name = found.summary["task"]
-    rows, summary = read_rows(name), json.loads((folder(name) / "summary.json").read_text())
+    rows, summary = read_rows(name), read_summary(name)
     new = {row["method"] for row in found.rows}
     kept = [row for row in rows if row["method"] not in new]
     every = sorted(
@@ -128,7 +122,6 @@ def updated(found: Results) -> Results:
         made = _group([*own, *pairs])
         summary["groups"][group] |= {method: made[method] for method in made if method in new}
         summary["ablation"][group] |= found.summary["ablation"][group]
-        summary["objects"][group]["methods"] |= found.summary["objects"][group]["methods"]
     for key in ("thresholds", "cannot", "failed"):
         stay = {method: entry for method, entry in summary[key].items() if method not in new}
         summary[key] = dict(sorted((stay | found.summary[key]).items()))
@@ -155,16 +148,8 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 
 def read_summary(name: str) -> dict[str, Any]:
-    """Return the committed summary, with the costs of `costs.json` if there is one."""
-    summary = json.loads((folder(name) / "summary.json").read_text())
-    path = folder(name) / "costs.json"
-    if path.exists():
-        measured = json.loads(path.read_text())
-        summary["costs"] = {key: measured[key] for key in ("commit", "date", "images")}
-        for group, methods in measured["groups"].items():
-            for method, costs in methods.items():
-                summary["groups"].get(group, {}).get(method, {}).update(costs)
-    return summary
+    """Return the committed summary of a task or an experiment."""
+    return json.loads((folder(name) / "summary.json").read_text())
 
 
 def _thresholds(rows: Sequence[Row]) -> dict[str, int]:
@@ -261,25 +246,6 @@ def _ablation(rows: Sequence[Row]) -> dict[str, Any]:
             "high": _rounded(high),
         }
     return curves
-
-
-def _objects(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return FROC and recall by size; the edges part the objects into three equal bins."""
-    methods = _by_method(rows)
-    first = next(iter(methods.values()))
-    sizes = [(b[2] - b[0]) * (b[3] - b[1]) for row in first for b in row["boxes"]]
-    edges = np.unique(np.quantile(sizes, [1 / 3, 2 / 3]))
-    found = {}
-    for method, own in methods.items():
-        findings = [[(box[:2], box[2:4], box[4]) for box in row["findings"]] for row in own]
-        objects = [[(box[:2], box[2:]) for box in row["boxes"]] for row in own]
-        curve = metrics.froc(findings, objects)
-        bins = metrics.recall_by_size(findings, objects, edges) if len(edges) > 1 else []
-        found[method] = {
-            "sensitivity": _rounded([curve.at(limit) for limit in FROC_LIMITS]),
-            "by_size": [[b.low, b.high, b.found, b.objects] for b in bins],
-        }
-    return {"false_positives": list(FROC_LIMITS), "methods": found}
 
 
 def _failures(rows: Sequence[Row]) -> dict[str, Any]:

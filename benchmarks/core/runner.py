@@ -3,8 +3,7 @@
 Rows go to files in the cache as they are made, one file for each worker. A run that was killed
 continues: an image and method with a row are not run again.
 
-Rows hold quality and evaluations, not times: the model computes an input once for all methods, and
-other work may run. `benchmarks/run costs` measures times.
+Rows hold quality and evaluations, not times: other work may run beside.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.core.folders import CACHE, cache
 from benchmarks.core.measures import against_model, against_truth
-from benchmarks.core.meter import Meter, Remembered, metered
+from benchmarks.core.meter import Meter
 from benchmarks.core.protocol import Cannot
 from benchmarks.core.provenance import provenance
 from benchmarks.core.tasks import TASKS, fitted
-from benchmarks.methods import methods_of
+from benchmarks.methods import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 SPLITS = ("validation", "test")
-TIMES = ("seconds", "seconds_in_model", "megabytes")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Run:
         return CACHE / "runs" / (self.task + ("-quick" if self.quick else ""))
 
     def chosen(self) -> list[Method]:
-        return [m for m in methods_of(self.task) if not self.methods or m.name in self.methods]
+        return [m for m in METHODS if not self.methods or m.name in self.methods]
 
 
 def run(settings: Run, workers: int) -> list[Row]:
@@ -117,7 +115,7 @@ def explain(method: Method, subject: Subject, example: Example, concept: str) ->
     metered_subject = replace(subject, model=meter)
     row: Row = {"method": method.name, "image": example.name, "group": example.group}
     heat = np.zeros(example.image.shape[1:])
-    with metered(meter) as cost, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the packages, about themselves
         try:
             heat = checked(method.explain(metered_subject, example.image.copy()), example.image)
@@ -125,8 +123,9 @@ def explain(method: Method, subject: Subject, example: Example, concept: str) ->
             row["cannot"] = str(reason)
         except Exception as error:  # noqa: BLE001, a failure is a result: it counts as an empty map
             row["failed"] = f"{type(error).__name__}: {error}"[:300]
+    row["evaluations"] = meter.watch.evaluations
     truth, objects = example.truths[concept], example.objects[concept]
-    return row | cost | against_truth(heat, truth, objects) | {"_heat": heat}
+    return row | against_truth(heat, truth, objects) | {"_heat": heat}
 
 
 def checked(heat: Any, image: Image) -> Any:
@@ -156,16 +155,13 @@ def _work(settings: Run, number: int, workers: int) -> None:
         file.write("\n")  # closes a line that a killed run left open
         for split, example, missing in _missing(settings, number, workers):
             at_hand = fitted(subject, example)
-            at_hand = replace(at_hand, model=Remembered(at_hand.model).eval())
             for method in missing:
                 if os.getppid() != parent:
                     return  # the run was killed, and may be going on elsewhere
                 row = explain(method, at_hand, example, task.concept)
                 heat = row.pop("_heat")
                 if split == "test":
-                    _keep(settings, example, method, heat)
                     row |= against_model(heat, example.image, at_hand)
-                row |= dict.fromkeys(TIMES)
                 file.write(json.dumps({"split": split, **row, **provenance()}) + "\n")
                 file.flush()
 
@@ -180,15 +176,6 @@ def _missing(
         lacking = [m for m in settings.chosen() if (split, example.name, m.name) not in done]
         if lacking:
             yield split, example, lacking
-
-
-def _keep(settings: Run, example: Example, method: Method, heat: Any) -> None:
-    """Keep the map if figures show this example, as shares of its maximum in int8."""
-    if example.shown:
-        folder = cache("runs", settings.folder.name, "maps", example.name, "_").parent
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = np.rint(127 * heat / (np.abs(heat).max() or 1.0)).astype(np.int8)
-        np.savez_compressed(folder / f"{method.name}.npz", heat=whole)
 
 
 def _key(row: Row) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BACKGROUNDS = 100
 VALIDATION = 10  # images (of each number of crosses) to choose thresholds on
-QUICK = {"validation": 1, "test": 5}  # in the same order as the full run, see ranking.py
+QUICK = {"validation": 1, "test": 5}
 SEED = 0
 
 
@@ -63,14 +63,10 @@ class Synthetic:
 
     name: str = "synthetic"
     concept: str = "cross"
-    noise: float = 0.0
-    textured: bool = False
     each: int = 300
 
     def subject(self) -> Subject:
-        background = synthetic.generate(
-            BACKGROUNDS, SEED, noise=self.noise, textured=self.textured
-        ).images
+        background = synthetic.generate(BACKGROUNDS, SEED).images
         model = load()
         return Subject(model, model.conv_2, bundled()["mean"], background, size=10, seed=SEED)
 
@@ -80,15 +76,15 @@ class Synthetic:
         for crosses in (1, synthetic.MAX_CROSSES):
             drawn = self._drawn(split, crosses)
             found = (e for e in drawn if margins(model, e.image[None])[0] > 0)
-            yield from _first_shown(islice(found, min(each, QUICK[split]) if quick else each), 2)
+            yield from islice(found, min(each, QUICK[split]) if quick else each)
 
     def _drawn(self, split: str, crosses: int) -> Iterator[Example]:
         # Seeds that no training, validation or test set of train_synthetic.py was drawn from.
-        stream = {"validation": 1, "test": 2, "choice": 3, "fresh": 4}[split]
+        stream = {"validation": 1, "test": 2}[split]
         rng = np.random.default_rng([SEED, stream, crosses])
         index = 0
         while True:
-            sample = synthetic.draw(rng, crosses, noise=self.noise, textured=self.textured)
+            sample = synthetic.draw(rng, crosses)
             yield Example(
                 name=f"{split}-{crosses}-{index}",
                 image=sample.image,
@@ -104,9 +100,7 @@ class Photographs:
     """A data set of photographs and the network trained on it.
 
     Of a data set without counterfactuals, the baseline is the mean colour: there are too few images
-    for their mean to be smooth, and things lie anywhere in them. Of made images, the counterfactual
-    is the photograph before anything was pasted into it; it is no baseline. Only images whose
-    photograph the network calls negative are explained: the pasted objects alone turned it.
+    for their mean to be smooth, and things lie anywhere in them.
     """
 
     name: str
@@ -115,7 +109,6 @@ class Photographs:
     load: Callable[[], Any]
     column: int | None  # the network's logit of the concept; None if it gives absent and present
     size: int
-    made: bool = False  # whether the objects were pasted into photographs
 
     def subject(self) -> Subject:
         network = self.load()
@@ -130,18 +123,8 @@ class Photographs:
         every = (replace(e, group="") for e in self.data.examples(split))
         there = (e for e in every if e.label(self.concept))
         found = (e for e in there if margins(model, e.image[None])[0] > 0)
-        if self.made:
-            found = turned_positive(model, found)
         most = 2 if quick else VALIDATION if split == "validation" else None
-        return _first_shown(islice(found, most), 2)
-
-
-def turned_positive(model: nn.Module, made: Iterator[Example]) -> Iterator[Example]:
-    """Yield the images whose photograph is negative, without it: methods must not see it."""
-    for example in made:
-        before = example.counterfactual
-        if before is not None and margins(model, before[None])[0] <= 0:
-            yield replace(example, counterfactual=None)
+        return islice(found, most)
 
 
 def _sampled(data: DataSet) -> tuple[Any, Any]:
@@ -194,24 +177,11 @@ def _around(corner: tuple[int, int]) -> Corners:
     return corner, (row + synthetic.SIDE, column + synthetic.SIDE)
 
 
-def _first_shown(examples: Iterator[Example], count: int) -> Iterator[Example]:
-    """Mark the first few for the figures: which they are was not chosen by hand."""
-    return (replace(e, shown=index < count) for index, e in enumerate(examples))
-
-
-def _malaria(concept: str) -> Photographs:
+def _malaria() -> Photographs:
     from benchmarks.datasets.malaria import Malaria
     from benchmarks.training.malaria import load as network
 
-    data = Malaria()
-    name = "malaria" if concept == "trophozoite" else f"malaria-{concept}"
-    return Photographs(name, concept, data, network, data.concepts.index(concept), size=20)
-
-
-def _malaria_made() -> Photographs:
-    from benchmarks.datasets.malaria_made import CONCEPT, MadeSmears
-
-    return replace(_malaria(CONCEPT), name="malaria-made", data=MadeSmears(), made=True)
+    return Photographs("malaria", "trophozoite", Malaria(), network, column=0, size=20)
 
 
 def _platelets() -> Photographs:
@@ -228,24 +198,9 @@ def _boards() -> Photographs:
     return Photographs("boards", "defect", Boards(), network, column=None, size=16)
 
 
-def _traffic() -> Photographs:
-    from benchmarks.datasets.traffic import Traffic
-    from benchmarks.training.transfer import trained_model
-
-    return Photographs(
-        "traffic", "go", Traffic(), lambda: trained_model("traffic"), column=None, size=40
-    )
-
-
 TASKS: dict[str, Callable[[], Task]] = {
     "synthetic": Synthetic,
-    "synthetic-noise8": lambda: Synthetic("synthetic-noise8", noise=8.0, each=25),
-    "synthetic-noise16": lambda: Synthetic("synthetic-noise16", noise=16.0, each=25),
-    "synthetic-textured": lambda: Synthetic("synthetic-textured", textured=True, each=25),
-    "malaria": lambda: _malaria("trophozoite"),
-    "malaria-ring": lambda: _malaria("ring"),
-    "malaria-made": _malaria_made,
+    "malaria": _malaria,
     "platelets": _platelets,
     "boards": _boards,
-    "traffic": _traffic,
 }

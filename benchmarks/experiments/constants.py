@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     Asked = tuple[Any, Any, int, NDArray[Any], NDArray[Any]]
 
-SETS = {"coco-choosing": 10, "platelets-validation": 6, "boards-validation": 6, "crosses": 4}
+SETS = {"coco-choosing": 10, "platelets-validation": 10, "boards-validation": 10, "crosses": 4}
 SEARCH, CONTEXTS = "hshap.games.search.best_first", "hshap.games.contexts"
+SHOWN = "hshap.explanation.explanation"
 MAPS, TREE = "hshap.explanation.maps", "hshap.partitions.merge_tree"
 NEVER = 10**9
 
@@ -78,6 +79,7 @@ CONSTANTS = (
     _other("WORTH", "contexts that say little are not asked", SEARCH, 0.1, 0.0),
     _other("TOGETHER", "regions split at once", SEARCH, 4, 1),
     _other("WIDTH", "smoothing, in sides of a region", MAPS, 0.5, 0.0),
+    _other("BORDER", "smoothing of cells of a template, in pixels", SHOWN, 1.0, 0.0),
     Constant(
         "MIN_AREA",
         "pixels of the smallest region",

@@ -52,7 +52,7 @@ Row = dict[str, Any]
 Rows = dict[str, Any]  # by method and image, or by image
 
 FRONTS = ("torch", "function", "ONNX")
-BUDGETS = (20, 50, 100, 400)
+BUDGETS = (20, 50, 100, 400, 1000)
 MEASURES = {
     "average_precision": "AUPRC",
     "pointing": "pointing",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.core.folders import RESULTS
+from benchmarks.core import markdown, results
 from benchmarks.core.provenance import provenance
 
 if TYPE_CHECKING:
@@ -244,51 +244,33 @@ def judged(found: NDArray[np.int64], truth: NDArray[np.int64]) -> dict[str, Any]
 def run() -> None:
     """Measure the large picture, and write the result."""
     with tempfile.TemporaryDirectory(prefix="hshap-large-") as folder:
-        made = measure(SIDE, Path(folder))
-    home = RESULTS / "large"
-    home.mkdir(exist_ok=True)
-    made |= provenance()
-    (home / "result.json").write_text(json.dumps(made, indent=1) + "\n")
-    (home / "table.md").write_text(page_of(made))
-    print(page_of(made))
+        made = {"task": "large", **measure(SIDE, Path(folder)), **provenance()}
+    results.write_experiment(made, page(made))
 
 
-def page_of(made: dict[str, Any]) -> str:
-    """Return the result as a page."""
-    side = made["side"]
-    steps = "\n".join(
-        f"| {name} | {one['seconds']:.0f} | {one['cpu_seconds']:.0f} | {one['peak_gb']:.2f} |"
+def page(made: dict[str, Any]) -> str:
+    """Return the result as Markdown."""
+    steps = [
+        (name, f"{one['seconds']:.0f}", f"{one['cpu_seconds']:.0f}", f"{one['peak_gb']:.2f}")
         for name, one in made["steps"].items()
+    ]
+    lines = [
+        ("file, GiB", f"{made['file_gb']:.2f}"),
+        ("as bytes in memory, GiB", f"{3 * made['side'] ** 2 / 2**30:.1f}"),
+        (f"tiles of {TILE} pixels, overlapping by {OVERLAP}", f"{made['tiles']:,}"),
+        ("tiles found and looked into", made["found_tiles"]),
+        ("evaluations", f"{made['evaluations']:,}"),
+        ("red crosses found", f"{made['found']} of {made['objects']}"),
+        (f"findings among {OTHERS} blue crosses and red discs", made["false"]),
+        ("crosses found twice", made["twice"]),
+        ("overlap with the true boxes, median", f"{made['median_overlap']:.2f}"),
+        ("the page, GiB", f"{made['page_gb']:.2f}"),
+    ]
+    head = ["step", "seconds", "CPU seconds", "peak memory so far, GiB"]
+    source = f"One process, one thread. Commit {made['commit']}, {made['date']}."
+    return (
+        "\n\n".join([markdown.table(head, steps), markdown.table(["", ""], lines), source]) + "\n"
     )
-    first = (
-        f"Made by `benchmarks/run large` (commit {made['commit']}, {made['date']}). The file is a "
-        f"tiled TIFF of {made['file_gb']:.2f} GiB without coarse levels; in memory it would take "
-        f"{3 * side**2 / 2**30:.1f} GiB, or {12 * side**2 / 2**30:.0f} GiB as floats. One fresh "
-        "process did all steps, with one thread of torch. Peak memory is the largest resident size "
-        "of the process until the end of a step (`resource.getrusage`). Seconds are those of a "
-        "machine on which other programs ran; CPU seconds are those of the process."
-    )
-    tiles = (
-        f"- {made['tiles']:,} tiles of {TILE} pixels, overlapping by {OVERLAP}; "
-        f"{made['found_tiles']} were found and looked into, {made['unexplained']} were left. "
-        f"{made['evaluations']:,} evaluations of the network in all."
-    )
-    found = (
-        f"- {made['found']} of {made['objects']} red crosses were found, {made['twice']} of them "
-        f"twice, with {made['false']} other findings among {OTHERS} blue crosses and red discs. A "
-        "quarter of the crosses lie on a border of the file's tiles. The boxes overlap the true "
-        f"ones by {made['median_overlap']:.2f} (median) and {made['smallest_overlap']:.2f} "
-        "(smallest), as intersection over union."
-    )
-    page = (
-        f"- The page takes {made['page_gb']:.2f} GiB: full resolution around findings, "
-        f"{side // 8:,} pixels a side elsewhere."
-    )
-    title = f"# A picture of {side:,} x {side:,} pixels on a disk"
-    table = (
-        f"| step | seconds | CPU seconds | peak memory so far, GiB |\n|---|---|---|---|\n{steps}"
-    )
-    return f"{title}\n\n{first}\n\n{table}\n\n{tiles}\n{found}\n{page}\n"
 
 
 if __name__ == "__main__":

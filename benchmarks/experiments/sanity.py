@@ -8,7 +8,6 @@ weights. Controls that never ask the model keep a similarity of 1.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 from collections import defaultdict
 from copy import deepcopy
@@ -20,12 +19,12 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
-from benchmarks.core.folders import RESULTS, cache
+from benchmarks.core import markdown, results
 from benchmarks.core.provenance import provenance, versions
 from benchmarks.core.results import interval
 from benchmarks.core.runner import explain
 from benchmarks.core.tasks import SEED, Synthetic, fitted
-from benchmarks.methods import METHODS
+from benchmarks.methods import METHODS, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from benchmarks.core.protocol import Example, Method, Subject
 
 IMAGES = 6  # with 6 crosses
-SHOWN = 2  # whose maps are kept for the picture
 MEASURES = ("absolute", "spearman", "cosine")
 STEPS = ("trained", "fc_3", "fc_2", "fc_1", "conv_2", "conv_1")
-FOLDER = RESULTS / "sanity"
 
 
 def randomised(model: nn.Module, layers: tuple[str, ...], seed: int) -> nn.Module:
@@ -61,41 +58,52 @@ def similarity(one: NDArray[Any], other: NDArray[Any]) -> dict[str, float]:
     return dict(zip(MEASURES, (abs(spearman), spearman, cosine), strict=True))
 
 
-def run(workers: int) -> None:
-    """Explain trained and randomised networks, and write similarities and a few maps."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(workers) as pool:
-        jobs = [(m.name, index) for m in METHODS for index in range(IMAGES)]
-        found = []
-        for job, answer in zip(jobs, pool.imap(_one, jobs), strict=True):
-            print(f"{job[0]}, image {job[1]}: done", flush=True)
-            found.append(answer)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    # A method that failed has no map to compare: it must not pass for one whose map is gone.
-    worked = defaultdict(list)
-    for answer in found:
-        if not answer["failed"]:
-            worked[answer["method"]].append(answer["steps"])
-    table = {
+def run(workers: int, methods: tuple[str, ...] = ()) -> None:
+    """Explain trained and randomised networks, and write how similar their maps are.
+
+    With names of methods, only their rows are made anew.
+    """
+    chosen = named(methods) or METHODS
+    jobs = [(method.name, index) for method in chosen for index in range(IMAGES)]
+    worked, failed = defaultdict(list), {}
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for answer in pool.imap(_one, jobs):
+            print(f"{answer['method']}: done", flush=True)
+            # A failed method has no map: it must not pass for one whose map is gone.
+            if answer["failed"]:
+                failed[answer["method"]] = answer["failed"]
+            else:
+                worked[answer["method"]].append(answer["steps"])
+    found = {
         name: {
             measure: [
                 interval([steps[s][measure] for steps in images]) for s in range(1, len(STEPS))
             ]
             for measure in MEASURES
         }
+        | provenance()
         for name, images in worked.items()
     }
-    summary = {
+    old = results.read_summary("sanity") if methods else {"similarity": {}, "failed": {}}
+    content = {
         "task": "sanity",
         "images": IMAGES,
         "seed": SEED,
         "steps": STEPS[1:],
         "versions": versions(),
-        **provenance(),
-        "similarity": table,
-        "failed": {f["method"]: f["failed"] for f in found if f["failed"]},
+        "similarity": old["similarity"] | found,
+        "failed": {n: why for n, why in old["failed"].items() if n not in found} | failed,
     }
-    (FOLDER / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    results.write_experiment(content, page(content))
+
+
+def page(content: dict[str, Any]) -> str:
+    """Return the size of the rank correlation after each step, for each method."""
+    rows = [
+        (name, *(f"{step[0]:.2f}" for step in one["absolute"]), f"{one['commit']}, {one['date']}")
+        for name, one in content["similarity"].items()
+    ]
+    return markdown.table(["method", *content["steps"], "commit"], rows) + "\n"
 
 
 def _one(job: tuple[str, int]) -> dict[str, Any]:
@@ -108,9 +116,6 @@ def _one(job: tuple[str, int]) -> dict[str, Any]:
     maps, failed = zip(
         *(_map(method, at_hand, example, index, step) for step in range(len(STEPS))), strict=True
     )
-    if index < SHOWN:
-        path = cache("sanity", f"{name.replace(' ', '_')}-{index}.npz")
-        np.savez_compressed(path, maps=np.array(maps, np.float32), image=example.image)
     steps = [similarity(maps[0], heat) for heat in maps]
     return {"method": name, "steps": steps, "failed": next(filter(None, failed), None)}
 

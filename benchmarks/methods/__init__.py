@@ -11,7 +11,6 @@ from benchmarks.core.protocol import UnknownNameError
 from benchmarks.methods import (
     authors,
     bpt,
-    budgeted,
     cells,
     controls,
     gradients,
@@ -19,7 +18,6 @@ from benchmarks.methods import (
     ours,
     partition,
 )
-from benchmarks.methods.ours import ours_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,20 +35,10 @@ METHODS: tuple[Method, ...] = (
     *controls.METHODS,
 )
 
-BUDGETED: tuple[Method, ...] = budgeted.METHODS
-EVERY = (*METHODS, *BUDGETED)
-
-__all__ = ["BUDGETED", "EVERY", "METHODS", "methods_of", "named", "ours_at"]
-
-
-def methods_of(task: str) -> tuple[Method, ...]:
-    """Return the methods of a task; photographs also have those at equal evaluations."""
-    return METHODS if task.startswith("synthetic") else EVERY
-
 
 def named(names: Iterable[str]) -> tuple[Method, ...]:
     """Return the methods of these names, in the order given."""
-    known = {method.name: method for method in EVERY}
+    known = {method.name: method for method in METHODS}
     wanted = list(names)
     missing = [name for name in wanted if name not in known]
     if missing:

@@ -27,10 +27,8 @@ def cells(height: int, width: int, size: int) -> torch.Tensor:
     return torch.from_numpy(rows[:, None] * (columns[-1] + 1) + columns)[None, None]
 
 
-def explain(
-    subject: Subject, image: Image, kind: str, mask: torch.Tensor | None = None, **settings: Any
-) -> Map:
-    """Explain cells, by default squares, with a method of captum's, by its name and settings."""
+def explain(subject: Subject, image: Image, kind: str, **settings: Any) -> Map:
+    """Explain squares with a method of captum's, by its name and settings."""
 
     def score(batch: torch.Tensor) -> torch.Tensor:
         return torch.softmax(subject.model(batch), 1)[:, PRESENT]
@@ -40,7 +38,7 @@ def explain(
         found = method.attribute(
             as_batch(image),
             baselines=as_batch(subject.baseline),
-            feature_mask=cells(*image.shape[1:], subject.size) if mask is None else mask,
+            feature_mask=cells(*image.shape[1:], subject.size),
             perturbations_per_eval=BATCH,
             **settings,
         )

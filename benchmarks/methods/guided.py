@@ -1,7 +1,4 @@
-"""Maps of one backward pass: those of peers, smoothed as ours are, and their mean.
-
-They stand apart from methods that see only outputs.
-"""
+"""Maps of one backward pass: gradient times difference, and its mean with Grad-CAM."""
 
 from __future__ import annotations
 
@@ -11,15 +8,14 @@ import numpy as np
 import torch
 
 from benchmarks.core.protocol import Method
-from benchmarks.methods import gradients
-from benchmarks.methods.budgeted import smoothed
 from benchmarks.methods.common import PRESENT, as_batch
 from benchmarks.methods.gradients import grad_cam
-from benchmarks.methods.ours import SMOOTH
 from hshap._util.smoothing import gaussian
 
 if TYPE_CHECKING:
     from benchmarks.core.protocol import Image, Map, Subject
+
+SMOOTH = 8  # maps are smoothed by this part of the objects' size
 
 
 def gradient_times_difference(subject: Subject, image: Image) -> Map:
@@ -43,7 +39,4 @@ def _smooth(subject: Subject, heat: Map) -> Map:
     return gaussian(heat, subject.size / SMOOTH, range(heat.ndim))
 
 
-DIFFERENCE = Method("gradient x difference", "one pass", gradient_times_difference, gradients=True)
-PEERS = tuple(map(smoothed, (*gradients.METHODS, DIFFERENCE)))
 BOTH = Method("mean of both", "one pass", both, gradients=True)
-METHODS = (*PEERS, BOTH)

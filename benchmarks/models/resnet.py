@@ -9,17 +9,11 @@ inside, so that methods see plain images.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by channel
 WIDTHS = (64, 128, 256, 512)
-SHOWN = 5
 
 
 class Block(nn.Module):
@@ -84,57 +78,3 @@ def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(Block(inputs, outputs, stride), Block(outputs, outputs, 1))
-
-
-def resnet18(classes: int) -> ResNet18:
-    """Return a network with weights drawn from torch's global seed, as torchvision draws them."""
-    model = ResNet18(classes)
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return model
-
-
-def load_imagenet(model: ResNet18, path: Path) -> None:
-    """Fill the model with published weights, a state dict in a .pth or .safetensors file.
-
-    The last layer stays as it was drawn where it answers another number of classes. All else must
-    match by name and shape: a part that silently keeps random weights would ruin the transfer.
-    """
-    own, given = model.state_dict(), read_weights(path)
-    if "fc.weight" in given and given["fc.weight"].shape != own["fc.weight"].shape:
-        classes = len(given["fc.weight"]), len(own["fc.weight"])
-        print(f"{path.name} tells {classes[0]} classes, not {classes[1]}: fc stays as drawn")
-        given = {name: value for name, value in given.items() if not name.startswith("fc.")}
-        given |= {name: own[name] for name in ("fc.weight", "fc.bias")}
-    _refuse_mismatch(own, given, path)
-    model.load_state_dict(own | given)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict, without running any code that a file may hold."""
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return dict(torch.load(path, map_location="cpu", weights_only=True))
-
-
-def _refuse_mismatch(own: dict[str, Tensor], given: dict[str, Tensor], path: Path) -> None:
-    # Files from before torch 1.0 do not count batches, and nothing here uses the count.
-    needed = {name for name in own if not name.endswith("num_batches_tracked")}
-    shared = own.keys() & given.keys()
-    problems = {
-        "lacks": needed - given.keys(),
-        "has unknown": given.keys() - own.keys(),
-        "has other shapes of": {name for name in shared if own[name].shape != given[name].shape},
-    }
-    told = [f"{problem} {_listed(names)}" for problem, names in problems.items() if names]
-    if told:
-        message = f"{path} {'; '.join(told)}. Pass a state dict of ResNet-18 in torchvision's names"
-        raise ValueError(message)
-
-
-def _listed(names: set[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(sorted(names)[:SHOWN]) + more

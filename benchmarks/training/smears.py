@@ -20,7 +20,6 @@ import torch
 from torch.nn.functional import avg_pool2d, interpolate
 
 from benchmarks.datasets.malaria import CONCEPTS, Malaria, cells, entries
-from benchmarks.datasets.malaria_made import blend, field_colour
 from benchmarks.models.compact import STRIDE
 
 if TYPE_CHECKING:
@@ -189,6 +188,19 @@ def turned(rng: Generator, cell: Image) -> Image:
         given = torch.from_numpy(cell.copy())[None]
         cell = interpolate(given, size, mode="bilinear", antialias=True)[0].numpy()
     return cell
+
+
+def field_colour(image: Image) -> NDArray[np.floating]:
+    """Return the colour of the bright background, (3, 1, 1)."""
+    return np.maximum(np.percentile(image, 92, axis=(1, 2), keepdims=True), 0.2)
+
+
+def blend(height: int, width: int, *, oval: bool) -> NDArray[np.float32]:
+    """Return how much of a pasted cell is seen at each pixel, less towards its edge."""
+    rows = ((np.arange(height) + 0.5) * 2 / height - 1)[:, None]
+    columns = (np.arange(width) + 0.5) * 2 / width - 1
+    away = np.hypot(rows, columns) - 0.15 if oval else np.maximum(abs(rows), abs(columns))
+    return np.clip((1 - away) / 0.2, 0, 1).astype(np.float32)
 
 
 def hidden(rng: Generator, side: int) -> NDArray[np.bool_]:

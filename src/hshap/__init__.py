@@ -3,7 +3,6 @@
 from sys import modules as _modules
 
 from hshap import demo, export, metrics, plot, runs, testing
-from hshap._util.renamed import warn_renamed as _warn_renamed
 from hshap._util.version import __version__
 from hshap.baselines.protocol import Baseline, Still
 from hshap.baselines.recipes import (
@@ -192,12 +191,3 @@ _modules["hshap.drop_ins"] = drop_ins
 _modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer
-
-
-def __getattr__(name: str) -> object:
-    """Return a name of version 0.1, with a warning."""
-    if name == "Found":
-        _warn_renamed("hshap.Found", "hshap.SearchResult")
-        return SearchResult
-    message = f"module 'hshap' has no attribute {name!r}"
-    raise AttributeError(message)

@@ -134,7 +134,7 @@ class Blur:
     """Hide pixels behind a Gaussian blur of the image itself.
 
     `sigma` is in pixels; borders are mirrored. Coarse content stays visible, so the explanation
-    tells which details matter, not which objects.
+    shows which details matter, not which objects.
 
     >>> Blur(sigma=2.0)(np.eye(8)[None])(()).shape
     (1, 1, 8, 8)

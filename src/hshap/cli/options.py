@@ -146,7 +146,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Load files of torch too, which can run any code, and ONNX without limits.",
+        help="Load files of torch, which can run any code, and ONNX without limits.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -231,13 +231,13 @@ Select = Annotated[
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with an earlier run: explain only the images it lacks."),
+    typer.Option("--resume", help="Resume an earlier run: explain only the images that it lacks."),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
         "--skip-bad",
-        help="Leave out images that cannot be used, list them, and end with exit code 7.",
+        help="Skip images that cannot be used, list them, and end with exit code 7.",
     ),
 ]
 Strict = Annotated[
@@ -248,7 +248,7 @@ Strict = Annotated[
 ]
 Resize = Annotated[
     bool,
-    typer.Option("--resize", help="Resize images of another size to the one that is needed."),
+    typer.Option("--resize", help="Resize images of another size to the size that is needed."),
 ]
 Background = Annotated[
     str,
@@ -260,7 +260,8 @@ Background = Annotated[
 PixelSize = Annotated[
     float | None,
     typer.Option(
-        min=1e-12, help="Side of a pixel of the files, for the scale bar; else as each file tells."
+        min=1e-12,
+        help="Side of a pixel of the files, for the scale bar; else from each file.",
     ),
 ]
 Unit = Annotated[str, typer.Option(help="Unit of --pixel-size.")]

@@ -34,8 +34,8 @@ class Provenance:
 
     - `full` counts the inputs that went through the model in full.
     - `incremental` counts the inputs whose scores were computed from patches.
-    - `comparison` tells how patches compare with a full pass: "not made", "passed" or "failed".
-    - `batches` tells whether scores depend on the other inputs of a batch: "independent",
+    - `comparison` says how patches compare with a full pass: "not made", "passed" or "failed".
+    - `batches` says whether scores depend on the other inputs of a batch: "independent",
       "dependent" (every input ran alone), "one at a time", "not repeatable" (the model gave two
       scores for one input) or "not checked".
     - `reason` says why patches were not used; it is empty where they were, or were not asked for.

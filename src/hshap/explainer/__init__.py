@@ -63,7 +63,7 @@ class Explainer:
     missing; if the baseline is a template, that is the same scene but for a few places, it is
     `Spots("auto")`. The search is `BestFirst()`: it plays games in several contexts, splits the
     region with the largest share of the score next, and ends after at most 200 evaluations. For a
-    partition of yours it is the paper's `DepthFirst()`. `explanation.settings.chosen` tells the
+    partition of yours it is the paper's `DepthFirst()`. `explanation.settings.chosen` lists the
     choices, and `explanation.concerns` warns where the answer should not be trusted.
 
     >>> import hshap

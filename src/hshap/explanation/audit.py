@@ -1,8 +1,8 @@
 """An audit of the assumption: how far a model is from the paper's rule on one image.
 
 The paper assumes the OR rule: a region is positive if and only if one of its parts is, so it scores
-as its best part does. The games that were played tell how far the model is from this rule, and the
-pixels tell how well the leaves fit; no model is called.
+as its best part does. The games that were played show how far the model is from this rule, and the
+pixels show how well the leaves fit; no model is called.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.renamed import warn_renamed
 from hshap.evaluators.provenance import NOT_TOLD, Provenance
 from hshap.explanation.gaps import all_gaps
 from hshap.partitions.filling import filling
@@ -65,9 +64,9 @@ class Audit:
       leaf differ alike from the baseline, 0.1 if a leaf is a thin line and nine times as many
       pixels that look as the baseline does. It is the mean over leaves, by area, of the squared sum
       of the differences, divided by the sum of their squares and by the area. 1 where it is not
-      known: if stand-ins depend on the shown pixels, for `Spots`, whose cells hold pixels of the
-      template, and in files of earlier versions.
-    - `provenance` tells how the scores were made: from full inputs or from patches, whether the
+      known: if stand-ins depend on the shown pixels, and for `Spots`, whose cells hold pixels of
+      the template.
+    - `provenance` says how the scores were made: from full inputs or from patches, whether the
       two were compared, and whether scores depend on the other inputs of a batch.
 
     `gaps`, `gap` and `fall` are shares of the largest change of score in any game. Leaves that a
@@ -107,8 +106,8 @@ class Audit:
         It sorts runs, and is no verdict: findings that rightly cover a large object raise it.
 
         The shares are the smaller of `carried` and `alone`, since both count a dropped part,
-        `1 - covered`, `1 - unlike`, `1 - cancelled ** 2` and `1 - loose`. Small lacks of the last
-        three hardly count: graded scores are seldom alike, other objects often lower a score a
+        `1 - covered`, `1 - unlike`, `1 - cancelled ** 2` and `1 - loose`. Small values of the last
+        three count little: graded scores are seldom alike, other objects often lower a score a
         little, and the cells of a grid never have the shape of an object. The
         gap is not among them: where parts act together but the findings have the score by
         themselves, the findings are right. Regions that a budget left unsplit do not count; see
@@ -126,12 +125,6 @@ class Audit:
     def loose(self) -> float:
         """The fourth power of `1 - filled`: how much pixels like the baseline add to the doubt."""
         return (1.0 - self.filled) ** LOOSE
-
-    @property
-    def bound(self) -> float:
-        """Old name of `dropped_at_most`."""
-        warn_renamed("Audit.bound", "Audit.dropped_at_most")
-        return self.dropped_at_most
 
     def __str__(self) -> str:
         """Return the audit in words: measurements, and no verdict; see `Explanation.how_sure`."""

@@ -20,7 +20,6 @@ from hshap.explanation import storage, viewing
 from hshap.explanation.audit import Audit, audit, bound_map, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
-from hshap.explanation.earlier_names import EarlierNames
 from hshap.explanation.findings import (
     Finding,
     Reading,
@@ -33,6 +32,7 @@ from hshap.explanation.findings import (
 from hshap.explanation.guarantees.methods import Guarantees
 from hshap.explanation.maps import (
     AUTO,
+    BORDER,
     CONTEXTS,
     Context,
     Smooth,
@@ -41,6 +41,7 @@ from hshap.explanation.maps import (
     is_resolved,
     regions_left,
     soft_map,
+    unknown_regions,
 )
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Guarantees, EarlierNames):
+class Explanation(Guarantees):
     """The regions of an image that drive a classifier's score.
 
     `leaves` are the relevant regions, `games` all games that were played, the root's first.
@@ -72,11 +73,11 @@ class Explanation(Guarantees, EarlierNames):
     with others or not; `seconds` is wall-clock time. `draws` is the number of model inputs for each
     value. `unfinished` are the regions that a budget left unsplit: leaves, or of `BestFirst`, whose
     budget is its resolution, any regions of the map. `position` is the image's number
-    in its run, `settings` has the recipes of the run, and `provenance` tells how the model's scores
+    in its run, `settings` has the recipes of the run, and `provenance` says how the model's scores
     for this image were made.
-    `placement` tells where the grid lies in the original image, if the model saw it resized,
+    `placement` says where the grid lies in the original image, if the model saw it resized,
     cropped, padded or flipped: exports and `boxes` are in pixels of the original image. Give it
-    with `placed`. `certificate` tells whether measurements confirm the answer of `GroupTesting`; it
+    with `placed`. `certificate` says whether measurements confirm the answer of `GroupTesting`; it
     is None for other searches, which play every game. `filled` is the share of the leaves' pixels
     that hiding them changes, see `Audit`; None where it is not known. A reading by `at` has that of
     the run. `tests` are the draws behind `significance`, `calibration` is the promise of
@@ -127,7 +128,7 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def complete(self) -> bool:
-        """Whether the search ended by itself, and not because its budget was spent."""
+        """Whether the search was complete, and did not end because its budget was spent."""
         return not self.unfinished or self.settings.drops_nothing
 
     @property
@@ -151,7 +152,7 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def class_name(self) -> str:
-        """Name of the explained class, as the model or the command line tells it; else empty."""
+        """Name of the explained class, from the model or the command line; else empty."""
         return str(self.settings.source.get("class", ""))
 
     @property
@@ -241,18 +242,21 @@ class Explanation(Guarantees, EarlierNames):
         """Return a map whose total is `score - baseline_score`, but for `residual`.
 
         The image's parts get their coefficients. Further down, a part's share is divided among its
-        own parts in proportion to their positive coefficients. The share of regions that a search
-        drops is the residual. `BestFirst` drops none, so its map adds up; it divides all shares,
-        the image's too, by the sums of coefficients over all contexts that were played. Without
-        smoothing, the sum over each region is its share, and the map is even inside.
+        own parts in proportion to their positive coefficients. Where parts can stand in for each
+        other, what they have in common is divided by the number of sources of the score that each
+        of them holds, so that several findings show alike however the tree parts them. The share of
+        regions that a search drops is the residual. `BestFirst` drops none, so its map adds up; it
+        divides all shares, the image's too, by the sums of coefficients over all contexts that were
+        played. Without smoothing, the sum over each region is its share, and the map is even
+        inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it; it leaves the map as it is where a search in several contexts
-        has divided the whole score among regions that its partition does not split, and for the
-        cells of `Spots`, which have the largest difference in their middle. This is the default for
-        games in several contexts; other maps are not smoothed. Nothing flows into parts that the
-        model ignores.
+        nothing is known inside it, and one pixel for the cells of `Spots`, which have the largest
+        difference in their middle. It leaves the map as it is where a search in several contexts
+        has divided the whole score among the smallest parts of a grid. This is the default for
+        games in several contexts and for cells; other maps are not smoothed. Nothing flows into
+        parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -260,10 +264,12 @@ class Explanation(Guarantees, EarlierNames):
         context, against the others, is not divided there and has no share.
         """
         values = {region: value for region, value in self._values(context).items() if value}
-        width = smooth if smooth is not None else AUTO if self.settings.drops_nothing else 0.0
-        if width == AUTO and not self._is_exact:
-            return self._without_ignored(soft_map(values, self.grid))
-        width = 0.0 if width == AUTO else width
+        softens = self.settings.drops_nothing or self.settings.has_cells
+        width = smooth if smooth is not None else AUTO if softens else 0.0
+        if width == AUTO:
+            width = BORDER if self.settings.has_cells else 0.0
+            if not width and not self._is_exact:
+                return self._without_ignored(soft_map(values, self.grid))
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:
@@ -441,11 +447,8 @@ class Explanation(Guarantees, EarlierNames):
 
     @property
     def unknown(self) -> tuple[Region, ...]:
-        """The regions inside which a share may lie anywhere, if their search drops nothing.
-
-        The largest difference of a cell of `Spots` is in its middle, so none counts as unknown.
-        """
-        return () if self.settings.has_cells else self.unfinished
+        """The regions inside which a share may lie anywhere, if their search drops nothing."""
+        return unknown_regions(self.games, self.unfinished, cells=self.settings.has_cells)
 
     @cached_property
     def _is_exact(self) -> bool:

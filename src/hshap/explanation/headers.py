@@ -36,7 +36,7 @@ def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
     for side in grid:
         expect(_is_count(side, least=1), f"grid has a side {side!r:.20}")
     expect(prod(grid) < 2**53, "grid has too many pixels")
-    target, index = header["target"], header.get("class_index")
+    target, index = header["target"], header["class_index"]
     expect(isinstance(target, str) or _is_count(target), "target is no class and no name")
     expect(index is None or _is_count(index), "class_index is no class")
     expect(isinstance(target, str) or index in (None, target), "class_index is not the target")
@@ -46,14 +46,14 @@ def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
     seconds = header["seconds"]
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
-    filled = header.get("filled")
+    filled = header["filled"]
     is_share = isinstance(filled, (int, float)) and not isinstance(filled, bool)
     expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
     expect(isinstance(header["adaptive"], bool), "adaptive is neither true nor false")
     if not shared:
         check_settings(header["settings"])
-    check_provenance(header.get("provenance", vars(NOT_TOLD)))
-    if header.get("placement") is not None:
+    check_provenance(header["provenance"])
+    if header["placement"] is not None:
         check_placement(header["placement"], tuple(grid))
     check_certificate(header.get("certificate"), header.get("inferred", []))
 

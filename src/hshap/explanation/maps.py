@@ -1,10 +1,9 @@
 """Maps of games in several contexts: every region that is left spreads its share over its own size.
 
 The share of a region is exact for the contexts that were played. How it lies inside the region is
-not known, and the border of the region is the tree's. So while regions could be split further, each
-share is smoothed by a Gaussian filter as wide as half of its region's side. The total stays the
-same. Once the whole score is in regions that the tree does not split, the map shows them as they
-are.
+not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian
+filter as wide as half of its region's side. The total stays the same. Only where a grid has divided
+the whole score among the smallest parts that it was asked for, the map shows these as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from hshap._util.smoothing import enlarged, gaussian
 from hshap.games.contexts import MISSING
 from hshap.games.shapley import shapley
 from hshap.games.tree import shares
-from hshap.partitions.regions import fill, pixels_of
+from hshap.partitions.regions import Pixels, fill, pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
 
 WIDTH = 0.5
 """Standard deviation of the smoothing, in sides of the region."""
+
+BORDER = 1.0
+"""Standard deviation for the cells of `Spots`, in pixels: their borders are known to a pixel."""
 
 STRONG = 0.2
 """A region is a finding if its mean is this share of the highest one, as for activation maps."""
@@ -84,6 +86,21 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
     split = {game.region for game in games if game.children != (game.region,)}
     parts = [part for game in games for part in game.children if part not in split]
     return parts or [games[0].region]
+
+
+def unknown_regions(
+    games: Sequence[Game], unfinished: Sequence[Region], *, cells: bool
+) -> tuple[Region, ...]:
+    """Return the regions inside which a share may lie anywhere.
+
+    In a grid they are those that could be split further. A region that follows the image always is
+    one, however small; but the largest difference of one of the `cells` of `Spots` is in its
+    middle.
+    """
+    if cells:
+        return ()
+    left = regions_left(games)
+    return tuple(left) if any(isinstance(one, Pixels) for one in left) else tuple(unfinished)
 
 
 def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:

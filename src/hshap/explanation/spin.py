@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Spin:
     """The explanations of one image over several partitions, and their mean maps.
 
-    `evaluations` counts each model input once, however many members rest on it. `provenance` tells
+    `evaluations` counts each model input once, however many members use it. `provenance` says
     how the scores were made, and counts each input once, too.
 
     >>> import hshap

@@ -50,15 +50,21 @@ if TYPE_CHECKING:
 
 FORMAT = "hshap explanation"
 VERSION = 3
-READABLE = (2, 3)
-"""Files of version 2 have no placement: their grid is the original image."""
 MAX_BYTES = 2**30
 """Default limit of the memory that a loaded explanation and one of its maps may take."""
 
 MAX_HEADER = 2**24
 """A header of this many bytes could take twenty times as many as Python objects."""
 
-PLAIN = ("target", "evaluations", "seconds", "draws", "position")
+PLAIN = (
+    "target",
+    "class_index",
+    "evaluations",
+    "seconds",
+    "draws",
+    "position",
+    "filled",
+)
 ARRAYS = {
     "game_region": ("int64", 1),
     "game_children": ("int64", 1),
@@ -158,8 +164,6 @@ def header_of(explanation: Explanation, regions: Sequence[Region]) -> dict[str, 
         "grid": list(explanation.grid),
     }
     header |= {name: getattr(explanation, name) for name in PLAIN}
-    header["class_index"] = explanation.class_index
-    header["filled"] = explanation.filled
     header["settings"] = explanation.settings.document
     header["provenance"] = dict(vars(explanation.provenance))
     place = explanation.placement
@@ -217,16 +221,23 @@ def _read(data: Callable[[], bytes], most: int, name: str) -> dict[str, Any]:
     except DamagedError as error:
         message = f"{name} is not an hshap explanation; pass a file that save() wrote"
         raise FormatError(message) from error
-    if kind != FORMAT or version not in READABLE:
+    if (kind, version) != (FORMAT, VERSION):
         message = (
-            f"{name} is a {checks.shown(kind)} of version {checks.shown(version)}, but "
-            f"this hshap reads version {VERSION}; read it with the hshap that wrote it, or a newer "
-            "one"
+            f"{name} is a {checks.shown(kind)} of version {checks.shown(version)}"
+            f"{_writer(header)}, but this hshap reads version {VERSION} of a {FORMAT}; read it "
+            "with the hshap that wrote it"
         )
         raise FormatError(message)
     expect(archive.names == {"header", *ARRAYS}, "it lacks arrays, or has others besides")
     arrays = {name: archive.read(name, *shape) for name, shape in ARRAYS.items()}
     return unpack(header, arrays, most)
+
+
+def _writer(header: Mapping[str, Any]) -> str:
+    """Return which hshap wrote a file of another version, for messages, if the file tells."""
+    settings: object = header.get("settings")
+    version: object = settings.get("hshap") if isinstance(settings, dict) else None
+    return f", written by hshap {checks.shown(version)}" if isinstance(version, str) else ""
 
 
 def _fields(
@@ -262,12 +273,9 @@ def _fields(
     return {
         **{name: header[name] for name in PLAIN},
         "settings": Settings(header["settings"]),
-        # Files of version 0.1 have none of these three.
-        "filled": header.get("filled"),
-        "class_index": header.get("class_index", _class_index(header["target"])),
-        "provenance": Provenance(**header.get("provenance", {})),
+        "provenance": Provenance(**header["provenance"]),
         "grid": grid,
-        "placement": _placement(grid, header.get("placement")),
+        "placement": _placement(grid, header["placement"]),
         "games": games,
         "tests": read_tests(header.get("tests"), regions),
         "calibration": stored_calibration(header.get("calibration")),
@@ -292,10 +300,6 @@ def _placement(grid: Grid, told: Mapping[str, Any] | None) -> Placement:
 
 def _line(place: Placement) -> dict[str, Json]:
     return {name: list(getattr(place, name)) for name in PLACEMENT}
-
-
-def _class_index(target: int | str) -> int | None:
-    return target if isinstance(target, int) else None
 
 
 def pack_blocks(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:

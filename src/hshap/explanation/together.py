@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hshap.explanation.audit import audit
 from hshap.explanation.gaps import all_gaps
-from hshap.games.tree import parts, ratios
+from hshap.games.tree import parts, ratios, sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +32,15 @@ def audit_together(explanations: Sequence[Explanation]) -> None:
     if sum([len(game.values) for game in games]) > MOST_VALUES:
         return
     try:
-        divided, gaps = ratios(games), all_gaps(games)
+        counts = [count for one in explanations for count in sources(one.games)]
+        divided, gaps = ratios(games, counts), all_gaps(games)
     except Exception:  # noqa: BLE001, of games that a caller made; asked again, they tell
         return
     ends = accumulate((len(one.games) for one in explanations), initial=0)
     for one, (begin, end) in zip(explanations, pairwise(ends), strict=True):
         own = (gaps[0][begin:end], gaps[1][begin:end], gaps[2][begin:end])
         try:
-            tree = parts(one.games, draws=one.draws, shared=divided[begin:end])
+            tree = parts(one.games, draws=one.draws, shared=(counts[begin:end], divided[begin:end]))
             found = sum(tree[leaf].share for leaf in one.leaves)
             made = audit(
                 one.games,

@@ -5,7 +5,7 @@ maps become PNG or TIFF, tables pandas, arrays xarray or input of shap's own plo
 HTML file. Label maps and maps go back to the place of their scan as DICOM, NIfTI, OME-Zarr and
 OME-TIFF. Regions are exact: boxes are rectangles, any other form is a
 polygon along the edges of its pixels. Coordinates are pixels of the original image, with the origin
-at its top left corner: `Explanation.placement` tells where the explained pixels lie in it. Nothing
+at its top left corner: `Explanation.placement` says where the explained pixels lie in it. Nothing
 here calls a model.
 
 >>> from hshap import demo, export

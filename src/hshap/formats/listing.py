@@ -1,6 +1,6 @@
-"""Listings: the files of a folder by their use, so that none is left out without a word.
+"""Listings: the files of a folder by their use, so that skipped files are reported.
 
-Images are read. Large images, such as whole slides, need another command. The rest are no images.
+Images are read. Large images, such as whole slides, need another command. The rest are not images.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_KINDS = 5
 
 @dataclass(frozen=True)
 class Listing:
-    """The paths of a folder by their use. `others` are files that are no images.
+    """The paths of a folder by their use. `others` are files that are not images.
 
     >>> found = listed(["a.png", "b.svs", "c.zarr/.zgroup", "c.zarr/0/0", "d.txt"], [".png"])
     >>> found.images, found.large, found.others
@@ -56,8 +56,8 @@ class Listing:
     def told(self, folder: str) -> str:
         """Return a line about the other files of a folder; empty if there are none.
 
-        >>> listed(["a.txt", "b.txt", "README"], []).told("cells")
-        'cells: 3 entries are no images that are read here, and left out (2 .txt, 1 without ending)'
+        >>> listed(["a.txt", "b.txt"], []).told("cells")
+        'cells: 2 entries are not images that are read here, and left out (2 .txt)'
         """
         if not self.others:
             return ""
@@ -68,9 +68,10 @@ class Listing:
         ]
         kinds += ["others"] if len(counts) > MOST_KINDS else []
         number = len(self.others)
-        told = f"{number} entries are no images that are" if number > 1 else "1 entry is no image"
-        there = "read here" if number > 1 else "that is read here"
-        return f"{folder}: {told} {there}, and left out ({', '.join(kinds)})"
+        told = "1 entry is not an image that is read here"
+        if number > 1:
+            told = f"{number} entries are not images that are read here"
+        return f"{folder}: {told}, and left out ({', '.join(kinds)})"
 
 
 def listed(names: Iterable[str], endings: Sequence[str]) -> Listing:

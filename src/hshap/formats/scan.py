@@ -37,14 +37,14 @@ class Scan:
     picture or "CZYX" for a volume. Explain it as the model takes it: `scan.shown()`, or
     `scan.array.astype("float32")` in the unit of the file.
     `spacing` is the distance between neighbouring pixels in millimetres, one number for each of the
-    axes Z, Y and X that the array has; None if the file does not tell.
+    axes Z, Y and X that the array has; None if it is not in the file.
 
     `affine` takes the position `(z, y, x, 1)` of a pixel's centre in the array to `(x, y, z, 1)` in
     millimetres in the world; a picture has z = 0. It is None if the file has no place. `world`
-    tells the directions of the three coordinates: "LPS" (left, posterior, superior) for DICOM and
+    gives the directions of the three coordinates: "LPS" (left, posterior, superior) for DICOM and
     NIfTI, whose own affine is turned to LPS here, and "XYZ" for OME-Zarr and OME-TIFF.
 
-    `window` is the range of values that a viewer shows, from black to white; `inverted` tells that
+    `window` is the range of values that a viewer shows, from black to white; `inverted` says that
     low values are white, as in some radiographs. `unit` is the unit of the values, such as "HU".
     `name` is the name that the caller gave, `format` the kind of the file, and `files` are the
     files that were read, one for each slice of a DICOM series. A scan holds nothing about a

@@ -67,7 +67,7 @@ def run(
     """Yield jobs as they finish. The jobs of a group share an image, and so its scores.
 
     Without `on_error`, the first exception ends the run. With it, the image that caused one is
-    given up, `on_error` gets its position and the exception, and the others go on.
+    given up, `on_error` gets its position and the exception, and the others continue.
     """
     queue = _Queue(session, on_error)
     upcoming, more = iter(groups), True

@@ -53,6 +53,37 @@ def shapley(values: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
+def weighted_shapley(values: ArrayLike, weights: ArrayLike) -> NDArray[np.float64]:
+    """Return the Shapley value of every player over orders that are drawn by weight.
+
+    The first player of an order is drawn with a chance in proportion to its weight, then the next
+    one of those that are left, and so on. So of a game that any player wins alone, each gets its
+    weight's share. Equal weights give `shapley`. `values` is one game, as there.
+
+    This is the dual of the weighted value of Kalai and Samet (1987), who draw the last one first.
+
+    >>> weighted_shapley([0.0, 1.0, 1.0, 1.0], weights=[3.0, 1.0])  # the first stands for three
+    array([0.75, 0.25])
+    """
+    worth, each = _as_floats(values), _as_floats(weights)
+    players = len(each)
+    every = np.arange(2**players)
+    members = (every[:, None] >> np.arange(players) & 1).astype(bool)
+    left = np.where(members, 0.0, each).sum(1)  # the weights of those outside each coalition
+    chance = np.zeros(len(every))
+    chance[0] = 1.0  # that an order begins with this coalition
+    result = np.zeros(players)
+    for size in range(players):
+        begun = every[np.bitwise_count(every) == size]
+        for player in range(players):
+            before = begun[~members[begun, player]]
+            after = before | 1 << player
+            joins = chance[before] * each[player] / left[before]
+            chance[after] += joins
+            result[player] += (joins * (worth[after] - worth[before])).sum()
+    return result
+
+
 @cache
 def sides(players: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the coalitions with each player `(players, half of all)`, and those without it."""

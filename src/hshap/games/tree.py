@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from hshap.games.contexts import ALONE
+from hshap.games.shapley import shapley, weighted_shapley
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Ratios: TypeAlias = "list[float] | None"
 """How a game divides the share of its region among the parts; None if none of them raises it."""
+
+Counts: TypeAlias = "tuple[float, ...]"
+"""How many sources of the score each part of a game holds."""
 
 ROUNDING = 1e-6
 """A change of score below this share of the run's largest one is rounding."""
@@ -45,28 +49,27 @@ class Part(NamedTuple):
 
 
 def parts(
-    games: Sequence[Game], *, draws: int = 1, shared: Sequence[Ratios] | None = None
+    games: Sequence[Game],
+    *,
+    draws: int = 1,
+    shared: tuple[Sequence[Counts], Sequence[Ratios]] | None = None,
 ) -> dict[Region, Part]:
     """Return every region of the games, parents before children.
 
-    `shared` are the `ratios` of these games, where they were computed with those of others.
+    `shared` are the `sources` and the `ratios` of these games, where they were computed with those
+    of others.
     """
     root = games[0]
     # The root is a player of no game, so its standard error is not known.
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
-    for game, divided in zip(games, shared or ratios(games), strict=True):
+    counts, divided = shared or _shared(games)
+    for game, ratio in zip(games, divided, strict=True):
         whole, values = seen[game.region], game.values.tolist()
-        coefficients = game.coefficients.tolist()
-        if whole.parent < 0 and not game.contexts:
-            shares: Sequence[float | None] = coefficients
-        elif divided is None:
-            shares = [None] * len(coefficients)
-        else:
-            shares = [whole.share * ratio for ratio in divided]
+        shares = _passed_on(game, whole.share, ratio, counts[0] if game is root else None)
         known = zip(
             game.children,
-            coefficients,
+            game.coefficients.tolist(),
             game.errors.tolist(),
             shares,
             (values[1 << i] - values[0] for i in range(len(game.children))),
@@ -75,30 +78,41 @@ def parts(
         plays_alone = len(game.children) == 1  # a root that is not split: it is its own part
         for child, phi, error, share, alone in known:
             if plays_alone:
-                own = whole.share if share is None else share
-                seen[child] = whole._replace(coefficient=phi, error=error, share=own)
+                seen[child] = whole._replace(coefficient=phi, error=error, share=share)
             else:
                 place = (len(seen), whole.number, whole.depth + 1)
-                seen[child] = Part(child, *place, phi, error, share or 0.0, alone)
+                seen[child] = Part(child, *place, phi, error, share, alone)
     return seen
 
 
 def shares(games: Sequence[Game]) -> dict[Region, float]:
     """Return the share of every region, as `parts` has it, without the rest."""
-    root = games[0].region
-    seen = {root: games[0].total}
-    for game, divided in zip(games, ratios(games), strict=True):
-        whole = seen[game.region]
-        if game.region == root and not game.contexts:
-            found = game.coefficients.tolist()
-        elif divided is None:
-            found = [whole if len(game.children) == 1 else 0.0] * len(game.children)
-        else:
-            found = [whole * ratio for ratio in divided]
-        if len(game.children) > 1:
-            found = [share or 0.0 for share in found]  # 0, not -0
-        seen.update(zip(game.children, found, strict=True))
+    root = games[0]
+    seen = {root.region: root.total}
+    counts, divided = _shared(games)
+    for game, ratio in zip(games, divided, strict=True):
+        top = counts[0] if game is root else None
+        seen.update(
+            zip(game.children, _passed_on(game, seen[game.region], ratio, top), strict=True)
+        )
     return seen
+
+
+def _shared(games: Sequence[Game]) -> tuple[list[Counts], list[Ratios]]:
+    counts = sources(games)
+    return counts, ratios(games, counts)
+
+
+def _passed_on(game: Game, share: float, ratio: Ratios, top: Counts | None) -> list[float]:
+    """Return the shares of the parts of a game; `top` are the counts of the image's own game.
+
+    Those of the image in one context are its values, which may be negative.
+    """
+    if top is not None and not game.contexts:
+        return [value or 0.0 for value in _values(game, top).tolist()]  # 0, not -0
+    if ratio is None:
+        return [share if len(game.children) == 1 else 0.0] * len(game.children)
+    return [share * part or 0.0 for part in ratio]
 
 
 def coefficients(games: Sequence[Game]) -> dict[Region, float]:
@@ -139,19 +153,25 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def ratios(games: Sequence[Game]) -> list[Ratios]:
-    """Return the parts of each game by their positive coefficients, as shares of their sum.
+def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> list[Ratios]:
+    """Return the parts of each game by their positive values, as shares of their sum.
 
-    None for a game in which no coefficient is positive. Of a game in several contexts, the sums
-    over all of them count, with the sign of their total; the areas if that is 0. Games of one size
-    are taken at once.
+    A value is a part's coefficient, or of a game in several contexts the sum over all of them, with
+    the sign of their total; the areas count if that is 0. None for a game in which no value is
+    positive. `counted` are the `sources` of these games, if they are of several trees.
+
+    Where parts can stand in for each other, the coefficient divides what they have in common
+    evenly. But one of them may hold more sources of the score than another, and so it is divided by
+    their number: `weighted_shapley`. Of a model that one source is enough for, each source then has
+    the same share, which is its Shapley value in the game of all leaves.
     """
+    counts = sources(games) if counted is None else counted
     found: list[Ratios] = [None] * len(games)
     numbers: dict[int, list[int]] = {}
     for number, game in enumerate(games):
         numbers.setdefault(len(game.children), []).append(number)
     for chosen in numbers.values():
-        positive = np.maximum([_weights(games[i]) for i in chosen], 0.0)
+        positive = np.maximum([_values(games[i], counts[i]) for i in chosen], 0.0)
         totals = positive.sum(1)
         divided = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
         for i, ratio, total in zip(chosen, divided, totals.tolist(), strict=True):
@@ -159,10 +179,42 @@ def ratios(games: Sequence[Game]) -> list[Ratios]:
     return found
 
 
-def _weights(game: Game) -> Heat:
-    """Return the weights of the parts of a game: its coefficients, or those of all contexts."""
-    if not game.contexts:
-        return game.coefficients
-    pooled = game.pooled
+def sources(games: Sequence[Game]) -> list[Counts]:
+    """Return for each game how many sources of the score each of its parts holds, 1 or more.
+
+    A part that was not split is one. A region holds those of its parts, each as far as the part
+    alone has the score of the region: all of them if any is enough, and one if they add up.
+    """
+    held: dict[Region, float] = {}
+    found: list[Counts] = []
+    for game in reversed(games):
+        counts = tuple([held.get(part, 1.0) for part in game.children])
+        found.append(counts)
+        values = game.values.tolist()
+        low, worth = values[0], values[-1] - values[0]
+        if worth and len(counts) > 1:
+            alone = [(values[1 << i] - low) / worth for i in range(len(counts))]
+            own = [count * min(max(a, 0.0), 1.0) for count, a in zip(counts, alone, strict=True)]
+            held[game.region] = max(1.0, sum(own))
+    return found[::-1]
+
+
+def _values(game: Game, counts: Counts) -> Heat:
+    """Return the values of the parts of a game, summed over the contexts that it was played in."""
+    if min(counts) == max(counts):
+        pooled = game.pooled
+    else:
+        played = [game.values, *(one.values for one in game.contexts)]
+        pooled = np.sum([_by_sources(values, counts) for values in played], axis=0)
     total = float(pooled.sum())
+    if not game.contexts:
+        return pooled
     return pooled * np.sign(total) if total else np.array([part.area for part in game.children])
+
+
+def _by_sources(values: Heat, counts: Counts) -> Heat:
+    """Return the values of the parts of a game in one context."""
+    worth = float(values[-1] - values[0])
+    common = sum(float(values[1 << i] - values[0]) for i in range(len(counts))) - worth
+    stand_in = common * worth > 0  # the parts have more alone than together
+    return weighted_shapley(values, counts) if stand_in else shapley(values)

@@ -2,7 +2,7 @@
 
 A pixel that looks as the baseline does cannot carry a score: hiding it changes nothing. A region
 with many such pixels is larger than the object in it. Nothing here knows a game or a model;
-`docs/decisions/0013-trees-that-follow-the-image.md` has the trials.
+`benchmarks/notes/decision-0013.md` has the trials.
 """
 
 from __future__ import annotations

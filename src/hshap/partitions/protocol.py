@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from hshap._util import checks
-from hshap._util.renamed import UNTIL
 from hshap.errors import ArgumentError
 from hshap.partitions.regions import Box, Pixels, Rolled
 
 if TYPE_CHECKING:
     from hshap._util.axes import Spacing
-    from hshap._util.types import Image, Ints, Untyped
+    from hshap._util.types import Image, Ints
 
 Index: TypeAlias = "tuple[slice, ...] | tuple[Ints, ...]"
 """One slice or integer array for each spatial axis."""
@@ -133,33 +130,8 @@ def as_region(root: object) -> Region:
         return root
     if isinstance(root, Region):
         return root
-    if all(hasattr(root, name) for name in ("index", "size", "split")):
-        message = (
-            f"{type(root).__name__} is a region as hshap 0.1 knew them: rename size to area and "
-            f"inherit from hshap.Region; it stops working with version {UNTIL}"
-        )
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return EarlierRegion(root)
     message = (
         f"partition returned {checks.shown(root)} for an image; it must return a region, "
         "with index, area, adaptive and split()"
     )
     raise ArgumentError(message)
-
-
-@dataclass(frozen=True)
-class EarlierRegion(Region):
-    """A region with `size` instead of `area`, as version 0.1 asked for."""
-
-    region: Untyped
-
-    @property
-    def index(self) -> Index:
-        return self.region.index
-
-    @property
-    def area(self) -> int:
-        return self.region.size
-
-    def split(self) -> tuple[Region, ...]:
-        return tuple(map(EarlierRegion, self.region.split()))

@@ -18,7 +18,6 @@ import numpy as np
 
 from hshap._util.arrays import frozen
 from hshap._util.recipes import settle
-from hshap._util.renamed import warn_renamed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,12 +55,6 @@ class _Splitting:
     @cached_property
     def _parts(self) -> tuple[Region, ...]:
         return () if self.rule is None else self.rule(self)
-
-    @property
-    def size(self) -> int:
-        """Old name of `area`."""
-        warn_renamed("Region.size", "Region.area")
-        return self.area
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in FORGOTTEN}

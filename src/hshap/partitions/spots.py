@@ -11,7 +11,6 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.axes import checked_spacing, ratios
 from hshap._util.recipes import QUIET, recipe, settle
-from hshap._util.renamed import warn_renamed
 from hshap._util.smoothing import gaussian
 from hshap.errors import ArgumentError, require
 from hshap.partitions.grids import AUTO
@@ -71,20 +70,12 @@ class Spots:
 
     def __init__(
         self,
-        cell_size: int | Literal["auto"] | None = None,
-        baseline: object = None,
+        cell_size: int | Literal["auto"] = AUTO,
         *,
-        size: int | None = None,
         spacing: Spacing | None = None,
     ) -> None:
-        """Take the size of a cell; `baseline` and `size` are those of version 0.1."""
-        if size is not None:
-            warn_renamed("Spots(size=...)", "Spots(cell_size=...)", stacklevel=4)
-        if baseline is not None:
-            new = "Spots(cell_size), which takes the baseline of the explainer"
-            warn_renamed("Spots(size, baseline)", new, stacklevel=4)
-        given = size if cell_size is None else cell_size
-        settle(self, cell_size=AUTO if given in (None, AUTO) else _checked(given))
+        """Take the size of a cell in pixels of the finest axis."""
+        settle(self, cell_size=AUTO if cell_size == AUTO else _checked(cell_size))
         settle(self, spacing=checked_spacing(spacing))
 
     @property

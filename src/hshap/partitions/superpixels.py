@@ -38,7 +38,7 @@ class Superpixels:
     A region of at most `min_area` pixels is a leaf. With `"auto"`, the search ends a branch where
     no part is enough alone. An area without inner edges
     is a leaf unless it has more than `max_area` pixels; it is then halved by position. An
-    explainer's baseline tells if such a leaf is mostly background: it is then split into the pixels
+    explainer's baseline shows if such a leaf is mostly background: it is then split into the pixels
     that differ from the baseline and the others. A region is split into up to `parts` pieces, 2 to
     4: two cost two new evaluations, four cost 14. `position` weighs position against colour when
     segments are merged; a higher value makes merged regions more compact. A `seed` adds a little

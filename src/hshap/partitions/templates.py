@@ -3,7 +3,7 @@
 A template has the edges of the image at the same places, as sharp as the image has them, and hardly
 differs from it over most of the area. Noise, compression, a slight change of light and a shift of a
 pixel or two do not change that. A colour has no edges, a blur has weaker ones, and the mean of many
-images has others. `docs/decisions/0025-a-template-is-noticed.md` has the trials.
+images has others. `benchmarks/notes/decision-0025.md` has the trials.
 """
 
 from __future__ import annotations

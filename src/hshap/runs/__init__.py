@@ -46,6 +46,7 @@ from hshap.runs.storing.identity import (
     is_described,
     parts_of,
 )
+from hshap.runs.storing.schema import arrow
 from hshap.runs.tasks import AnyTarget, Chosen, texts_of
 from hshap.runs.verification import (
     TOLERANCE,
@@ -108,7 +109,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     set, or anything to iterate over; entries are images `(channels, *grid)`, pairs of image and
     class, or paths. `decode` takes the bytes and the name of a file and returns the image; .npy
     files need none, and a folder without it gives these alone. Large images of a folder, such as
-    whole slides, go to the table of errors; a warning tells of files that are no images. Paths of
+    whole slides, go to the table of errors; a warning counts files that are not images. Paths of
     a list may not leave `root`, its own folder by default. Without `target`, the data set gives
     the class of each image.
 
@@ -130,7 +131,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     asks again, and refuses a model that answers otherwise; one that answers all of these alike is
     taken for the same. `model_id` is a name of yours for the model, which must be the same, too.
     Where a part of the explainer is code of your own, one image is explained again and compared. An
-    image that has changed since is explained anew, and its old rows become `Run.history`.
+    image that has changed since is explained again, and its old rows become `Run.history`.
 
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
@@ -159,6 +160,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     targets = _as_targets(target, first.facts.index)
     if tiles is not None:
         _check_tiled(tiles, targets, layout)
+    arrow()  # before the model is called: without it, no shard could be written
     folder = Folder(files)
     images, items = first_images(source, tiles)
     noted = noted_probes(folder.description())
@@ -231,13 +233,13 @@ def verify(  # noqa: PLR0913, as for explain_dataset
 ) -> Verification:
     """Check that a run folder is as it was written; every altered row and shard is named.
 
-    Digests find damage. Whoever can write to the folder can make all of them anew, so note the
+    Digests find damage. Whoever can write to the folder can make all of them again, so note the
     `seal` of a finished run elsewhere: with it, the folder must be exactly as it was then.
 
     With an explainer and the data set, the images of a random `sample` of rows are explained again,
     and all their coalition values compared. A difference above `tolerance` of the largest value is
-    a problem; smaller ones come from other batches or machines, and the largest is told. A model
-    that depends on its batch gets the difference that it shows on noise besides.
+    a problem; smaller ones come from other batches or machines, and the largest is reported. For a
+    model that depends on its batch, the difference that it shows on noise is added.
 
     >>> import hshap, numpy as np, tempfile
     >>> explainer = hshap.Explainer(

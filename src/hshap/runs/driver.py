@@ -52,7 +52,7 @@ SIGNS = 10
 
 
 class RunStoppedError(HshapError, RuntimeError):
-    """A run ended early; all committed rows are kept, and the same call goes on.
+    """A run ended early; all committed rows are kept, and the same call resumes it.
 
     >>> import hshap, numpy as np, tempfile
     >>> explainer = hshap.Explainer(

@@ -50,7 +50,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome of a verification. `print` tells it in words.
+    """The outcome of a verification; `print` says it in words.
 
     `problems` names every altered or missing shard and row, one in a line. `seals` are the digests
     of all seals. `unsealed` shards came after the last one. `values` coalition values were computed

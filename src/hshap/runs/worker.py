@@ -1,6 +1,6 @@
-"""Workers: they explain images in shared batches, and commit shards by themselves.
+"""Workers: they explain images in shared batches, and commit shards themselves.
 
-A worker tells its driver only numbers. If it is killed, the rows in its memory are lost and
+A worker sends its driver only counts. If it is killed, the rows in its memory are lost and
 computed again; rows in a shard are safe.
 """
 

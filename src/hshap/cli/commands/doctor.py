@@ -1,4 +1,4 @@
-"""`hshap doctor`: installed packages, devices, what settings gain, and a self-test."""
+"""`hshap doctor`: installed packages, devices, the speed of settings, and a self-test."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Check(NamedTuple):
 
 
 def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Show packages, devices and what settings gain; test the numbers against brute force."""
+    """Show packages, devices and the speed of settings; test the numbers by brute force."""
     del debug
     raise typer.Exit(report(self_test(), json=json))
 

@@ -30,7 +30,7 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")] = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Print the rows of an SQL query over a run; DuckDB runs it, and it reaches no other file."""
+    """Print the rows of an SQL query over a run; DuckDB runs it without access to other files."""
     del debug
     if json and as_csv:
         raise Refusal(Code.USAGE, "--json and --csv exclude each other; pass one of them")

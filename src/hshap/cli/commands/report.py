@@ -41,7 +41,7 @@ def report(  # noqa: PLR0913, one for each option
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each image.")] = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Tell whether objects, background or marks carry the score of images with objects.
+    """Measure the share of the score on objects, background and marks.
 
     No model runs.
     """

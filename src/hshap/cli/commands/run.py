@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SQL = "select image, score, doubt from explanations order by score desc limit 20"
 USUAL_BYTES = 5000
-"""Bytes of a row at typical depth; larger ones are told."""
+"""Bytes of a row at typical depth; larger ones are reported."""
 
 EVERY = 10.0
 """Seconds between lines of progress in a log."""
@@ -107,7 +107,8 @@ def run(  # noqa: PLR0913, one for each option
         Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
     ] = None,
     model_id: Annotated[
-        str | None, typer.Option(help="Name of the model: a run goes on only with the same.")
+        str | None,
+        typer.Option(help="Name of the model: a run is resumed only with the same name."),
     ] = None,
     resize: opt.Resize = False,
     background: opt.Background = "white",

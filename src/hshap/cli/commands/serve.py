@@ -88,7 +88,7 @@ def serve(  # noqa: PLR0913, one for each option
     """Show the page of a folder in a browser, and explain images that are added or dropped.
 
     The address is of this machine alone, and contains a token. Ctrl-C ends the server; finished
-    results stay, and hshap explain --resume goes on with them.
+    results stay, and hshap explain --resume continues with them.
     """
     del debug
     uvicorn = require("uvicorn", extra="serve", needed_by=NEEDED_BY)

@@ -62,7 +62,7 @@ def tiles(  # noqa: PLR0913, one for each option
     force: opt.Force = False,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with a run that was stopped or killed."),
+        typer.Option("--resume", help="Resume a run that was stopped or killed."),
     ] = False,
     strict: opt.Strict = False,
     json: opt.Json = False,

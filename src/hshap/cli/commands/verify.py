@@ -77,7 +77,7 @@ def verify(  # noqa: PLR0913, one for each option
     frame: opt.Frame = None,
     debug: opt.Debug = False,
 ) -> None:
-    """Check all digests of a run; with its images and --model, compute some values again."""
+    """Check all digests of a run; with its images and --model, recompute some values."""
     del debug
     if (model is None) != (not images):
         message = "--model and the images of the run go together; pass both, or neither"

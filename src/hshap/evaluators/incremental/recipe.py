@@ -32,7 +32,7 @@ class Incremental:
     receptive field (group norms, squeeze-and-excitation gates) and all after them run in full. The
     activations of the baseline, and those of the image where little is hidden, are kept up to
     `max_memory` bytes. Where that is not enough, and where patches would be slower, inputs run in
-    full; a warning says so if patches are not possible at all. `report` tells how each layer runs.
+    full; a warning says so if patches are not possible at all. `report` says how each layer runs.
     Batch norms are folded into convolutions. `channels_last` is for pictures: on many CPUs and GPUs
     it is the faster layout. `cost_policy` limits the time spent on setup. Patches pay off on large
     images; for a few evaluations of a small network, `Batched` is faster. An exception of the model

@@ -29,7 +29,7 @@ def prepared(
     *,
     names: Sequence[str] | Mapping[int, str] | None = None,
 ) -> Prepared:
-    """Return a torch module that takes plain images, which it resizes and normalises by itself.
+    """Return a torch module that takes plain images, which it resizes and normalises itself.
 
     A plain image has bytes, or floats from 0 to 1, with channels first or last. `names` are those
     of the outputs. Weights are shared with `model`. Fails if `model` is no torch module.

@@ -244,7 +244,7 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     boxes of `detections`, or yours.
 
     A part of an object rarely gives the whole box: the score is not that of the paper's assumption,
-    and `explanation.audit` tells how far it is from it.
+    and `explanation.audit` says how far it is from it.
 
     >>> import hshap
     >>> def found(batch):  # a detector of one bright box

@@ -30,7 +30,7 @@ def image_text(
     itself. `processor` prepares images and texts; `resize` is as in `hshap.models.transformers`.
 
     A sentence is about the whole scene: parts of it may need each other, which the paper's
-    assumption does not allow. `explanation.audit` tells how far the model is from it.
+    assumption does not allow. `explanation.audit` says how far the model is from it.
 
     >>> import transformers as library
     >>> small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,

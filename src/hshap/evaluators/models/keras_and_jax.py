@@ -118,7 +118,7 @@ def keras(
 
     The order of axes is that of `keras.config.image_data_format()`, unless `layout` says "HWC" or
     "CHW". Images are those that the model takes, in its own units: most models of
-    `keras.applications` take numbers from 0 to 255, and normalise them by themselves. On the
+    `keras.applications` take numbers from 0 to 255, and normalise them internally. On the
     backends JAX and TensorFlow, batches are filled up to sizes of 1, 2, 4 and so on.
 
     Tested on the backends torch and JAX.

@@ -31,7 +31,7 @@ class Agreement:
     equal maps, 0 for maps without a common pixel. `value` estimates the overlap of two more
     explanations that vary as these do. `low` and `high` come from leaving out one at a time, with
     Student's distribution. `doubt` is that of the first explanation: how well its findings carry
-    the score, which agreement does not tell.
+    the score, about which agreement says nothing.
 
     >>> import hshap
     >>> agreement([hshap.demo.example()] * 3)

@@ -41,7 +41,7 @@ class Calibration:
     background that it holds. This holds if the new images, their explanations and their truths are
     drawn as those of the calibration were. It says nothing about a single image, nor about clean
     ones. `images` is the number of images with objects that the limit was chosen on, `left_out`
-    that of the others. `made` tells the kinds of partition and search of the explanations; others
+    that of the others. `made` has the kinds of partition and search of the explanations; others
     are refused. `mean_area` is the mean share of the image that the area had on these images.
 
     >>> print(Calibration(0.2, "missed area", 0.1, images=40, left_out=9, made=("Dyadic, Hunt",)))
@@ -97,7 +97,11 @@ class Calibration:
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             message = f"{name} is not an hshap calibration; pass a file that save() wrote"
             raise FormatError(message) from error
-        message = f"{name} is not a calibration of version {VERSION}; calibrate again"
+        message = (
+            f"{name} is not a {FORMAT} of version {VERSION}, but a "
+            f"{checks.shown(document['format'])} of version {checks.shown(document['version'])}; "
+            "calibrate again"
+        )
         raise FormatError(message)
 
     @property

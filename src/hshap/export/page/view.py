@@ -35,7 +35,7 @@ class View:
     makes it. `truth` is True on the objects that should be found, on the grid.
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
     each axis, for the scale bar. `window` has the grey values that are black and white at first.
-    `original` tells whether the image is the original one, where its size alone does not: a flipped
+    `original` says whether the image is the original one, where its size alone does not: a flipped
     image has the same size.
 
     Explanations may be of different classes, methods or models: they stand side by side. If they

@@ -59,7 +59,7 @@ class LargeImage(Protocol):
 
     @property
     def pixel_size(self) -> tuple[float, ...] | None:
-        """The height and width of a pixel in micrometres; None if the file does not tell."""
+        """The height and width of a pixel in micrometres; None if they are not in the file."""
         ...
 
     def read(self, start: Sequence[int], stop: Sequence[int], level: int = 0) -> Array:

@@ -31,7 +31,7 @@ class GroupTesting:
     OR rule, not played. `explanation.certificate` says what measurements make of it: every leaf has
     the score by itself, all leaves together keep it, the image without them has lost it, and no
     answer contradicts the rule. They support the inferred values and prove them only for models
-    that never score less for showing more. If a check fails, the search goes on until the leaves
+    that never score less for showing more. If a check fails, the search continues until the leaves
     keep the score and the rest has lost it, and plays all games on the way, so that no value is
     inferred.
 

@@ -33,7 +33,7 @@ DESCENT = 0.25
 
 @recipe
 class Share:
-    """`DepthFirst` whose tolerance is a share of a score that the run itself tells.
+    """`DepthFirst` whose tolerance is a share of a score that the run itself measures.
 
     With `of="image"` it is a share of the score that the image adds to the baseline. With
     `of="finding"` it is a share of the strongest finding: the search first follows the part with
@@ -67,7 +67,7 @@ class Share:
             raise ArgumentError(message)
 
     def __call__(self, root: Region, draws: int = 1) -> Steps:
-        """Ask for the games that tell the tolerance, and then for those of `DepthFirst`."""
+        """Ask for the games that give the tolerance, and then for those of `DepthFirst`."""
         known: dict[Region, Game] = {}
         budget = Budget(self.max_evaluations, None, draws, known=known)
         unit = yield from self._descend(root, known, budget)

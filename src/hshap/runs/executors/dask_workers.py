@@ -48,12 +48,12 @@ GATHER = 30.0
 
 @recipe
 class DaskWorkers:
-    """Explain in the workers of a Dask cluster, each with a model of its own.
+    """Explain in the workers of a Dask cluster, each with its own model.
 
     `address` is that of a scheduler, such as "tcp://scheduler:8786"; without one, and without a
     `distributed.Client` that you opened, a cluster of processes starts on this machine. `workers`
     is the number of workers that are used; by default all that the cluster has at the moment. A
-    cluster does not grow by itself for a run: scale it before. Without an address, a script must
+    cluster does not grow during a run: scale it first. Without an address, a script must
     call under `if __name__ == "__main__"`.
 
     >>> DaskWorkers(workers=2).workers

@@ -1,4 +1,4 @@
-"""The contract of an executor: it runs tasks somewhere, and tells their outcomes.
+"""The contract of an executor: it runs tasks somewhere, and returns their outcomes.
 
 An executor guarantees nothing: a task may be lost, run twice, or end long after it was given up.
 The guarantees lie in the run folder.

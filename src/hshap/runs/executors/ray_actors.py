@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @recipe
 class RayActors:
-    """Explain in actors of Ray, each with a model of its own.
+    """Explain in actors of Ray, each with its own model.
 
     `address` is that of a cluster, such as "auto" or "ray://head:10001"; without one, and without
     a connection that you opened, Ray starts on this machine. `workers` is the number of actors; by

@@ -146,7 +146,7 @@ class FileSource:
     """Files on one disk by their relative paths, with or without a class for each.
 
     A path that leads out of the disk's folder is an error of that image, and nothing is read.
-    `refused` are large images of a folder, and `left_out` tells of files that are no images.
+    `refused` are large images of a folder, and `left_out` counts files that are not images.
     """
 
     disk: Disk

@@ -95,5 +95,5 @@ class Listed(Protocol):
 
     @property
     def left_out(self) -> str:
-        """A line about files that are no images; empty if there are none."""
+        """A line about files that are not images; empty if there are none."""
         ...

@@ -1,0 +1,91 @@
+"""Sources: what parts have in common is divided by how many sources of the score each holds."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import oracle
+import pytest
+
+import hshap
+from hshap.games.shapley import weighted_shapley
+
+GRID = (4, 4)
+
+
+def any_of(*points):
+    """A model that one of some pixels is enough for."""
+    return lambda batch: batch[:, 0][(slice(None), *np.transpose(points))].max(
+        axis=1, keepdims=True
+    )
+
+
+def flat_shapley(score, pixels):
+    """Shapley values of single pixels from their definition: the mean gain over all orders."""
+    gains = np.zeros(len(pixels))
+    orders = list(permutations(range(len(pixels))))
+    for order in orders:
+        image, before = np.zeros((1, 1, *GRID)), 0.0
+        for number in order:
+            image[(0, 0, *pixels[number])] = 1.0
+            after = float(score(image)[0, 0])
+            gains[number] += after - before
+            before = after
+    return gains / len(orders)
+
+
+@pytest.mark.parametrize("search", [hshap.DepthFirst(), hshap.BestFirst(2000, contexts=4)])
+@pytest.mark.parametrize("partition", [hshap.Bisection(1), hshap.Dyadic(1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_findings_show_alike_wherever_they_lie(seed, partition, search):
+    """Under the OR rule the map is that of the game of all pixels, whatever tree is used."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 7))
+    pixels = [divmod(int(one), GRID[1]) for one in rng.choice(16, count, replace=False)]
+    score = any_of(*pixels)
+    explainer = hshap.Explainer(score, hshap.Constant(0.0), partition, search)
+    heat = explainer.explain(np.ones((1, *GRID)), target=0).attribution(smooth=0)
+    exact = flat_shapley(score, pixels)
+    assert heat[tuple(np.transpose(pixels))] == pytest.approx(exact)
+    assert heat.sum() == pytest.approx(exact.sum())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weighted_values_are_means_over_weighted_orders(seed):
+    rng = np.random.default_rng(seed)
+    players = seed + 2
+    values, weights = rng.normal(size=2**players), rng.uniform(0.5, 4, players)
+    expected = np.zeros(players)
+    for order in permutations(range(players)):
+        chance, coalition, left = 1.0, 0, weights.sum()
+        gains = np.zeros(players)
+        for player in order:
+            chance *= weights[player] / left
+            left -= weights[player]
+            gains[player] = values[coalition | 1 << player] - values[coalition]
+            coalition |= 1 << player
+        expected += chance * gains
+    assert weighted_shapley(values, weights) == pytest.approx(expected)
+    assert weighted_shapley(values, np.ones(players)) == pytest.approx(hshap.shapley(values))
+
+
+def test_an_additive_model_keeps_its_terms():
+    """Parts that add up have nothing in common to divide."""
+    terms = np.random.default_rng(0).random(GRID)
+    explainer = hshap.Explainer(
+        lambda batch: (batch[:, 0] * terms).sum((1, 2))[:, None],
+        hshap.Constant(0.0),
+        hshap.Bisection(1),
+        hshap.DepthFirst(),
+    )
+    found = explainer.explain(np.ones((1, *GRID)), target=0)
+    assert found.attribution() == pytest.approx(terms)
+
+
+def test_a_share_without_positive_parts_is_told_as_residual():
+    image = oracle.marked((8, 8), [3, 40])
+    found = hshap.Explainer(
+        oracle.any_marked, hshap.Constant(0.0), hshap.Bisection(2), hshap.DepthFirst()
+    ).explain(image, target=0)
+    assert found.attribution().sum() + found.residual == pytest.approx(1.0)
