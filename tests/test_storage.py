@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing.explanation_files import stripes
 from oracle import any_marked, marked, same_explanation
 
 import hshap
