@@ -5,8 +5,6 @@ They share no code with hshap but the regions of a partition, and take nothing f
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 from oracle import by_permutations
 
@@ -84,6 +82,33 @@ def breadth_first(model, image, root, percentile, *, keep_whole=False):
     return set(leaves), spent
 
 
+def automatic_size(model, image, root, tolerance=0.0):
+    """End where no part alone has 3/10 of the region's score; split the large ones further, once.
+
+    Large are those of more than four median areas, unless parts that matter would all be leaves.
+    """
+    leaves, ended, waiting, limit = [], [], [(root, np.inf)], np.inf
+    while waiting:
+        region, own = waiting.pop()
+        parts, values, phi = game(model, image, region)
+        gain, alone = values[-1] - values[0], [values[1 << i] for i in range(len(parts))]
+        relevant = [(part, one) for part, one in zip(parts, phi, strict=True) if one > tolerance]
+        is_small = region.area <= limit or (
+            relevant and not any(part.split() for part, _ in relevant)
+        )
+        matters = min(own, gain if region is root else own) > tolerance
+        if matters and max(alone) - values[0] < 0.3 * gain and is_small:
+            ended.append((region, own, relevant))
+        else:
+            leaves += [part for part, _ in relevant if not part.split()]
+            waiting += [one for one in relevant if one[0].split()]
+        if not waiting and ended and np.isinf(limit):
+            limit = 4 * np.median([one.area for one in (*leaves, *(each[0] for each in ended))])
+            waiting = [(region, own) for region, own, _ in ended]
+            ended = []
+    return {*leaves, *(each[0] for each in ended)}
+
+
 def unit_of_share(model, image, root):
     """Return the smallest coefficient on the way to the strongest finding, at most the total."""
     region, parts = root, root.split()
@@ -96,9 +121,3 @@ def unit_of_share(model, image, root):
         region, least = parts[best], min(least, phi[best])
         parts = region.split()
     return max(least, 0.0)
-
-
-def subsets(items):
-    """Yield all subsets of some items."""
-    for size in range(len(items) + 1):
-        yield from combinations(items, size)

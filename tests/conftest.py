@@ -35,6 +35,7 @@ PATIENT = {
     ("hshap.cli.inputs.model_files.onnx_process", "SECONDS"): 120.0,
 }
 USUAL = {}
+PATCHES = pytest.MonkeyPatch()
 
 
 def pytest_configure(config):
@@ -43,10 +44,14 @@ def pytest_configure(config):
     if find_spec("typer") is not None:
         for (module, name), patient in PATIENT.items():
             USUAL[module, name] = getattr(importlib.import_module(module), name)
-            setattr(sys.modules[module], name, patient)
+            PATCHES.setattr(f"{module}.{name}", patient)
         # Reading the options of all commands takes longer than most commands that tests run.
-        testing = importlib.import_module("typer.testing")
-        testing._get_command = functools.cache(testing._get_command)
+        reading = importlib.import_module("typer.testing")._get_command
+        PATCHES.setattr("typer.testing._get_command", functools.cache(reading))
+
+
+def pytest_unconfigure():
+    PATCHES.undo()
 
 
 @pytest.hookimpl(wrapper=True)

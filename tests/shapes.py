@@ -6,6 +6,7 @@ The readers follow the rules of the formats: slow, short, and without code of hs
 from __future__ import annotations
 
 from math import prod
+from xml.etree import ElementTree as ET
 
 import numpy as np
 from hypothesis import strategies as st
@@ -57,6 +58,63 @@ def unpacked(segmentation, grid):
     counts = segmentation["counts"]
     assert segmentation["size"] == list(grid)
     return np.repeat(np.arange(len(counts)) % 2, counts).reshape(grid, order="F") == 1
+
+
+def _pairs(flat):
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _inside_any(rings, grid):
+    """Return the pixels in polygons, each of which is cut open to its hole."""
+    return np.any([filled([ring], grid) for ring in rings], axis=0)
+
+
+def in_coco(read, grid):
+    inside = [unpacked(each["segmentation"], grid) for each in read["annotations"]]
+    return read["images"][0]["file_name"], np.any(inside, axis=0)
+
+
+def in_geojson(read, grid):
+    return None, np.any(
+        [filled(rings_of(one["geometry"]), grid) for one in read["features"]], axis=0
+    )
+
+
+def in_cvat(text, grid):
+    (image,) = ET.fromstring(text).findall("image")  # noqa: S314, our own
+    assert (image.get("height"), image.get("width")) == tuple(map(str, grid))
+    rings = [each.get("points").split(";") for each in image.findall("polygon")]
+    rings = [[tuple(map(float, point.split(","))) for point in ring] for ring in rings]
+    return image.get("name"), _inside_any(rings, grid)
+
+
+def in_datumaro(read, grid):
+    (item,) = read["items"]
+    rings = [_pairs(each["points"]) for each in item["annotations"]]
+    return item["image"]["path"], _inside_any(rings, grid)
+
+
+def in_label_studio(read, grid):
+    (task,) = read
+    found = [each["value"]["points"] for each in task["predictions"][0]["result"]]
+    rings = [[(x * grid[1] / 100, y * grid[0] / 100) for x, y in ring] for ring in found]
+    return task["data"]["image"], _inside_any(rings, grid)
+
+
+def in_fiftyone(read, grid):
+    (sample,) = read["samples"]
+    found = [ring for line in sample["outlines"]["polylines"] for ring in line["points"]]
+    rings = [[(x * grid[1], y * grid[0]) for x, y in ring] for ring in found]
+    return sample["filepath"], _inside_any(rings, grid)
+
+
+TOOLS = {  # readers of documents: the name of the image, and the pixels of its findings
+    "coco": in_coco,
+    "cvat": in_cvat,
+    "datumaro": in_datumaro,
+    "label-studio": in_label_studio,
+    "fiftyone": in_fiftyone,
+}
 
 
 def with_leaf(place, region):

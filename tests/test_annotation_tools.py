@@ -1,7 +1,6 @@
 """Other libraries read what hshap exports: the findings at their place, to the pixel.
 
-pycocotools, shapely, pandas, xarray and shap are in the environment of all tests. Libraries of
-annotation tools are looked for in the environments of HSHAP_READERS (see tool_readers.py).
+test_format_table.py reads the documents of annotation tools with the tools' own libraries.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import format_files as made
 import numpy as np
 import pytest
 import tool_readers
@@ -18,9 +16,6 @@ from hypothesis import strategies as st
 from oracle import any_marked, marked
 from shapes import (
     CASES,
-    HEIGHT,
-    TRUTH,
-    WIDTH,
     explain,
     mask_of,
     pixels,
@@ -39,98 +34,14 @@ pytestmark = [
 ]
 
 
-def truth():
-    """Return the object at full resolution: a ring, so that polygons need a hole, and a bar."""
-    return TRUTH
-
-
-@pytest.fixture(scope="module")
-def explanation():
-    """Explain a picture that the model saw at half its size."""
-    small = truth()[::2, ::2].astype(np.float32)[None]
-    found = explain(small, Dyadic(min_size=1), lambda batch: batch.sum(axis=(1, 2, 3)))
-    return found.placed((HEIGHT, WIDTH))
-
-
 @pytest.fixture(scope="module", params=CASES)
 def found(request):
     return CASES[request.param]()
 
 
-# Annotation tools, by their own libraries
-
-
-def covered(polygons):
-    """Return the pixels whose centre lies in a polygon, by the even-odd rule of shapely."""
-    import shapely
-
-    y, x = np.mgrid[:HEIGHT, :WIDTH] + 0.5
-    out = np.zeros((HEIGHT, WIDTH), bool)
-    for ring in polygons:
-        # The cut to a hole touches itself; make_valid keeps the rule of odd crossings.
-        shape = shapely.make_valid(shapely.Polygon(ring))
-        out |= shapely.contains_xy(shape, x, y)
-    return out
-
-
-def document(tool, explanation, folder):
-    """Write the document of a tool, and return its path."""
-    given = {"cell.png": explanation}
-    if tool == "datumaro":
-        return export.write_json(folder / "default.json", export.datumaro(given))
-    if tool == "cvat":
-        return export.write_xml(folder / "cells.xml", export.cvat(given))
-    if tool == "label-studio":
-        return export.write_json(folder / "tasks.json", export.label_studio(given))
-    return export.write_json(folder / "samples.json", export.fiftyone(given))
-
-
-def needs(tool):
-    if tool_readers.reader_of(tool) is None:
-        pytest.skip(f"{tool_readers.MODULES[tool]} is in no environment of HSHAP_READERS")
-
-
-@pytest.mark.parametrize("tool", ["datumaro", "cvat", "label-studio", "fiftyone"])
-def test_a_tool_s_own_library_reads_the_findings(tool, explanation, tmp_path):
-    needs(tool)
-    folder = tmp_path / "set"
-    if tool == "datumaro":
-        (folder / "annotations").mkdir(parents=True)
-        document(tool, explanation, folder / "annotations")
-    elif tool == "cvat":
-        image = pytest.importorskip("PIL.Image")
-        (folder / "images").mkdir(parents=True)
-        image.fromarray(np.zeros((HEIGHT, WIDTH), np.uint8)).save(folder / "images" / "cell.png")
-        document(tool, explanation, folder)
-    else:
-        folder.mkdir()
-        folder = document(tool, explanation, folder)
-    told = tool_readers.read_by(tool, folder)
-    assert not told.get("errors")
-    scale = (WIDTH, HEIGHT) if tool == "fiftyone" else (1, 1)
-    rings = [[(x * scale[0], y * scale[1]) for x, y in ring] for ring in told["polygons"]]
-    np.testing.assert_array_equal(covered(rings), truth())
-    np.testing.assert_allclose(max(told["scores"]), explanation.boxes()[0].score)
-
-
-def test_ome_zarr_finds_image_and_labels(tmp_path):
-    needs("ome-zarr")
-    scan = hshap.read_image(made.ome_zarr(tmp_path / "scan.zarr"))
-    labels = made.mask().astype(np.uint8)
-    path = export.write_ome_zarr(tmp_path / "o.zarr", labels, scan)
-    told = tool_readers.read_by("ome-zarr", path)
-    image, found = (
-        next(node for node in told["nodes"] if node["axes"] == axes)
-        for axes in (["c", "z", "y", "x"], ["z", "y", "x"])
-    )
-    assert image["shape"] == [1, 8, 32, 24]
-    assert (found["start"], found["stop"]) == ([3, 10, 12], [6, 18, 18])
-    assert found["count"] == labels.sum()
-    assert found["moves"][0]["scale"] == [2.5, 0.8, 0.7]
-
-
 def test_napari_takes_every_layer_at_its_place(tmp_path):
-    needs("napari")
+    if tool_readers.reader_of("napari") is None:
+        pytest.skip("napari is in no environment of HSHAP_READERS")
     image = np.zeros((1, 8, 16, 16), np.float32)
     image[0, 2:4, 4:8, 6:10] = 1.0
     scan = hshap.Scan(image, axes="CZYX", spacing=(2.0, 0.5, 0.5))
@@ -236,19 +147,14 @@ def test_placed_findings_are_the_affine_image_of_the_leaf(place, data):
 # Tables and arrays
 
 
-def test_a_table_has_a_row_for_each_leaf(found):
+def test_a_table_is_the_tree(found):
     rows = export.table(found)
     assert rows["size"].tolist() == [leaf.area for leaf in found.leaves]
     assert rows["leaf"].all()
     total = found.score - found.baseline_score - found.residual
     assert np.isclose(rows["attribution"].sum(), total)
-    assert rows.dtypes.astype(str).tolist() == [
-        *("int64", "int64", "bool", "int64", "float64", "float64", "float64"),
-        *["int64"] * 4,
-    ]
-
-
-def test_a_table_of_every_region_is_the_tree(found):
+    kinds = ("int64", "int64", "bool", "int64", *["float64"] * 3, *["int64"] * 4)
+    assert rows.dtypes.astype(str).tolist() == list(kinds)
     rows = export.table(found, every=True)
     assert rows["leaf"].sum() == len(found.leaves)
     assert rows.index.tolist() == list(range(len(rows)))

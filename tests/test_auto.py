@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import any_marked, marked
 
@@ -33,6 +33,12 @@ def explain(image, model, partition, search=None):
     return explainer.explain(image, target=0)
 
 
+def one_block():
+    image = np.zeros((1, 16, 16))
+    image[0, 4:8, 8:12] = 1.0
+    return image
+
+
 def sees_block(batch):
     """Score 1 if some 4 x 4 block of the grid's own quarters is bright as a whole."""
     blocks = batch[:, 0].reshape(len(batch), 4, 4, 4, 4).mean(axis=(2, 4))
@@ -41,21 +47,25 @@ def sees_block(batch):
 
 @pytest.mark.parametrize("partition", AUTO)
 @pytest.mark.parametrize("search", [DepthFirst(), DepthFirst(0.1), BreadthFirst(0)])
-def test_the_descent_stops_at_the_size_of_the_concept(partition, search):
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
+def test_the_descent_stops_at_the_concept(partition, search):
+    image = one_block()
     image[0, 12:, 0:4] = 1.0
     found = explain(image, sees_block, partition, search)
     assert np.array_equal(found.saliency() > 0, image[0] > 0)
     assert {leaf.area for leaf in found.leaves} == {16}
+    assert np.array_equal(np.isnan(found.dropped_at_most()), image[0] > 0)
 
 
 @given(st.sets(st.integers(0, 63), min_size=1, max_size=8))
 def test_single_pixels_are_found_as_at_size_one(points):
+    """And a larger concept is found at no more cost, where size one finds nothing."""
     image = marked((8, 8), points)
     auto, fixed = (explain(image, any_marked, Bisection(size)) for size in ("auto", 1))
     assert set(auto.leaves) == set(fixed.leaves)
     assert auto.evaluations == fixed.evaluations
+    auto, fine = (explain(one_block(), sees_block, Bisection(size)) for size in ("auto", 1))
+    assert auto.evaluations <= fine.evaluations
+    assert not fine.leaves
 
 
 def sees_square(batch):
@@ -73,7 +83,7 @@ def with_squares(*corners):
 
 @pytest.mark.parametrize("partition", AUTO)
 @pytest.mark.parametrize("search", [DepthFirst, BreadthFirst])
-def test_what_a_cut_left_much_larger_than_usual_is_split_on(partition, search):
+def test_large_leaves_are_split_on(partition, search):
     options = {} if search is DepthFirst else {"percentile": 0}
     whole, cut = with_squares((4, 8), (0, 0), (20, 24)), with_squares((4, 8), (0, 0), (20, 6))
     assert len(explain(whole, sees_square, partition, search(**options)).leaves) == 3
@@ -84,15 +94,6 @@ def test_what_a_cut_left_much_larger_than_usual_is_split_on(partition, search):
     assert (kept.saliency() > 0)[cut[0] > 0].all()
     alone = explain(with_squares((20, 6)), sees_square, partition, search(**options))
     assert (alone.saliency() > 0)[20:24, 6:10].all()  # nothing else tells what is usual
-
-
-def test_of_two_leaves_neither_is_too_large():
-    def model(batch):
-        return batch[:, 0, 0, 8] + batch[:, 0, 12, 7] * batch[:, 0, 12, 8]
-
-    found = explain(np.ones((1, 16, 16)), model, Bisection("auto"))
-    assert sorted(leaf.area for leaf in found.leaves) == [1, 128]
-    assert found.residual == 0
 
 
 def test_readings_of_an_auto_run_end_where_it_ended():
@@ -109,11 +110,12 @@ def test_readings_of_an_auto_run_end_where_it_ended():
         assert {leaf for leaf in read.leaves if leaf.area > 2} <= set(found.leaves)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
     st.sampled_from([Bisection("auto"), Dyadic("auto"), Shifted(Bisection("auto"), 5)]),
 )
-def test_coarser_and_stricter_readings_of_a_whole_auto_run_are_whole(corners, partition):
+def test_readings_of_whole_runs_are_whole(corners, partition):
     found = explain(with_squares(*corners), sees_square, partition, DepthFirst(0.05))
     assert all(found.at(min_area=point.min_area).complete for point in found.sizes())
     for tolerance in (0.1, 0.3, 0.6):
@@ -122,6 +124,7 @@ def test_coarser_and_stricter_readings_of_a_whole_auto_run_are_whole(corners, pa
         assert set(read.leaves) <= set(found.leaves)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 28), st.integers(0, 28)), min_size=1, max_size=6),
     st.sampled_from([None, 16, 20, 40, 80]),
@@ -129,9 +132,7 @@ def test_coarser_and_stricter_readings_of_a_whole_auto_run_are_whole(corners, pa
     st.sampled_from([DepthFirst(), DepthFirst(0.1), BreadthFirst(0), BreadthFirst(70)]),
     st.booleans(),
 )
-def test_an_auto_run_is_what_it_reads_as_whatever_its_budget(
-    corners, budget, partition, search, keep_whole
-):
+def test_runs_are_what_they_read_as(corners, budget, partition, search, keep_whole):
     image = with_squares(*corners)
     search = replace(search, keep_whole=keep_whole)
     found = explain(image, sees_square, partition, replace(search, max_evaluations=budget))
@@ -141,61 +142,33 @@ def test_an_auto_run_is_what_it_reads_as_whatever_its_budget(
     assert budget is None or found.evaluations <= budget
 
 
-def test_it_costs_no_more_than_the_finest_size():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    auto, fine = (explain(image, sees_block, Bisection(size)) for size in ("auto", 1))
-    assert auto.evaluations <= fine.evaluations
-    assert not fine.leaves  # the paper's map breaks down below the concept's size
-
-
-def test_a_finer_run_can_be_read_with_its_own_sizes():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    fine, auto = (explain(image, sees_block, Bisection(size)) for size in (1, "auto"))
+def test_readings_keep_their_own_sizes(tmp_path):
+    """A finer run can be read so; a run of any partition, read again or from a file, is itself."""
+    fine, auto = (explain(one_block(), sees_block, Bisection(size)) for size in (1, "auto"))
     read = fine.at(min_size="auto")
     assert read.leaves == auto.leaves
     assert read.settings["partition"]["adaptive"]
-    assert auto.at(min_size=8).leaves == explain(image, sees_block, Bisection(8)).leaves
-
-
-def test_an_auto_run_read_again_is_the_same(tmp_path):
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    for partition in (Bisection("auto"), Superpixels("auto"), Shifted(Dyadic("auto"), 3)):
-        found = explain(image, sees_block, partition)
+    assert auto.at(min_size=8).leaves == explain(one_block(), sees_block, Bisection(8)).leaves
+    twice = auto.at(min_size=2).at(tolerance=0.0)
+    assert twice.leaves == auto.leaves
+    assert twice.complete
+    own = Bisection("auto").__call__
+    for partition in (Bisection("auto"), Superpixels("auto"), Shifted(Dyadic("auto"), 3), own):
+        found = explain(one_block(), sees_block, partition)
         assert found.at().leaves == found.leaves
         found.save(tmp_path / "e.npz")
         again = type(found).load(tmp_path / "e.npz")
         assert again.at(tolerance=0.0).leaves == found.leaves
+    read = explain(one_block(), sees_block, Bisection(8)).at(min_size="auto")
+    with pytest.raises(ArgumentError, match="min_size=2 is finer than the 8 of this run"):
+        read.at(min_size=2)
+    with pytest.raises(ArgumentError, match=r"a whole number or .auto., got 'small'"):
+        Bisection("small")
 
 
-def test_an_auto_run_stays_one_however_often_it_is_read():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    found = explain(image, sees_block, Bisection("auto"))
-    twice = found.at(min_size=2).at(tolerance=0.0)
-    assert twice.leaves == found.leaves
-    assert twice.complete
-
-
-def test_trees_take_auto_too():
-    image = np.zeros((1, 40, 40))
-    image[0, 10:16, 20:26] = 1.0
-
-    def bright(batch):
-        return (batch[:, 0].sum(axis=(1, 2)) > 30).astype(float)
-
-    found = explain(image, bright, Superpixels("auto"))
-    assert np.array_equal(found.saliency() > 0, image[0] > 0)
-
-
-def test_areas_can_be_read_more_coarsely():
+def test_areas_are_read_more_coarsely():
     image = np.random.default_rng(0).random((1, 24, 24))
-
-    def mean(batch):
-        return batch.mean(axis=(1, 2, 3))
-
+    mean = lambda batch: batch.mean(axis=(1, 2, 3))
     fine = explain(image, mean, Superpixels(min_area=4, max_area=4))
     read = fine.at(min_area=60)
     # Leaves are all that fits, and what is above fits not.
@@ -205,10 +178,8 @@ def test_areas_can_be_read_more_coarsely():
         fine.at(min_area=2)
 
 
-def test_the_curve_over_sizes_is_what_reading_at_each_gives():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    found = explain(image, sees_block, Bisection(2))
+def test_the_curve_of_sizes_is_read():
+    found = explain(one_block(), sees_block, Bisection(2))
     curve = found.sizes()
     assert [point.min_area for point in curve] == [4, 8, 16, 32, 64, 128, 256]
     for size, share, mass in curve:
@@ -235,7 +206,7 @@ def test_the_curve_over_sizes_is_what_reading_at_each_gives():
         AUTO[0],
     ],
 )
-def test_there_is_a_curve_whatever_the_partition_and_also_of_nothing(partition):
+def test_every_partition_has_a_curve(partition):
     empty = explain(np.zeros((1, 4, 9)), any_marked, partition).sizes()
     assert [point[1:] for point in empty] == [(0.0, 0.0)] * len(empty)
     full = explain(np.ones((1, 12, 19)), lambda b: b.mean(axis=(1, 2, 3)), partition)
@@ -244,7 +215,7 @@ def test_there_is_a_curve_whatever_the_partition_and_also_of_nothing(partition):
     assert full.at(min_area=areas[0]).leaves == full.leaves
 
 
-def test_a_curve_of_many_sizes_has_64_points_at_most():
+def test_curves_have_64_points_at_most():
     rng = np.random.default_rng(0)
     fine = Superpixels(min_area=2, max_area=2)
     found = explain(rng.random((1, 60, 60)), lambda b: b.mean(axis=(1, 2, 3)), fine)
@@ -252,100 +223,45 @@ def test_a_curve_of_many_sizes_has_64_points_at_most():
     assert len(found.sizes()) <= 65
 
 
-def test_reading_cannot_go_below_the_run_after_auto_either():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    auto = explain(image, sees_block, Bisection(8)).at(min_size="auto")
-    with pytest.raises(ArgumentError, match="min_size=2 is finer than the 8 of this run"):
-        auto.at(min_size=2)
+# Spins over several partitions
+
+IMAGE = np.random.default_rng(0).random((1, 24, 24))
+SPUN = Explainer(lambda batch: batch[:, 0, 5:9, 5:9].mean(axis=(1, 2)), Constant(0.0), Bisection(3))
 
 
-def test_partitions_of_others_may_size_themselves_too(tmp_path):
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    found = explain(image, sees_block, Bisection("auto").__call__)
-    assert found.at().leaves == found.leaves
-    found.save(tmp_path / "e.npz")
-    assert type(found).load(tmp_path / "e.npz").at().leaves == found.leaves
+def test_spins_over_trees_are_means():
+    trees = [Superpixels(min_area=9, seed=seed) for seed in range(3)]
+    spin = cycle_spin(SPUN, IMAGE, 0, partitions=trees)
+    maps = [Explainer(SPUN.model, Constant(0.0), tree).explain(IMAGE, 0) for tree in trees]
+    heats = [one.attribution() for one in maps]
+    assert np.allclose(spin.attribution(), np.mean(heats, axis=0))
+    assert np.allclose(spin.stability(), np.std(heats, axis=0))
+    assert np.allclose(spin.agreement(), np.mean([m.saliency() > 0 for m in maps], axis=0))
+    assert [m.settings["partition"]["seed"] for m in spin.members] == [0, 1, 2]
+    one, two = (cycle_spin(SPUN, IMAGE, 0, partitions=trees[:1] * times) for times in (1, 2))
+    assert one.evaluations == two.evaluations
+    assert not two.stability().any()
 
 
-@pytest.mark.parametrize(("share", "whole"), [(0.28, True), (0.32, False)])
-def test_a_part_is_enough_if_it_adds_three_tenths(share, whole):
-    def model(batch):
-        left, right = batch[..., :2].mean(axis=(1, 2, 3)), batch[..., 2:].mean(axis=(1, 2, 3))
-        return share * np.maximum(left, right) + (1 - share) * left * right
-
-    found = explain(np.ones((1, 2, 4)), model, Bisection("auto"))
-    assert (found.leaves[0].area == 8) == whole
+def blank(shown):
+    shown[...] = 0
+    return Bisection(3)(shown)
 
 
-def test_what_was_not_split_further_was_not_dropped():
-    image = np.zeros((1, 16, 16))
-    image[0, 4:8, 8:12] = 1.0
-    found = explain(image, sees_block, Bisection("auto"))
-    assert np.array_equal(np.isnan(found.dropped_at_most()), image[0] > 0)
-
-
-def test_sizes_other_than_auto_are_no_words():
-    with pytest.raises(
-        ArgumentError, match=r"min_size must be a whole number or .auto., got 'small'"
-    ):
-        Bisection("small")
-
-
-class TestSpin:
-    image = np.random.default_rng(0).random((1, 24, 24))
-
-    def explainer(self):
-        return Explainer(
-            lambda batch: batch[:, 0, 5:9, 5:9].mean(axis=(1, 2)),
-            baseline=Constant(0.0),
-            partition=Bisection(3),
-        )
-
-    def test_over_trees_of_several_seeds(self):
-        trees = [Superpixels(min_area=9, seed=seed) for seed in range(3)]
-        spin = cycle_spin(self.explainer(), self.image, 0, partitions=trees)
-        maps = [
-            Explainer(self.explainer().model, Constant(0.0), tree).explain(self.image, 0)
-            for tree in trees
-        ]
-        mean = np.mean([m.attribution() for m in maps], axis=0)
-        assert np.allclose(spin.attribution(), mean)
-        assert np.allclose(spin.stability(), np.std([m.attribution() for m in maps], axis=0))
-        found = np.mean([m.saliency() > 0 for m in maps], axis=0)
-        assert np.allclose(spin.agreement(), found)
-        assert [m.settings["partition"]["seed"] for m in spin.members] == [0, 1, 2]
-
-    def test_the_same_partition_twice_costs_once_and_agrees_with_itself(self):
-        one, two = (
-            cycle_spin(self.explainer(), self.image, 0, partitions=[Superpixels(9)] * times)
-            for times in (1, 2)
-        )
-        assert one.evaluations == two.evaluations
-        assert not two.stability().any()
-
-    def test_partitions_cannot_write_to_the_image(self):
-        def blank(shown):
-            shown[...] = 0
-            return Bisection(3)(shown)
-
-        with pytest.raises(ValueError, match="read-only"):
-            cycle_spin(self.explainer(), self.image, 0, partitions=[blank])
-
-    def test_the_explainers_own_partition_is_not_needed(self):
-        labels = np.zeros((3, 3), dtype=int)  # of another image
-        explainer = Explainer(
-            lambda batch: batch.mean(axis=(1, 2, 3)), Constant(0.0), Superpixels.from_labels(labels)
-        )
-        assert cycle_spin(explainer, self.image, 0, partitions=[Bisection(6)]).members[0].leaves
-
-    def test_either_shifts_or_partitions(self):
-        with pytest.raises(ArgumentError, match="both is given"):
-            cycle_spin(self.explainer(), self.image, 0, shifts=[0], partitions=[Bisection(3)])
-        with pytest.raises(ArgumentError, match="neither is given"):
-            cycle_spin(self.explainer(), self.image, 0)
-        with pytest.raises(ArgumentError, match="partitions is empty"):
-            cycle_spin(self.explainer(), self.image, 0, partitions=[])
-        with pytest.raises(ArgumentError, match="partitions holds 3"):
-            cycle_spin(self.explainer(), self.image, 0, partitions=[3])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"shifts": [0], "partitions": [Bisection(3)]}, "both is given"),
+        ({}, "neither is given"),
+        ({"partitions": []}, "partitions is empty"),
+        ({"partitions": [3]}, "partitions holds 3"),
+        ({"partitions": [blank]}, "read-only"),
+    ],
+)
+def test_spins_take_shifts_or_partitions(given, told):
+    with pytest.raises(ValueError, match=told):
+        cycle_spin(SPUN, IMAGE, 0, **given)
+    # The explainer's own partition is not needed, and may be one of another image.
+    labels = Superpixels.from_labels(np.zeros((3, 3), dtype=int))
+    explainer = Explainer(SPUN.model, Constant(0.0), labels)
+    assert cycle_spin(explainer, IMAGE, 0, partitions=[Bisection(6)]).members[0].leaves

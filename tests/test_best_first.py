@@ -64,6 +64,7 @@ def test_games_in_contexts_are_exact(partition, contexts):
         others = {part for part in siblings if part != game.region}
         for one in game.contexts:
             outside = around[game.region, one.number]
+            assert one.word == ("alone", "missing", "mixed")[min(one.number, 2)]
             assert one.number != 0 or not outside
             assert one.number != 1 or others <= set(outside)
             for coalition in range(2 ** len(game.children)):

@@ -10,7 +10,6 @@ from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.outputs import as_scores
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("higra")
 
 
 def bright(batch):
@@ -56,20 +55,15 @@ def test_stand_ins_of_another_shape_are_told_as_those_of_the_baseline():
         hshap.Explainer(bright, lambda im: lambda kept: im).explain(image, 0)
 
 
-def test_a_spin_over_shifts_does_not_take_spots_which_cannot_move():
+def test_spins_choose_for_themselves():
+    """Over shifts no cells, which cannot move; over partitions, nothing is said of regions."""
     image, template = scene()
     explainer = hshap.Explainer(bright, hshap.Fixed(template))
     assert "Spots" in explainer.explain(image, 0).settings.chosen
     spin = hshap.cycle_spin(explainer, image, 0, shifts=[(0, 0), (3, 3)])
     assert all("Spots" not in member.settings.chosen for member in spin.members)
-
-
-def test_a_spin_over_partitions_says_nothing_of_chosen_regions():
-    image, template = scene()
-    explainer = hshap.Explainer(bright, hshap.Fixed(template))
     partitions = [hshap.Superpixels(seed=0), hshap.Superpixels(seed=1)]
-    spin = hshap.cycle_spin(explainer, image, 0, partitions=partitions)
-    for member in spin.members:
+    for member in hshap.cycle_spin(explainer, image, 0, partitions=partitions).members:
         assert "regions are" not in member.settings.chosen
         assert "detector" in member.settings.chosen
 
@@ -79,17 +73,6 @@ def test_images_without_targets_are_told_as_no_pairs():
     match = r"pass \(image, target\) or \(image, target, baseline\) tuples"
     with pytest.raises(hshap.PairsFailedError, match=match):
         list(hshap.Explainer(bright, hshap.Constant(0.0)).explain_many([image, image]))
-
-
-def test_a_score_that_other_parts_lower_is_the_reason_of_the_doubt():
-    def model(batch):
-        return batch[:, 0, 2, 2] - 0.8 * batch[:, 0, 12, 12]
-
-    found = hshap.Explainer(model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(2)).explain(
-        np.ones((1, 16, 16)), target=0
-    )
-    assert found.audit.cancelled == pytest.approx(0.8)
-    assert "lacks 80% of the score" in str(found.concerns[0])
 
 
 def test_rounding_adds_no_pixel_to_a_box():
@@ -111,11 +94,6 @@ def test_a_shape_that_is_a_number_is_refused_in_one_line():
         found.placed(80)
 
 
-def test_two_outputs_in_a_list_are_not_two_inputs():
-    with pytest.raises(ModelError):
-        as_scores([np.ones((2, 1)), np.zeros((2, 1))], 2)
-
-
 @pytest.mark.parametrize("made", [np.ones, torch.ones], ids=["numpy", "torch"])
 def test_the_fix_for_maps_of_scores_works(made):
     with pytest.raises(ModelError) as refused:
@@ -123,3 +101,5 @@ def test_the_fix_for_maps_of_scores_works(made):
     fix = str(refused.value).partition("for example ")[2]
     fixed = eval(fix, {"model": lambda batch: made((2, 3, 4, 4))})  # noqa: S307
     assert as_scores(fixed(made((2, 1, 4, 4))), 2).shape == (2, 3)
+    with pytest.raises(ModelError):  # two outputs are not two inputs
+        as_scores([made((2, 1)), made((2, 1))], 2)

@@ -307,7 +307,7 @@ def test_results_are_no_inputs(name):
     # As a shell expands images/*
     shown = sorted(Path("images").iterdir())
     done = fine(*words_of(f"{name}:brightest", images=shown, out="other"))
-    assert "images/found: 2 pictures of an earlier run are no images to explain" in done.stderr
+    assert "images/found: 2 pictures of an earlier run are not explained" in done.stderr
     assert names("other") == of("a", "b")
     Path("blur").mkdir()  # named like a baseline
     fine(*words_of(f"{name}:brightest", "--baseline", "blur", out="blur"))

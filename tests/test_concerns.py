@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracle import any_marked, marked
+from PIL import Image
+from typer.testing import CliRunner
 
 import hshap
+from hshap.cli.app import app
 from hshap.explanation.concerns import GRAVE, in_order
 from hshap.export.page.first_line import facts, missed
 from hshap.export.page.tables import tabulate
@@ -87,7 +90,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_each_concern_is_told_with_the_next_step(kind):
+def test_each_concern_has_a_next_step(kind):
     make, text, fix = CASES[kind]
     found = make()
     (concern,) = [one for one in found.concerns if one.kind == kind]
@@ -105,26 +108,36 @@ def test_each_concern_is_told_with_the_next_step(kind):
     assert [one["why"], *one["concerns"]] == [str(each) for each in found.concerns]
 
 
-def test_a_model_that_is_not_repeatable_is_never_trusted():
+def test_grave_concerns_end_the_trust():
+    """Random scores, one score for all inputs, and an image below its baseline."""
     assert wobbling().how_sure.word == "do not trust"
-
-
-def test_a_model_that_ignores_its_input_is_told():
     found = explained(lambda batch: np.full(len(batch), 0.7))
     assert "the model gave one score, 0.7, for every input of this run, " in found.concerns[0].text
     assert found.how_sure.word == "do not trust"
+    first = explained(lowered).concerns[0]
+    assert first.kind == "baseline"
+    assert "does not speak for this target" in first.text
 
 
-def test_an_unfinished_finding_that_covers_the_image_is_told_as_such():
+def test_less_is_told_as_less():
+    """Two concerns at once, findings with little of the score, readings, and none at all."""
     found = explained(any_marked, image=ONES, search=hshap.DepthFirst(max_evaluations=20))
     assert {"whole", "unfinished"} <= {one.kind for one in found.concerns}
-
-
-def test_a_good_explanation_has_no_concern():
+    found = explained(mostly_spread, image=ONES, search=hshap.DepthFirst(0.1))
+    (concern,) = found.concerns
+    assert concern.kind == "partial"
+    assert re.match(r"the findings carry only \d\d% of the score that the image adds", concern.text)
+    found = explained(lambda batch: batch[:, 0, 0, 0] - 0.8 * batch[:, 0, 6, 6], image=ONES)
+    assert found.audit.cancelled == pytest.approx(0.8)
+    assert "lacks 80% of the score" in str(found.concerns[0])
     found = explained(any_marked)
     assert found.concerns == ()
     assert found.how_sure.word == "supported"
     assert len(repr(found).splitlines()) == 1
+    assert [one.kind for one in found.at(tolerance=2.0).concerns] == ["nothing"]
+    told = str(explained(lambda batch: np.zeros(len(batch))).audit)
+    assert "There are no findings." in told
+    assert "carry" not in told
 
 
 def shown(batch):
@@ -152,7 +165,7 @@ SANITY = {
 @pytest.mark.filterwarnings("ignore:.*two scores for one input")
 @pytest.mark.parametrize("partition", [hshap.Dyadic(1), hshap.Bisection(2), hshap.Dyadic("auto")])
 @pytest.mark.parametrize("name", SANITY)
-def test_the_true_concern_of_a_known_model_comes_first(name, partition):
+def test_the_true_concern_comes_first(name, partition):
     model, kind = SANITY[name]
     found = explained(model, image=ONES, partition=partition)
     assert [one.kind for one in found.concerns[:1]] == ([] if kind is None else [kind])
@@ -163,8 +176,8 @@ def test_the_true_concern_of_a_known_model_comes_first(name, partition):
         assert len(found.concerns) == 1  # nobody should read further
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_network_of_random_weights_is_not_trusted(seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_random_networks_are_not_trusted(seed):
     torch = pytest.importorskip("torch")
     torch.manual_seed(seed)
     layers = (torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
@@ -210,9 +223,9 @@ JUDGING = re.compile(
 )
 
 
-def test_badge_and_text_agree_on_generated_explanations():
+def test_badge_and_text_agree():
     words = []
-    for seed in range(300):
+    for seed in range(150):
         _, found = generated(seed)
         sure, concerns = found.how_sure, found.concerns
         words.append(sure.word)
@@ -229,12 +242,12 @@ def test_badge_and_text_agree_on_generated_explanations():
         # No other text that a reader sees beside the badge passes a verdict.
         beside = [one["missed"], one["text"], *([one["why"]] if not concerns else [])]
         assert not [text for text in beside if JUDGING.search(text)]
-    assert min(map(words.count, ("supported", "look twice", "do not trust"))) > 20
+    assert min(map(words.count, ("supported", "look twice", "do not trust"))) > 10
 
 
-def test_areas_that_may_be_missed_add_no_more_than_is_said():
+def test_missed_areas_add_no_more():
     said = 0
-    for seed in range(300):
+    for seed in range(150):
         model, found = generated(seed)
         match = re.search("adds (?:more than (.*) )?to the score by itself", missed(found))
         if match is None:
@@ -249,42 +262,21 @@ def test_areas_that_may_be_missed_add_no_more_than_is_said():
                 image[0, 0][part.index] = 1.0
                 assert float(model(image)[0]) - found.baseline_score <= most + 1e-6, seed
                 said += 1
-    assert said > 500
+    assert said > 200
 
 
-def test_a_spin_tells_the_concerns_of_its_members():
-    explainer = hshap.Explainer(both, hshap.Constant(0.0), hshap.Dyadic(1), hshap.DepthFirst(0.6))
-    spin = hshap.cycle_spin(explainer, ONES, target=0, shifts=[0, 1])
-    assert "concerns: together in 2, see members" in repr(spin)
-    assert "concern" not in repr(
-        hshap.cycle_spin(
-            hshap.Explainer(any_marked, hshap.Constant(0.0), hshap.Dyadic(1)),
-            marked((SIDE, SIDE), [9]),
-            target=0,
-            shifts=[0, 1],
-        )
+def test_spins_tell_concerns_of_members():
+    one, other = (
+        hshap.Explainer(model, hshap.Constant(0.0), hshap.Dyadic(1), hshap.DepthFirst(0.6))
+        for model in (both, any_marked)
     )
+    spin = hshap.cycle_spin(one, ONES, target=0, shifts=[0, 1])
+    assert "concerns: together in 2, see members" in repr(spin)
+    spin = hshap.cycle_spin(other, marked((SIDE, SIDE), [9]), target=0, shifts=[0, 1])
+    assert "concern" not in repr(spin)
 
 
-def test_an_image_that_scores_below_its_baseline_is_told():
-    (first, *_) = explained(lowered).concerns
-    assert first.kind == "baseline"
-    assert "does not speak for this target" in first.text
-
-
-def test_findings_that_carry_little_are_told():
-    found = explained(mostly_spread, image=ONES, search=hshap.DepthFirst(0.1))
-    (concern,) = found.concerns
-    assert concern.kind == "partial"
-    assert re.match(r"the findings carry only \d\d% of the score that the image adds", concern.text)
-
-
-def test_a_stricter_reading_has_its_own_concerns():
-    found = explained(any_marked)
-    assert [one.kind for one in found.at(tolerance=2.0).concerns] == ["nothing"]
-
-
-def test_texts_in_a_file_cannot_write_to_the_terminal():
+def test_texts_cannot_write_to_the_terminal():
     origin = "hidden pixels show \x1b[2J\n" + 5000 * "x"
     found = explained(any_marked)
     hostile = replace(found, settings=found.settings.updated(chosen=origin))
@@ -317,18 +309,15 @@ COMMANDS = {
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """A folder with models and two images; returns a function that runs the command."""
-    pillow = pytest.importorskip("PIL.Image")
-    pytest.importorskip("matplotlib")
-    app = pytest.importorskip("hshap.cli.app").app
-    runner = pytest.importorskip("typer.testing").CliRunner()
+    runner = CliRunner()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     name = f"concerns_{abs(hash(str(tmp_path)))}"
     Path(f"{name}.py").write_text(MODELS)
     dot = np.zeros((SIDE, SIDE, 3), np.uint8)
     dot[1, 1] = 255
-    pillow.fromarray(dot).save("dot.png")
-    pillow.fromarray(np.full_like(dot, 255)).save("white.png")
+    Image.fromarray(dot).save("dot.png")
+    Image.fromarray(np.full_like(dot, 255)).save("white.png")
 
     def run(model, *words):
         return runner.invoke(app, ["explain", "-m", f"{name}:{model}", *GIVEN, *words])
@@ -362,14 +351,3 @@ def test_strict_is_fine_without_a_concern(work):
     assert done.exit_code == 0, done.stderr
     assert not re.search("look twice|do not trust", done.stderr)
     assert "supported" in done.stdout
-
-
-def test_an_audit_without_findings_claims_none():
-    explainer = hshap.Explainer(
-        lambda batch: np.zeros(len(batch)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Bisection(min_size=4),
-    )
-    told = str(explainer.explain(np.ones((1, 8, 8)), target=0).audit)
-    assert "There are no findings." in told
-    assert "carry" not in told

@@ -18,7 +18,6 @@ from hshap import (
     Dyadic,
     Explainer,
     Similar,
-    cycle_spin,
 )
 
 
@@ -176,18 +175,3 @@ def test_images_in_shared_batches_keep_their_own_draws(search, rng):
                 assert value == pytest.approx(scores.mean(), abs=1e-12)
                 seen += 1
     assert seen > 6 * 15
-
-
-def test_shifted_partitions_keep_their_own_draws(rng):
-    image = rng.random((1, 8, 8))
-    explainer = Explainer(model, Conditional(own_draws, draws=2), Dyadic(2))
-    spin = cycle_spin(explainer, image, target=0, shifts=[0, 1, (2, 3)])
-    for member in spin.members:
-        for game in member.games:
-            for number, value in enumerate(game.values):
-                visible = np.zeros((8, 8), bool)
-                for i, part in enumerate(game.children):
-                    if number >> i & 1:
-                        visible[part.index] = True
-                inputs = np.where(visible, image, drawn(image, visible, 2))
-                assert value == pytest.approx(model(inputs)[:, 0].mean(), abs=1e-12)

@@ -38,6 +38,7 @@ def quarter_sums(values):
     return values.reshape(len(values), -1, 2, 4, 2, 4).sum((1, 3, 5)).reshape(len(values), 4)
 
 
+@pytest.mark.frameworks
 def test_captum_shapley_values_of_quarters_are_ours(support):
     attr = pytest.importorskip("captum.attr")
     model, inputs, target = Bright().eval(), batch(), torch.tensor([0, 1, 1])
@@ -60,6 +61,7 @@ def test_captum_shapley_values_of_quarters_are_ours(support):
     assert float(delta.abs().max()) < 1e-5
 
 
+@pytest.mark.frameworks
 def test_captum_baselines_may_differ_between_inputs():
     attr = pytest.importorskip("captum.attr")
     model, inputs = Bright().eval(), batch(2)
@@ -71,6 +73,7 @@ def test_captum_baselines_may_differ_between_inputs():
     assert np.allclose(quarter_sums(found), own[:, 0, ::4, ::4].reshape(2, 4), atol=1e-5)
 
 
+@pytest.mark.frameworks
 def test_shap_exact_values_of_quarters_are_ours(support):
     shap = pytest.importorskip("shap")
     model, image = Bright().eval(), batch(1)
@@ -99,6 +102,7 @@ def test_shap_exact_values_of_quarters_are_ours(support):
     assert np.allclose(found.base_values, own.base_values, atol=1e-6)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 def test_shap_shapes_are_those_of_its_partition_explainer(layout):
     shap = pytest.importorskip("shap")
@@ -139,6 +143,7 @@ class Spot(torch.nn.Module):
         return torch.cat([1 - top, top], 1)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("shape", "b_box"),
     [
@@ -213,6 +218,7 @@ def test_defaults_choose_the_parts():
     assert hshap.drop_ins.Attribution(Spot().eval(), Bisection(4)) is not None
 
 
+@pytest.mark.frameworks
 def test_the_page_names_arguments_that_lime_has():
     """All of them, with the defaults that the page gives."""
     lime_image = pytest.importorskip("lime.lime_image")

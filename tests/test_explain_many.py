@@ -98,13 +98,17 @@ CASES = {
         {"search": search_that_fails},
     ),
 }
-PLACE, COUNT = 5, 40
+PLACE, COUNT = 5, 20
 
 
-@pytest.mark.parametrize("batch_size", [1, 16, 1000])
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_pair_is_named_and_the_others_are_explained(case, batch_size):
-    bad, kind, told, other = CASES[case]
+def test_a_bad_pair_is_named_and_the_others_are_explained(case):
+    for batch_size in (1, 16):
+        check(CASES[case], batch_size)
+
+
+def check(case, batch_size):
+    bad, kind, told, other = case
     recipes = other if isinstance(other, dict) else {}
     model = any_marked if isinstance(other, dict) else other
     many = explainer(Batched(model, batch_size=batch_size), **recipes)
@@ -137,30 +141,23 @@ def test_all_bad_pairs_are_named_at_once():
 
 
 def test_many_positions_are_cut_short():
-    pairs = [(np.zeros(3), 0)] * 300
-    with pytest.raises(
-        PairsFailedError, match=r"300 failed, at position 0, 1, .*, 9, \.\.\.;"
-    ) as e:
-        list(explainer().explain_many(pairs))
-    assert len(str(e.value)) < 400
-    assert len(e.value.errors) == 300
-
-
-def test_good_pairs_after_many_bad_ones_are_explained():
-    pairs = [(bad_pixel(), 0)] * 60 + [(good(1), 0)]
-    found = []
-    with pytest.raises(PairsFailedError):
-        found.extend(explainer(fails_on_one).explain_many(pairs))
-    assert [one.position for one in found] == [60]
+    pairs = [(np.zeros(3), 0)] * 300 + [(good(1), 0)]
+    told, found = r"300 failed, at position 0, 1, .*, 9, \.\.\.;", []
+    with pytest.raises(PairsFailedError, match=told) as caught:
+        found.extend(explainer().explain_many(pairs))
+    assert len(str(caught.value)) < 400
+    assert len(caught.value.errors) == 300
+    assert [one.position for one in found] == [300]  # good pairs after many bad ones
 
 
 def test_with_on_error_nothing_is_raised():
-    errors = {}
+    errors, told = {}, []
     pairs = [(good(0), 0), (with_nan(), 0), (good(1), 5), (good(2), 0)]
-    found = list(explainer().explain_many(pairs, on_error=errors.__setitem__))
+    found = list(explainer().explain_many(pairs, on_error=errors.__setitem__, progress=told.append))
     assert sorted(one.position for one in found) == [0, 3]
     assert sorted(errors) == [1, 2]
     assert all(isinstance(error, ArgumentError) for error in errors.values())
+    assert (told[-1].explanations, told[-1].waiting) == (2, 0)
 
 
 def test_on_error_may_stop_the_run():
@@ -179,7 +176,7 @@ def test_on_error_may_stop_the_run():
     assert len(read) < 5
 
 
-def test_pairs_that_cannot_be_read_to_the_end_cost_no_result():
+def test_unreadable_pairs_cost_no_result():
     def pairs():
         yield good(0), 0
         yield good(1), 0
@@ -192,32 +189,21 @@ def test_pairs_that_cannot_be_read_to_the_end_cost_no_result():
     assert isinstance(caught.value.errors[2], OSError)
 
 
-def test_an_interrupt_is_not_held_back():
-    def pairs():
-        yield good(0), 0
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        list(explainer().explain_many(pairs()))
-
-
 def test_one_image_alone_raises_its_own_error():
     with pytest.raises(ModelFailedError, match="no such image"):
         explainer(fails_on_one).explain(bad_pixel(), target=0)
     with pytest.raises(ArgumentError, match="out of range"):
         explainer().explain(good(0), target=[0, 4])
 
+    def pairs():
+        yield good(0), 0
+        raise KeyboardInterrupt
 
-def test_progress_counts_only_images_that_are_left():
-    told = []
-    pairs = [(good(0), 0), (bad_pixel(), 0), (good(1), 0)]
-    with pytest.raises(PairsFailedError):
-        list(explainer(fails_on_one).explain_many(pairs, progress=told.append))
-    assert told[-1].explanations == 2
-    assert told[-1].waiting == 0
+    with pytest.raises(KeyboardInterrupt):  # which is not held back
+        list(explainer().explain_many(pairs()))
 
 
-def test_no_row_is_scored_twice_for_the_good_images():
+def test_good_images_are_scored_once():
     seen = []
 
     def model(batch):
@@ -263,9 +249,9 @@ class Overwriting:
         return out
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 32])
+@pytest.mark.parametrize("batch_size", [1, 32])
 @pytest.mark.parametrize("classes", [1, 5000], ids=["few outputs", "more than wait together"])
-def test_outputs_that_the_next_batch_overwrites_are_read_before(classes, batch_size):
+def test_overwritten_outputs_are_read_before(classes, batch_size):
     images = [good(number) for number in range(12)]
     model = Overwriting(classes, batch_size)
     found = list(explainer(model).explain_many([(image, 0) for image in images]))
@@ -274,7 +260,7 @@ def test_outputs_that_the_next_batch_overwrites_are_read_before(classes, batch_s
 
 
 @pytest.mark.parametrize("position", range(0, 12, 3))
-def test_an_image_that_fails_among_many_batches_costs_no_other_one(position):
+def test_an_image_that_fails_late_costs_no_other(position):
     """Its first scores are fine. Others of it are in batches that were scored by then."""
     images = [good(number) for number in range(12)]
     images[position] = bad_pixel()

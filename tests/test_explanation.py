@@ -26,7 +26,6 @@ from hshap import (
     Explanation,
     References,
     Shifted,
-    cycle_spin,
 )
 from hshap.errors import ArgumentError
 
@@ -83,6 +82,21 @@ def test_quadtrees_on_even_grids_too(size, search, shift, rng):
     assert read.evaluations == new.evaluations
     assert np.array_equal(read.attribution(), new.attribution())
     assert read.settings["partition"] == new.settings["partition"]
+
+
+def test_free_forms_are_read_by_their_box(rng):
+    """A region whose box is no longer than the limit on any axis is a leaf, and no other is."""
+    partition = hshap.Superpixels(min_area=2, max_area=2)
+    found = explain(rng.random((1, 12, 20)), partition, model=lambda b: b.mean(axis=(1, 2, 3)))
+    for limit in ((4, 6), (3, 20), (12, 5)):
+        read = found.at(min_size=limit)
+        fine = set(found.leaves)
+        played = {game.region for game in read.games}
+        for region in {*read.leaves, *played}:
+            places = np.transpose(region.index)
+            fits = (np.ptp(places, axis=0) + 1 <= limit).all()
+            assert fits or region in fine or region in played
+            assert not (fits and region in played)
 
 
 def test_a_reading_can_be_read_again(rng):
@@ -169,22 +183,6 @@ def test_wrapped_leaves_have_boxes_at_borders():
 # Files
 
 
-@pytest.mark.parametrize("grid", [(40,), (12, 17), (6, 7, 8)])
-@pytest.mark.parametrize("shift", [None, 3])
-def test_what_is_saved_is_loaded(grid, shift, rng, tmp_path):
-    partition = Bisection(2) if shift is None else Shifted(Dyadic(2), shift)
-    baseline = References(rng.random((3, 2, *grid)))
-    found = explain(rng.random((2, *grid)), partition, baseline=baseline)
-    found.save(tmp_path / "cell.npz")
-    again = Explanation.load(tmp_path / "cell.npz")
-    assert same_explanation(found, again)
-    assert again.seconds == found.seconds
-    assert again.settings == found.settings
-    assert np.array_equal(again.attribution(), found.attribution())
-    assert same_explanation(again.at(min_size=4), found.at(min_size=4))
-    assert repr(again) == repr(found)
-
-
 def test_regions_of_any_kind_are_saved_as_pixels(tmp_path):
     class Ring(hshap.Region):
         """A region of one's own: the border, or the area inside it."""
@@ -257,15 +255,6 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     assert figure.axes[1].get_ylabel() == "score per pixel, 1 in total"
 
 
-def test_outlines_run_between_pixels():
-    found = explain(marked((8, 8), [9]), model=any_marked)
-    visited, leaf = found.plot(outlines=True).axes[0].collections
-    around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
-    around |= {frozenset({(x, 0.5), (x, 1.5)}) for x in (0.5, 1.5)}
-    assert {frozenset(map(tuple, line.tolist())) for line in leaf.get_segments()} == around
-    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited.get_segments()]
-
-
 def test_the_repr_tells_findings_and_cost():
     found = explain(marked((8, 8), [9]), model=any_marked)
     assert re.fullmatch(
@@ -273,6 +262,15 @@ def test_the_repr_tells_findings_and_cost():
         r"OR gap 0\.00; 44 inputs in full; batches: independent>",
         repr(found),
     )
+
+
+def test_outlines_run_between_pixels():
+    found = explain(marked((8, 8), [9]), model=any_marked)
+    visited, leaf = found.plot(outlines=True).axes[0].collections
+    around = {frozenset({(0.5, y), (1.5, y)}) for y in (0.5, 1.5)}
+    around |= {frozenset({(x, 0.5), (x, 1.5)}) for x in (0.5, 1.5)}
+    assert {frozenset(map(tuple, line.tolist())) for line in leaf.get_segments()} == around
+    assert [[-0.5, 3.5], [7.5, 3.5]] in [line.tolist() for line in visited.get_segments()]
 
 
 @pytest.mark.parametrize("grid", [(30,), (9, 14), (5, 6, 7), (700, 900)])
@@ -315,12 +313,3 @@ def test_callables_see_each_draw(rng):
     found = explainer.explain(np.ones((1, 2, 2)), target=square)
     expected = (references.mean(axis=(1, 2, 3)) ** 2).mean()
     assert np.isclose(found.baseline_score, expected)
-
-
-def test_a_spin_plots_and_prints(rng):
-    image = rng.random((1, 8, 8))
-    explainer = Explainer(smooth, baseline=Constant(0.0), partition=Dyadic(2))
-    spun = cycle_spin(explainer, image, target=0, shifts=[0, 1])
-    assert "Spin of 2 explanations" in repr(spun)
-    assert spun.plot(image).axes
-    assert spun.attribution().shape == (8, 8)

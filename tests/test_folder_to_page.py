@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
 
@@ -104,7 +103,7 @@ def fill(folder):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The one command and what it wrote, and its folder, which is the current one."""
+    """The one command, and the folder in which it ran."""
     folder = tmp_path_factory.mktemp("clinic")
     (folder / "a folder").mkdir()
     fill(folder / "a folder")
@@ -119,14 +118,11 @@ def run(tmp_path_factory):
         encoding="utf-8",
         check=False,
     )
-    before = os.getcwd()  # noqa: PTH109
-    os.chdir(folder)
-    yield done, folder
-    os.chdir(before)
+    return done, folder
 
 
 def export(*words):
-    done = CliRunner().invoke(app, ["export", *words])
+    done = CliRunner().invoke(app, ["export", *map(str, words)])
     assert done.exit_code == 0, done.output
 
 
@@ -165,7 +161,7 @@ def test_all_but_the_corrupt_file_are_explained(run):
 
 def test_boxes_and_shapes_lie_on_the_objects(run):
     _, folder = run
-    export("found", "--format", "geojson", "--out", "shapes")
+    export(folder / "found", "--format", "geojson", "--out", folder / "shapes")
     summary = json.loads((folder / "found/summary.json").read_text(encoding="utf-8"))
     for image in summary["images"]:
         name = image["image"].rpartition("/")[2]
@@ -182,7 +178,7 @@ def test_boxes_and_shapes_lie_on_the_objects(run):
 
 def test_coco_masks_and_a_map_lie_on_the_objects(run):
     _, folder = run
-    export("found", "--format", "coco", "--out", "coco.json")
+    export(folder / "found", "--format", "coco", "--out", folder / "coco.json")
     document = json.loads((folder / "coco.json").read_text())
     names = {image["id"]: image["file_name"] for image in document["images"]}
     assert set(names.values()) == set(OBJECTS)
@@ -190,7 +186,7 @@ def test_coco_masks_and_a_map_lie_on_the_objects(run):
         found = [one for one in document["annotations"] if one["image_id"] == number]
         masks = [unpacked(one["segmentation"], OBJECTS[name][0]) for one in found]
         assert overlap(name, np.any(masks, axis=0)) >= LEAST, name
-    export("found/large.npz", "-f", "tiff", "-o", "large.tiff")
+    export(folder / "found/large.npz", "-f", "tiff", "-o", folder / "large.tiff")
     heat = tifffile.imread(folder / "large.tiff")
     assert heat.shape == OBJECTS["large.jpg"][0]
     assert heat[truth("large.jpg")].sum() >= LEAST * heat.sum()

@@ -1,8 +1,9 @@
-"""Each format keeps the place of an object, and the table of docs/formats.md says so."""
+"""Tables of the documentation are those that scripts make: formats keep the place, models agree."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,3 +38,10 @@ def test_round_trips_keep_the_place_as_the_page_says():
     fresh = [without_version(row.cells) for row in measured]
     assert not [row for row in fresh if row not in shown]
     assert not [row for row in shown if row not in fresh and row[1] not in OTHER_TOOLS]
+
+
+def test_the_page_of_models_has_every_checked_row():
+    """The script runs the tests of models again, and compares the rows that they note."""
+    command = [sys.executable, str(ROOT / "scripts" / "support_table.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stdout[-2000:]

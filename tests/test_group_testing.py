@@ -85,6 +85,7 @@ def test_answers_equal_depth_first(name, points):
         assert all(same_game(game, by_region[game.region]) for game in found.games)
     assert not found.certificate.reason
     assert found.certificate.gap == 0.0
+    assert explain(image, GroupTesting(1.0), partition).leaves == ()  # no more than the tolerance
     assert found.certificate.questions == found.evaluations
 
 
@@ -115,14 +116,41 @@ def test_questions_stay_near_the_floor(findings, most):
         found = explain(marked((64, 64), points.tolist()))
         assert len(found.leaves) == findings
         spent.append(found.evaluations)
-    assert np.mean(spent) <= most * theory.question_floor(4096, findings)
+    floor = theory.question_floor(4096, findings)
+    assert floor == pytest.approx(log2(comb(4096, findings)))
+    assert np.mean(spent) <= most * floor
 
 
-@given(st.integers(1, 60), st.data())
-@settings(max_examples=20, deadline=None)
-def test_the_floor_is_the_number_of_bits(n, data):
-    k = data.draw(st.integers(0, n))
-    assert theory.question_floor(n, k) == pytest.approx(log2(comb(n, k)), abs=1e-9)
+def both_or_one(batch):
+    """Two pixels act together; a third is enough alone."""
+    return any_of_sets([{9, 60}, {33}])(batch)
+
+
+# Evaluations, leaves and inferred games: by default, with two questions at a time, with five
+# checks, and of a budget of 24. A change of these numbers is a change of what a run costs.
+COSTS = {
+    "few": [(24, 3, 11), (24, 3, 11), (29, 3, 10), (24, 3, 11)],
+    "many": [(114, 12, 79), (114, 12, 78), (119, 12, 79), (24, 19, 47)],
+    "lazy": [(44, 3, 30), (43, 3, 30), (49, 3, 30), (24, 7, 23)],
+    "graded": [(40, 3, 0), (40, 3, 0), (40, 3, 0), (24, 3, 11)],
+    "together": [(45, 2, 0), (45, 2, 0), (45, 2, 0), (24, 2, 11)],
+}
+PROBLEMS = {
+    "few": (any_marked, marked((8, 8), [9, 40, 41])),
+    "many": (any_marked, marked((32, 32), np.random.default_rng(0).choice(1024, 12, False))),
+    "lazy": (any_marked, marked((64, 64), [5, 900, 4000])),  # a tree that is not listed whole
+    "graded": (lambda batch: batch.mean(axis=(1, 2, 3)), marked((8, 8), [9, 40, 41])),
+    "together": (both_or_one, np.ones((1, 8, 8))),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_costs_are_those_on_record(name):
+    model, image = PROBLEMS[name]
+    every = ({}, {"width": 2}, {"checks": 5}, {"max_evaluations": 24})
+    for options, told in zip(every, COSTS[name], strict=True):
+        found = explain(image, GroupTesting(**options), model=model)
+        assert (found.evaluations, len(found.leaves), found.certificate.inferred) == told
 
 
 def test_draws_have_standard_errors(rng):
@@ -174,41 +202,6 @@ def test_measured_games_are_exact(seed, signed, tolerance):
     assert alone == pytest.approx([by_hand.worth(model, image, [leaf]) for leaf in found.leaves])
     if not found.certificate.reason and found.leaves:
         assert min(alone) >= found.score - max(tolerance, 1e-5 * abs(found.score))
-
-
-def test_graded_models_are_measured():
-    weights = np.zeros((8, 8))
-    weights[0, 0], weights[5, 6], weights[7, 1] = 3.0, 2.0, 1.0
-    image = np.ones((1, 8, 8))
-    found = explain(image, model=weighted(weights))
-    played = explain(image, DepthFirst(), model=weighted(weights))
-    assert found.certificate.reason
-    assert "3 of 3 findings lacked the score alone" in found.certificate.reason
-    assert not any(game.inferred for game in found.games)
-    assert np.allclose(found.attribution(), played.attribution())
-    assert found.certificate.word == "measured"
-    assert found.how_sure.word == "supported"
-
-
-def test_dropped_parts_have_a_bound(rng):
-    weights = rng.random((8, 8)) ** 6
-    image, model = np.ones((1, 8, 8)), weighted(weights)
-    found = explain(image, GroupTesting(0.4), Bisection(1), model)
-    bound = found.dropped_at_most()
-    for part in nodes(found.games[0].region):
-        inside = bound[part.index]
-        if not np.isnan(inside).any() and len(np.unique(inside)) == 1:
-            dropped = [g for g in found.games if part in g.children]
-            if dropped:
-                assert by_hand.worth(model, image, [part]) <= inside.flat[0] + 1e-5
-
-
-def test_a_spurious_leaf_beside_a_real_one_is_noticed():
-    """Two pixels act together; a third is enough alone and would hide that in a joint check."""
-    model = any_of_sets([{0, 9}, {40}])
-    found = explain(np.ones((1, 8, 8)), model=model)
-    assert found.certificate.reason
-    assert Box((5, 0), (6, 1)) in found.leaves
 
 
 @settings(max_examples=40, deadline=None)

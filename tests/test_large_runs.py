@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 pytest.importorskip("cloudpickle")
 pytest.importorskip("duckdb")
+
+import pyarrow.parquet as pq
 
 import hshap
 from hshap import runs
@@ -78,19 +80,18 @@ def direct(slides):
 
 
 @pytest.mark.parametrize("executor", [None, runs.Processes(2, start="fork")], ids=["one", "two"])
-def test_the_explanations_are_those_of_explain_tiles(tmp_path, slides, executor):
-    run = explain(slides, tmp_path / "run", executor=executor)
-    assert table(run) == direct(slides)
+def test_a_run_has_what_explain_tiles_finds(tmp_path, slides, executor):
+    for number in range(6):  # copies of one slide do not disturb each other
+        shutil.copy(slides / "0.npy", slides / f"copy-{number}.npy")
+    run = explain(slides, tmp_path / "run", executor=executor, task_images=1)
+    expected = direct(slides)
+    assert table(run) == expected | {f"copy-{n}.npy": expected["0.npy"] for n in range(6)}
     assert all(isinstance(one, hshap.TiledExplanation) for one in run)
     assert not list((tmp_path / "run" / "unfinished").glob("*"))
-
-
-def test_a_query_and_the_boxes_have_the_numbers_of_the_whole_image(tmp_path, slides):
-    run = explain(slides, tmp_path / "run")
     found = run["1.npy"]
     sql = "select score, evaluations, len(boxes) as boxes from explanations where image = '1.npy'"
-    expected = {"score": found.score, "evaluations": found.evaluations, "boxes": 2}
-    assert run.query(sql) == [expected]
+    numbers = {"score": found.score, "evaluations": found.evaluations, "boxes": 2}
+    assert run.query(sql) == [numbers]
     assert run.boxes()["1.npy", "0"] == found.boxes()
 
 
@@ -136,16 +137,6 @@ def test_a_poisoned_image_goes_to_the_errors(tmp_path, slides):
     assert [row["image"] for row in run.errors] == ["4.npy", "5.npy"]
 
 
-def test_copies_of_one_slide_do_not_disturb_each_other(tmp_path, slides):
-    for number in range(20):
-        shutil.copy(slides / "0.npy", slides / f"copy-{number:02}.npy")
-    run = explain(slides, tmp_path / "run", executor=runs.Processes(3, start="fork"), task_images=1)
-    assert not run.errors
-    expected = direct(slides)
-    assert table(run) == expected | {f"copy-{n:02}.npy": expected["0.npy"] for n in range(20)}
-    assert not list((tmp_path / "run" / "unfinished").glob("*"))
-
-
 @dataclass(frozen=True)
 class FullDisk(LocalFiles):
     """A disk with room for shards, but not for the explanations of large images."""
@@ -164,19 +155,19 @@ def test_a_full_disk_ends_the_run_and_blames_no_slide(tmp_path, slides):
     assert table(run) == direct(slides)
 
 
-@pytest.mark.parametrize("end", ["", "/"])
-def test_an_ome_zarr_folder_may_end_in_a_slash(tmp_path, end):
+def test_an_ome_zarr_folder_may_end_in_a_slash(tmp_path):
     pytest.importorskip("zarr")
     image = np.zeros((1, 32, 32), np.float32)
     image[0, 4, 5] = 1.0
     scan, labels = hshap.Scan(image, "CYX", spacing=(1.0, 1.0)), np.zeros((32, 32), np.uint8)
     hshap.export.write_ome_zarr(tmp_path / "z.ome.zarr", labels, scan)
-    run = explain(f"{tmp_path}/z.ome.zarr{end}", tmp_path / "run")
-    assert not run.errors
-    assert [box.start for box in run["z.ome.zarr"].boxes()] == [(4, 5)]
+    for end in ("", "/"):
+        run = explain(f"{tmp_path}/z.ome.zarr{end}", tmp_path / f"run{len(end)}")
+        assert not run.errors
+        assert [box.start for box in run["z.ome.zarr"].boxes()] == [(4, 5)]
 
 
-def test_verify_names_a_file_that_was_altered_or_removed(tmp_path, slides):
+def test_an_altered_or_missing_file_is_named(tmp_path, slides):
     run = explain(slides, tmp_path / "run")
     assert runs.verify(run).is_sound
     sha256 = json.loads(next(run.rows())["transform"])["tiled"]
@@ -184,15 +175,23 @@ def test_verify_names_a_file_that_was_altered_or_removed(tmp_path, slides):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    assert runs.verify(run).problems == (
-        f"row of image '0.npy': its file tiled/{sha256}.npz was altered",
-    )
+    told = f"row of image '0.npy': its file tiled/{sha256}.npz was altered"
+    assert runs.verify(run).problems == (told,)
     with pytest.raises(FormatError, match="was altered"):
         run["0.npy"]
     file.unlink()
     assert "is missing" in runs.verify(run).problems[0]
     with pytest.raises(FormatError, match="is missing"):
         run["0.npy"]
+    # A row cannot name a file elsewhere.
+    shard = next((tmp_path / "run" / "explanations").iterdir())
+    found = pq.read_table(shard)
+    for name in ("../../secret", "a" * 63, "A" * 64, 7, None, ["a" * 64]):
+        rows = found.to_pylist()
+        rows[0]["transform"] = json.dumps({"tiled": name})
+        pq.write_table(pa.Table.from_pylist(rows, schema=found.schema), shard)
+        read = runs.open(tmp_path / "run")[rows[0]["image"]]
+        assert not isinstance(read, hshap.TiledExplanation)
 
 
 def test_stored_values_are_computed_again(tmp_path, slides):
@@ -210,29 +209,18 @@ def test_stored_values_are_computed_again(tmp_path, slides):
     assert any("differs by" in problem for problem in other.problems)
 
 
-def test_a_row_cannot_name_a_file_elsewhere():
-    from hshap.runs.storing.tiled import tiled_of
-
-    for sha256 in ("../../secret", "a" * 63, "A" * 64, 7, None, ["a" * 64]):
-        assert tiled_of({"transform": json.dumps({"tiled": sha256})}) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_mistakes_are_told_in_one_line(tmp_path, slides):
+    for change, message in (
         ({"tiles": 512}, "tiles is 512"),
         ({"layout": "CYX"}, "layout='CYX' is for whole images"),
         ({"decode": lambda data, name: data}, "decode is for whole images"),
         ({"target": runs.Chosen("top", max)}, "'top' is chosen for each image"),
-        ({"dataset": "memory://slides"}, "on another machine"),
-        ({"dataset": np.zeros((2, 1, 4, 4))}, "pass a folder, a list or paths"),
-        ({"dataset": [("z.zarr", 0)]}, "for tiles, pass paths of images"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(tmp_path, slides, change, message):
-    dataset = change.get("dataset", slides)
-    with pytest.raises(ArgumentError, match=message):
-        explain(dataset, tmp_path / "run", **{k: v for k, v in change.items() if k != "dataset"})
+        ({"slides": "memory://slides"}, "on another machine"),
+        ({"slides": np.zeros((2, 1, 4, 4))}, "pass a folder, a list or paths"),
+        ({"slides": [("z.zarr", 0)]}, "for tiles, pass paths of images"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            explain(**{"slides": slides, "out": tmp_path / "run", **change})
 
 
 # Kills
@@ -266,6 +254,7 @@ def deadly(tiles):
     return tiles.max(axis=(1, 2, 3))
 
 
+@pytest.mark.kills
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot fork here")
 def test_a_run_killed_at_random_points_is_an_undisturbed_one(tmp_path, slides):
     out, kills = tmp_path / "run", 0
@@ -335,67 +324,29 @@ def test_a_killed_image_goes_on_from_its_finished_tiles(tmp_path, slides):
 # On the command line
 
 
-@pytest.fixture
-def here(tmp_path, slides, monkeypatch):
+def test_all_commands_read_a_run_of_slides(tmp_path, slides, monkeypatch):
     pytest.importorskip("typer")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = f"large_models_{abs(hash(str(tmp_path)))}"
-    Path(f"{name}.py").write_text(
-        "def brightest(batch):\n    return batch.max(axis=(1, 2, 3))[:, None]\n"
-    )
-    yield name
-    sys.modules.pop(name, None)
+    from commands import fine, folder_of_user, written
 
-
-def command(*words, code=0):
-    from typer.testing import CliRunner
-
-    from hshap.cli.app import app
-
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, done.output
-    return done
-
-
-def given(name):
-    model = ["-m", f"{name}:brightest", "--channels", "grey", "--target", 0]
-    return [*model, "--baseline", "constant:0", "--partition", "bisection", "--min-size", 1]
-
-
-def test_a_folder_of_slides_becomes_a_run_that_all_commands_read(here, slides):
-    (slides / "notes.txt").write_text("mine")
-    done = command("run", "slides", *given(here), "--tiles", 16, "-o", "RUN")
-    assert "4 explanations of 4 images, and 0 failed" in done.stdout
-    assert "left out (1 .txt)" in done.stderr
-    assert "4 rows" in command("verify", "RUN").stdout
-    again = command("verify", "RUN", "slides", *given(here), "--tiles", 16)
-    assert "the largest difference is 0" in again.stdout
-    other = command("verify", "RUN", "slides", *given(here), "--tiles", 32, code=3)
-    assert "tiles.side (16 there, 32 here)" in other.stderr
-    sql = "select image, len(boxes) as n from explanations order by image"
-    rows = json.loads(command("query", "RUN", sql, "--json").stdout)["rows"]
-    assert [row["n"] for row in rows] == [2, 2, 2, 2]
-    command("view", "RUN", "--out", "page.html")
-    assert "3.npy" in Path("page.html").read_text()
-    command("export", "RUN", "--format", "coco", "--out", "found.json")
-    assert len(json.loads(Path("found.json").read_text())["annotations"]) == 8
-    (one,) = [hshap.runs.open("RUN")["2.npy"]]
-    assert {(box.start, box.stop) for box in one.boxes()} == {
-        ((12, 21), (13, 22)),
-        ((50, 62), (51, 63)),
-    }
-
-
-def test_options_of_tiles_need_tiles_and_a_class(here, slides):
-    told = command("run", "slides", *given(here), "--overlap", 4, "-o", "RUN", code=2)
-    assert "--overlap is for large images; pass --tiles" in told.stderr
-    words = [word for word in given(here) if word not in ("--target", 0)]
-    told = command("run", "slides", *words, "--tiles", 16, "-o", "RUN", code=2)
-    assert "--target is missing" in told.stderr
-    told = command("run", "slides", *words, "--target", "top", "--tiles", 16, "-o", "RUN", code=2)
-    assert "--target top is known only after all tiles are scored" in told.stderr
-    words = [*given(here), "--tiles", 16, "--size", "64x64"]
-    told = command("run", "slides", *words, "-o", "RUN", code=2)
-    assert "--size 64x64 is for whole images" in told.stderr
-    assert not Path("RUN").exists()
+    model = "def grey(batch):\n    return batch.max(axis=(1, 2, 3))[:, None]\n"
+    with folder_of_user(tmp_path, monkeypatch, model) as name:
+        written("slides/notes.txt", "mine")
+        given = ("-m", f"{name}:grey", "--channels", "grey", "--target", 0)
+        given += ("--baseline", "constant:0", "--partition", "bisection", "--min-size", 1)
+        done = fine("run", "slides", *given, "--tiles", 16, "-o", "RUN")
+        assert "4 explanations of 4 images, and 0 failed" in done.stdout
+        assert "left out (1 .txt)" in done.stderr
+        assert "4 rows" in fine("verify", "RUN").stdout
+        again = fine("verify", "RUN", "slides", *given, "--tiles", 16)
+        assert "the largest difference is 0" in again.stdout
+        other = fine("verify", "RUN", "slides", *given, "--tiles", 32, code=3)
+        assert "tiles.side (16 there, 32 here)" in other.stderr
+        sql = "select image, len(boxes) as n from explanations order by image"
+        rows = json.loads(fine("query", "RUN", sql, "--json").stdout)["rows"]
+        assert [row["n"] for row in rows] == [2, 2, 2, 2]
+        fine("view", "RUN", "--out", "page.html")
+        assert "3.npy" in Path("page.html").read_text()
+        fine("export", "RUN", "--format", "coco", "--out", "found.json")
+        assert len(json.loads(Path("found.json").read_text())["annotations"]) == 8
+        found = {(box.start, box.stop) for box in runs.open("RUN")["2.npy"].boxes()}
+        assert found == {((12, 21), (13, 22)), ((50, 62), (51, 63))}

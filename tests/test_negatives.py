@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import fine, folder_of_user
 
 import hshap
 from hshap import Bisection, Constant, Explainer, Output, Positives
@@ -63,7 +64,7 @@ def test_clean_images_take_two_evaluations_and_others_the_same(parts):
             assert after[number].negative.endswith("is not above one half")
 
 
-def test_images_are_decided_in_batches_of_many():
+def test_images_are_decided_in_batches():
     model = Model()
     explainer = Explainer(hshap.Batched(model, batch_size=32, check_batches=False), **GIVEN)
     pairs = [(part(2 * number), 0) for number in range(64)]  # all clean
@@ -71,39 +72,38 @@ def test_images_are_decided_in_batches_of_many():
     assert model.calls == [32, 1, 32]  # the images, and once the baseline that they share
 
 
-@pytest.mark.parametrize(
-    ("target", "outputs", "hidden", "against"),
-    [
-        # a single output: a probability above one half, any other a logit above 0
-        (0, [0.5], [0.1], "0.5 is not above one half"),
-        (0, [0.51], [0.1], ""),
-        (0, [0.4], [-3.0], ""),
-        (0, [-0.1], [-3.0], "-0.1 is not above 0"),
-        (0, [7.0], [0.2], ""),
-        # several: the top class, of logits and of a softmax
-        (1, [2.0, 1.0], [0.0, 0.0], "output 0 is higher"),
-        (0, [2.0, 1.0], [0.0, 0.0], ""),
-        (1, [0.55, 0.45], [0.5, 0.5], "output 0 is higher"),
-        (1, [0.3, 0.4, 0.3], [0.3, 0.3, 0.4], ""),
-        # several probabilities of their own
-        (1, [0.9, 0.6], [0.1, 0.1], ""),
-        (1, [0.1, 0.4], [0.1, 0.1], "0.4 is not above one half"),
-        # an activation that was asked for decides
-        (Output(1, "sigmoid"), [9.0, 1.0], [0.0, 0.0], ""),
-        (Output(1, "sigmoid"), [-9.0, -1.0], [0.0, 0.0], "0.269 is not above one half"),
-        (Output(1, "softmax"), [1.5, 1.0], [0.0, 0.0], "output 0 is higher"),
-        # a callable has no known scale
-        (lambda outputs: outputs[:, 0] - 5, [1.0, 2.0], [0.0, 0.0], ""),
-    ],
-)
-def test_the_decision_follows_the_scale_of_outputs(target, outputs, hidden, against):
-    assert Positives().reason(target, np.array(outputs), np.array([hidden])) == against
+DECISIONS = [
+    # a single output: a probability above one half, any other a logit above 0
+    (0, [0.5], [0.1], "0.5 is not above one half"),
+    (0, [0.51], [0.1], ""),
+    (0, [0.4], [-3.0], ""),
+    (0, [-0.1], [-3.0], "-0.1 is not above 0"),
+    (0, [7.0], [0.2], ""),
+    # several: the top class, of logits and of a softmax
+    (1, [2.0, 1.0], [0.0, 0.0], "output 0 is higher"),
+    (0, [2.0, 1.0], [0.0, 0.0], ""),
+    (1, [0.55, 0.45], [0.5, 0.5], "output 0 is higher"),
+    (1, [0.3, 0.4, 0.3], [0.3, 0.3, 0.4], ""),
+    # several probabilities of their own
+    (1, [0.9, 0.6], [0.1, 0.1], ""),
+    (1, [0.1, 0.4], [0.1, 0.1], "0.4 is not above one half"),
+    # an activation that was asked for decides
+    (Output(1, "sigmoid"), [9.0, 1.0], [0.0, 0.0], ""),
+    (Output(1, "sigmoid"), [-9.0, -1.0], [0.0, 0.0], "0.269 is not above one half"),
+    (Output(1, "softmax"), [1.5, 1.0], [0.0, 0.0], "output 0 is higher"),
+    # a callable has no known scale
+    (lambda outputs: outputs[:, 0] - 5, [1.0, 2.0], [0.0, 0.0], ""),
+]
 
 
-def test_a_least_score_takes_the_place_of_the_decision():
-    rule = Positives(0.2)
-    assert rule.reason(0, np.array([0.2]), np.array([[0.0]])) == ""
-    assert rule.reason(0, np.array([0.19]), np.array([[0.0]])) == "0.19 is below 0.2"
+def test_the_decision_follows_the_scale_of_outputs():
+    for target, outputs, hidden, against in DECISIONS:
+        found = Positives().reason(target, np.array(outputs), np.array([hidden]))
+        assert found == against, (target, outputs)
+    # A least score takes the place of the decision.
+    rule, hidden = Positives(0.2), np.array([[0.0]])
+    assert rule.reason(0, np.array([0.2]), hidden) == ""
+    assert rule.reason(0, np.array([0.19]), hidden) == "0.19 is below 0.2"
     assert rule.reason(1, np.array([9.0, 0.3]), np.array([[0.0, 0.0]])) == ""
     with pytest.raises(hshap.ArgumentError, match="min_score must be a finite number of any size"):
         Positives(float("nan"))
@@ -167,36 +167,24 @@ def test_targets_of_one_image_are_decided_one_by_one():
     assert found[1].boxes() == explainer.explain(part(1), 0).boxes()
 
 
-def test_an_image_that_fails_costs_no_other_its_decision():
-    def fails(batch):
-        if batch.max() > 0.9:
-            raise RuntimeError("too bright")
-        return batch.max(axis=(1, 2, 3))
-
-    errors = {}
-    pairs = [(part(number), 0) for number in range(6)]
-    made = Explainer(fails, **GIVEN).explain_many(
-        [*pairs, ("no image", 0)], positives=Positives(), on_error=errors.__setitem__
-    )
-    assert sorted(one.position for one in made) == [0, 2, 4]
-    assert sorted(errors) == [1, 3, 5, 6]
-
-
+@pytest.mark.parametrize("kind", ["raises", "nan"])
 @pytest.mark.parametrize("parts", [{}, GIVEN], ids=["chosen", "given"])
-def test_a_score_that_is_not_a_number_is_an_error(parts):
-    def odd(batch):
+def test_an_image_that_fails_costs_no_other(parts, kind):
+    def fails(batch):
         score = batch.max(axis=(1, 2, 3))
+        if kind == "raises" and score.max() > 0.9:
+            raise RuntimeError("too bright")
         return np.where(score > 0.9, np.nan, score)
 
     errors = {}
-    made = Explainer(odd, **parts).explain_many(
-        [(part(number), 0) for number in range(4)],
-        positives=Positives(),
-        on_error=errors.__setitem__,
+    pairs = [(part(number), 0) for number in range(4)]
+    made = Explainer(fails, **parts).explain_many(
+        [*pairs, ("no image", 0)], positives=Positives(), on_error=errors.__setitem__
     )
     assert sorted(one.position for one in made) == [0, 2]
-    assert sorted(errors) == [1, 3]
-    assert all("the model gave nan" in str(error) for error in errors.values())
+    assert sorted(errors) == [1, 3, 4]
+    told = {"raises": "too bright", "nan": "the model gave nan"}[kind]
+    assert all(told in str(errors[number]) for number in (1, 3))
 
 
 def test_random_baselines_are_compared_by_their_mean():
@@ -224,21 +212,16 @@ def images():
     return {f"{number:02d}": part(number) for number in range(COUNT)}
 
 
-def test_a_run_lists_negative_images_and_finds_the_others(tmp_path, images):
-    runs = hshap.runs
-    model, every = Model(), Model()
-    told = []
-    run = runs.explain_dataset(
-        Explainer(model, **GIVEN),
-        images,
-        tmp_path / "run",
-        target=0,
-        model_id="m",
-        progress=told.append,
+def explain_run(model, images, out, **options):
+    return hshap.runs.explain_dataset(
+        Explainer(model, **GIVEN), images, out, target=0, model_id="m", **options
     )
-    before = runs.explain_dataset(
-        Explainer(every, **GIVEN), images, tmp_path / "all", target=0, model_id="m", positives=None
-    )
+
+
+def test_a_run_lists_negative_images(tmp_path, images):
+    model, every, told = Model(), Model(), []
+    run = explain_run(model, images, tmp_path / "run", progress=told.append)
+    before = explain_run(every, images, tmp_path / "all", positives=None)
     assert sum(model.calls) <= 0.6 * sum(every.calls)
     assert (told[-1].done, told[-1].negative, told[-1].failed) == (20, 20, 0)
     assert [key.image for key in run.keys] == [name for name in images if int(name) % 2]
@@ -248,18 +231,23 @@ def test_a_run_lists_negative_images_and_finds_the_others(tmp_path, images):
     assert run["00"].leaves == ()
     assert run["00"].negative == run.negatives[0]["reason"]
     assert run.query("select count(*) as n from negatives") == [{"n": 20}]
-    assert runs.verify(run).is_sound
-    assert runs.verify(run).rows == 40
+    assert hshap.runs.verify(run).is_sound
+    assert hshap.runs.verify(run).rows == 40
+    (shard,) = run.shards["negatives"]
+    path = tmp_path / "run" / shard.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    problems = hshap.runs.verify(tmp_path / "run").problems
+    assert any("negatives/" in problem for problem in problems)
 
 
-def test_negative_images_are_not_asked_again_but_by_another_rule(tmp_path, images):
+def test_another_rule_asks_negative_images_again(tmp_path, images):
     model = Model()
 
     def call(positives):
         del model.calls[:]
-        return hshap.runs.explain_dataset(
-            Explainer(model, **GIVEN), images, tmp_path, target=0, model_id="m", positives=positives
-        )
+        return explain_run(model, images, tmp_path, positives=positives)
 
     first = call(Positives())
     again = call(Positives())
@@ -275,150 +263,107 @@ def test_negative_images_are_not_asked_again_but_by_another_rule(tmp_path, image
     assert whole.errors == []
 
 
-def test_an_altered_negative_row_is_noticed(tmp_path, images):
-    run = hshap.runs.explain_dataset(
-        Explainer(Model(), **GIVEN), images, tmp_path, target=0, model_id="m"
-    )
-    (shard,) = run.shards["negatives"]
-    path = tmp_path / shard.name
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
-    assert any("negatives/" in problem for problem in hshap.runs.verify(tmp_path).problems)
-
-
 # Commands
+
+MODULE = """
+import numpy as np
+def defect(batch):
+    return 1 / (1 + np.exp(-20 * (batch.max(axis=(1, 2, 3)) - 0.7)))
+"""
+OPTIONS = ("-t", 0, "--baseline", "constant:0", "--partition", "bisection", "--min-size", 4)
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder of ten images, five of them clean, and the name of the model."""
+def words(tmp_path, monkeypatch, blank_pictures):
+    """The options for a model, beside ten images of which five are clean."""
     pillow = pytest.importorskip("PIL.Image")
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("typer")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("images").mkdir()
-    for number in range(10):
-        pixels = np.rint(np.repeat(part(number), 3, axis=0) * 255).astype(np.uint8)
-        pillow.fromarray(pixels.transpose(1, 2, 0)).save(f"images/{number}.png")
-    name = f"negative_models_{abs(hash(str(tmp_path)))}"
-    Path(f"{name}.py").write_text(
-        "import numpy as np\n"
-        "def defect(batch):\n"
-        "    return 1 / (1 + np.exp(-20 * (batch.max(axis=(1, 2, 3)) - 0.7)))\n"
-    )
-    return f"{name}:defect"
-
-
-def command(*words, code=0):
-    from typer.testing import CliRunner
-
-    from hshap.cli.app import app
-
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == code, done.output
-    return done
-
-
-OPTIONS = ("-t", 0, "--baseline", "constant:0", "--partition", "bisection", "--min-size", 4)
+    with folder_of_user(tmp_path, monkeypatch, MODULE) as name:
+        Path("images").mkdir()
+        for number in range(10):
+            pixels = np.rint(np.repeat(part(number), 3, axis=0) * 255).astype(np.uint8)
+            pillow.fromarray(pixels.transpose(1, 2, 0)).save(f"images/{number}.png")
+        yield ("-m", f"{name}:defect", *OPTIONS)
 
 
 def entries(out="found"):
     record = json.loads(Path(out, "summary.json").read_text())
-    return record, {
-        Path(image["image"]).name: image["explanations"][0] for image in record["images"]
-    }
+    images = record["images"]
+    return record, {Path(one["image"]).name: one["explanations"][0] for one in images}
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_negative_images_raise_no_concern(here):
-    images = ["images/0.png", "images/1.png", "images/3.png"]
-    done = command("explain", *images, "-m", here, *OPTIONS, "-o", "found", "--strict")
-    said = {one["how_sure"] for one in entries()[1].values()}
-    assert said == {"negative", "supported"}
-    assert "1 of 3 images is negative, not explained" in " ".join(done.stdout.split())
-    assert not done.stderr.count(".png")
-
-
-@pytest.mark.usefixtures("blank_pictures")
-def test_explain_says_negative_in_table_record_page_and_exports(here):
-    done = command("explain", "images", "-m", here, *OPTIONS, "-o", "found", "--strict")
+def test_negative_is_told_everywhere(words):
+    done = fine("explain", "images", *words, "-o", "found", "--strict")
     assert done.stdout.count(" negative ") >= 5
     assert "negative" not in done.stderr  # once is enough
-    assert "5 of 10 images are negative, not explained: that takes the model's decision" in (
-        " ".join(done.stdout.split())
-    )
+    assert not done.stderr.count(".png")  # it raises no concern
+    told = "5 of 10 images are negative, not explained: that takes the model's decision"
+    assert told in " ".join(done.stdout.split())
     record, images = entries()
+    assert {one["how_sure"] for one in images.values()} == {"negative", "supported"}
     assert (record["done"], record["negative"]) == (10, 5)
-    assert [name for name, one in images.items() if not one["explained"]] == [
-        f"{number}.png" for number in range(0, 10, 2)
-    ]
+    clean = [name for name, one in images.items() if not one["explained"]]
+    assert clean == [f"{number}.png" for number in range(0, 10, 2)]
     assert images["0.png"]["negative"].endswith("is not above one half")
     assert images["0.png"]["evaluations"] == 2
     assert images["0.png"]["picture"] is None
     assert not Path("found/0.png").exists()
-    page = Path("found/index.html").read_text()
-    assert page.count('"sure":"negative"') >= 5
-    command("export", "found", "-f", "coco", "-o", "coco.json")
+    assert Path("found/index.html").read_text().count('"sure":"negative"') >= 5
+    fine("export", "found", "-f", "coco", "-o", "coco.json")
     coco = json.loads(Path("coco.json").read_text())
     assert len(coco["images"]) == 10
     assert len({one["image_id"] for one in coco["annotations"]}) == 5
-    command("export", "found", "-f", "csv", "-o", "csv")
+    fine("export", "found", "-f", "csv", "-o", "csv")
     (heading, row) = Path("csv/0.csv").read_text().splitlines()
     assert dict(zip(heading.split(","), row.split(","), strict=True))["leaf"] == "False"
-    command("export", "found", "-f", "geojson", "-o", "geojson")
+    fine("export", "found", "-f", "geojson", "-o", "geojson")
     assert json.loads(Path("geojson/0.geojson").read_text())["features"] == []
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_resume_keeps_negative_images_and_refuses_another_rule(here):
-    command("explain", "images", "-m", here, *OPTIONS, "-o", "found")
+def test_resume_keeps_the_rule(words):
+    fine("explain", "images", *words, "-o", "found")
     before = Path("found/0.npz").stat().st_mtime_ns
-    command("explain", "images", "-m", here, *OPTIONS, "-o", "found", "--resume")
+    fine("explain", "images", *words, "-o", "found", "--resume")
     assert Path("found/0.npz").stat().st_mtime_ns == before
-    assert entries()[0]["negative"] == 5
-    assert entries()[0]["evaluations"] == 0
-    words = ("explain", "images", "-m", here, *OPTIONS, "-o", "found")
-    refused = command(*words, "--resume", "--all", code=2).stderr
-    assert "another choice of images to explain (--all, --min-score)" in refused
-    command(*words, "--force", "--all")
+    assert (entries()[0]["negative"], entries()[0]["evaluations"]) == (5, 0)
+    again = ("explain", "images", *words, "-o", "found")
+    told = fine(*again, "--resume", "--all", code=2).stderr
+    assert "another choice of images to explain (--all, --min-score)" in told
+    fine(*again, "--force", "--all")
     assert entries()[0]["negative"] == 0
-    command(*words, "--force", "--min-score", 0.999)
+    fine(*again, "--force", "--min-score", 0.999)
     assert entries()[0]["negative"] == 10
-    assert "exclude each other" in command(*words, "--all", "--min-score", 1, code=2).stderr
+    assert "exclude each other" in fine(*again, "--all", "--min-score", 1, code=2).stderr
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_run_counts_negative_images_and_its_folder_shows_them(here):
-    words = ("run", "images", "-m", here, *OPTIONS, "-o", "RUN", "--model-id", "m")
-    done = command(*words, "--page", "page.html")
+def test_run_counts_and_shows_negative_images(words):
+    again = ("run", "images", *words, "-o", "RUN", "--model-id", "m")
+    done = fine(*again, "--page", "page.html")
     assert "5 explanations of 5 images, 5 negative, and 0 failed" in done.stdout
     assert "10 of 10 images (5 explained, 5 negative, 0 failed)" in done.stderr
     assert Path("page.html").read_text().count('"sure":"negative"') >= 5
-    told = json.loads(command(*words, "--json").stdout)
+    told = json.loads(fine(*again, "--json").stdout)
     assert (told["images"], told["negative"], told["failed"]) == (5, 5, 0)
-    command("export", "RUN", "-f", "coco", "-o", "coco.json")
+    fine("export", "RUN", "-f", "coco", "-o", "coco.json")
     coco = json.loads(Path("coco.json").read_text())
     assert (len(coco["images"]), len({a["image_id"] for a in coco["annotations"]})) == (10, 5)
-    assert "10 rows" in command("verify", "RUN").stdout
-    command(*words, "--all")
+    assert "10 rows" in fine("verify", "RUN").stdout
+    fine(*again, "--all")
     assert len(hshap.runs.open("RUN")) == 10
 
 
-def test_tiles_and_exam_leave_negative_images_out(here):
+def test_tiles_and_exam_leave_negative_images_out(words):
     image = np.zeros((64, 64), np.uint8)
     np.save("clean.npy", image)
     image[40:44, 20:24] = 255
     np.save("spot.npy", image)
-    words = ("-m", here, *OPTIONS, "--channels", "grey")
-    command("tiles", "clean.npy", "spot.npy", *words, "--side", 16, "-o", "tiled")
+    words = (*words, "--channels", "grey")
+    fine("tiles", "clean.npy", "spot.npy", *words, "--side", 16, "-o", "tiled")
     _, images = entries("tiled")
     assert [images[name]["explained"] for name in ("clean.npy", "spot.npy")] == [False, True]
     assert images["clean.npy"]["findings"] == []
     assert [images[name]["how_sure"] for name in images] == ["negative", "supported"]
     assert "negative: not explained" in repr(hshap.TiledExplanation.load("tiled/clean-0.npz"))
     np.save("scan.npy", np.zeros((4, 32, 32), np.uint8))
-    done = command("exam", "scan.npy", *words, "-o", "exam")
+    done = fine("exam", "scan.npy", *words, "-o", "exam")
     assert "negative, not explained" in " ".join(done.stdout.split())
     assert entries("exam")[1]["scan.npy"]["slices"] == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +11,15 @@ from oracle import any_marked, marked
 from hshap import (
     Batched,
     Constant,
+    CostPolicy,
     Dyadic,
     Explainer,
     Explanation,
-    FormatError,
+    Incremental,
     Provenance,
     cycle_spin,
+    viewer,
 )
-from hshap.evaluators.provenance import BATCHES, COMPARISONS
 
 IMAGES = [marked((8, 8), points) for points in ([], [9], [0, 63], [9, 40, 20])]
 
@@ -40,41 +40,31 @@ class Silent:
         return Session()
 
 
-def test_the_inputs_of_an_image_are_counted():
-    found = explainer().explain(IMAGES[1], target=0)
-    assert found.provenance == Provenance(full=found.evaluations, batches="independent")
-    assert found.audit.provenance is found.provenance
+def test_inputs_are_counted_by_image():
+    """Also in shared batches, of several targets, and where the model fails on another image."""
 
-
-def test_images_in_shared_batches_have_counts_of_their_own():
-    found = list(explainer().explain_many((image, 0) for image in IMAGES))
-    assert len({one.evaluations for one in found}) > 1
-    for one in found:
-        assert one.provenance.full == one.evaluations
-
-
-def test_targets_of_one_image_share_its_inputs():
-    one, other = explainer().explain(IMAGES[3], target=[0, lambda outputs: outputs[:, 0] * 2])
-    assert one.provenance.full == other.provenance.full == one.evaluations
-
-
-def test_an_image_whose_model_fails_leaves_the_counts_of_others_alone():
     def model(batch):
         if (batch > 1.5).any():
             raise RuntimeError("too bright")
         return any_marked(batch)
 
-    pairs = [(IMAGES[1], 0), (2 * IMAGES[2], 0), (IMAGES[3], 0)]
     failed = []
-    for one in explainer(model).explain_many(pairs, on_error=lambda *told: failed.append(told)):
-        assert one.provenance.full == one.evaluations
-    assert [position for position, _ in failed] == [1]
+    pairs = [(image, 0) for image in (*IMAGES[:2], 2 * IMAGES[2], IMAGES[3])]
+    found = explainer(model).explain_many(pairs, on_error=lambda *told: failed.append(told))
+    spent = {one.position: one.evaluations for one in found if _is_counted(one)}
+    assert spent.keys() == {0, 1, 3}
+    assert len(set(spent.values())) == 3
+    assert [position for position, _ in failed] == [2]
+    one, other = explainer().explain(IMAGES[3], target=[0, lambda outputs: outputs[:, 0] * 2])
+    assert one.provenance.full == other.provenance.full == one.evaluations == spent[3]
+
+
+def _is_counted(one):
+    return one.provenance.full == one.evaluations and one.provenance is one.audit.provenance
 
 
 def test_patches_are_counted_by_image():
     torch = pytest.importorskip("torch")
-    from hshap import CostPolicy, Incremental
-
     torch.manual_seed(0)
     layers = (torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveMaxPool2d(1))
     net = torch.nn.Sequential(*layers, torch.nn.Flatten()).eval()
@@ -88,27 +78,20 @@ def test_patches_are_counted_by_image():
         assert told.comparison == "passed"
 
 
-def test_an_evaluator_that_does_not_tell_is_told_as_such():
-    found = explainer(Silent()).explain(IMAGES[1], target=0)
-    assert found.provenance == Provenance()
-    assert str(found.audit).endswith("Scores: not told by the evaluator.")
-    assert "inputs" not in repr(found)
-
-
-def test_the_audit_and_the_summary_say_it_in_words():
+def test_it_is_told_everywhere(tmp_path):
+    """In the audit, the summary, a notebook, readings, and on the page; or that nobody told."""
     found = explainer().explain(IMAGES[1], target=0)
     sentence = f"{found.evaluations} inputs in full; batches: independent"
     assert str(found.audit).endswith(f" Scores: {sentence}.")
     assert repr(found).endswith(f"; {sentence}>")
     assert sentence in found._repr_html_()
-
-
-def test_the_page_shows_it(tmp_path):
-    from hshap.export.page import View, write_page
-
-    found = explainer().explain(IMAGES[1], target=0)
-    write_page(tmp_path / "page.html", [View("one", IMAGES[1][0], {"class": found})])
-    assert f"Scores: {found.provenance.sentence}." in (tmp_path / "page.html").read_text()
+    assert found.at(min_size=4).provenance == found.provenance
+    viewer.write_page(tmp_path / "page.html", [viewer.View("a", IMAGES[1][0], {"b": found})])
+    assert f"Scores: {sentence}." in (tmp_path / "page.html").read_text()
+    untold = explainer(Silent()).explain(IMAGES[1], target=0)
+    assert untold.provenance == Provenance()
+    assert str(untold.audit).endswith("Scores: not told by the evaluator.")
+    assert "inputs" not in repr(untold)
 
 
 @pytest.mark.parametrize(
@@ -125,22 +108,14 @@ def test_sentences(told, sentence):
     assert told.sentence == sentence
 
 
-def test_a_reason_is_told_in_one_line_without_control_characters():
+def test_texts_cannot_write_to_the_terminal():
     told = Provenance(full=1, reason="\x1b[2J\ud800two\nlines" + 200 * "x")
     assert told.sentence.isprintable()
     assert "two lines" in told.sentence
     assert len(told.sentence) < 180
-
-
-def test_the_name_of_a_target_cannot_write_to_the_terminal():
     found = replace(explainer().explain(IMAGES[1], target=0), target="\x1b[2Jgone\n")
     assert repr(found).isprintable()
     assert found._repr_html_().isprintable()
-
-
-def test_readings_keep_it():
-    found = explainer().explain(IMAGES[3], target=0)
-    assert found.at(min_size=4).provenance == found.provenance
 
 
 def test_a_spin_counts_each_input_once():
@@ -158,48 +133,3 @@ def test_a_file_keeps_it(tmp_path):
     found.save(tmp_path / "x.npz")
     again = Explanation.load(tmp_path / "x.npz")
     assert again.provenance == again.audit.provenance == told
-
-
-def rewritten(path, change):
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    header = json.loads(arrays["header"].tobytes())
-    change(header)
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    np.savez_compressed(path, **arrays)
-
-
-WRONG = {
-    "provenance lacks facts": [
-        None,
-        [],
-        "told",
-        {},
-        {**asdict(Provenance()), "more": 1},
-        {"full": 1},
-    ],
-    "full is no number": [{"full": value} for value in (-1, 1.0, True, None, "1", 2**63)],
-    "incremental is no number": [{"incremental": value} for value in (-1, [], float("nan"))],
-    "comparison is not one of": [{"comparison": value} for value in ("", "PASSED", None, 1, {})],
-    "batches is not one of": [{"batches": value} for value in ("fine", None, ["independent"])],
-    "reason is no text": [{"reason": value} for value in (None, 1, [])],
-}
-
-
-@pytest.mark.parametrize(("fault", "wrong"), [(k, v) for k, some in WRONG.items() for v in some])
-def test_a_file_with_unknown_facts_is_refused(fault, wrong, tmp_path):
-    path = tmp_path / "x.npz"
-    explainer().explain(IMAGES[1], target=0).save(path)
-    is_whole = fault == "provenance lacks facts"
-
-    def change(header):
-        header["provenance"] = wrong if is_whole else {**header["provenance"], **wrong}
-
-    rewritten(path, change)
-    with pytest.raises(FormatError, match=fault):
-        Explanation.load(path)
-
-
-def test_known_facts_are_those_of_the_sessions():
-    assert "passed" in COMPARISONS
-    assert "dependent" in BATCHES

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
+from PIL import Image
+from typer.testing import CliRunner
 
 import hshap
+from hshap.cli.app import app
 from hshap.errors import ArgumentError
 from hshap.explanation.display import heading, map_as_html
 from hshap.export.page.tables import tabulate
-
-pytest.importorskip("matplotlib")
 
 CELL, SIDE = 4, 32
 PAGE = Path(hshap.__file__).parent / "export" / "page" / "assets"
@@ -116,33 +118,21 @@ def drawn(figure):
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_a_plot_shows_the_attribution_over_the_grey_image(front, tmp_path):
-    made = explained(FRONTS[front](tmp_path))
-    image, heat = drawn(made.plot(numbers()))
+def test_every_kind_of_model_has_the_picture(front, tmp_path):
+    """The attribution over the grey image, with one title and unit for all."""
+    made, expected = explained(FRONTS[front](tmp_path)), explained(red_cells).plot(numbers())
+    figure = made.plot(numbers())
+    image, heat = drawn(figure)
     assert np.array_equal(heat, made.attribution())
     assert heat.sum() == pytest.approx(made.score - made.baseline_score - made.residual)
     assert np.allclose(image, np.tensordot([0.299, 0.587, 0.114], numbers(), 1))
-
-
-@pytest.mark.parametrize("front", FRONTS)
-def test_every_kind_of_model_has_the_same_picture(front, tmp_path):
-    expected, made = explained(red_cells), explained(FRONTS[front](tmp_path))
-    figures = [one.plot(numbers()) for one in (expected, made)]
-    np.testing.assert_allclose(drawn(figures[1])[1], drawn(figures[0])[1], atol=1e-6)
-    titles, units = zip(
-        *((figure.axes[0].get_title(), figure.axes[1].get_ylabel()) for figure in figures),
-        strict=True,
-    )
-    assert titles[0] == titles[1]
-    assert units[0] == units[1]
+    np.testing.assert_allclose(heat, drawn(expected)[1], atol=1e-6)
+    assert figure.axes[0].get_title() == expected.axes[0].get_title()
+    assert figure.axes[1].get_ylabel() == expected.axes[1].get_ylabel()
 
 
 def test_the_command_draws_the_map_of_its_result(tmp_path, monkeypatch):
-    testing = pytest.importorskip("typer.testing")
-    from hshap.cli.app import app
-
-    pillow = pytest.importorskip("PIL.Image")
-    pillow.fromarray(pixels()).save(tmp_path / "red.png")
+    Image.fromarray(pixels()).save(tmp_path / "red.png")
     onnx_file(tmp_path / "red.onnx")
     figures = []
     monkeypatch.setattr(
@@ -151,7 +141,7 @@ def test_the_command_draws_the_map_of_its_result(tmp_path, monkeypatch):
     )
     words = ["explain", str(tmp_path / "red.png"), "--model", str(tmp_path / "red.onnx")]
     words += ["--target", "0", "--out", str(tmp_path / "out")]
-    done = testing.CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     made = hshap.Explanation.load(tmp_path / "out" / "red.npz")
     image, heat = drawn(figures[0])
@@ -172,7 +162,7 @@ def test_the_page_holds_the_attribution_of_each_class(tmp_path):
     assert tabulate("x", {"none": nothing}, None)[0]["classes"][0]["map"] is None
 
 
-def test_the_page_holds_maps_of_several_sizes_on_their_common_grid():
+def test_the_page_holds_maps_of_several_sizes():
     small = hshap.Explainer(
         lambda batch: batch.max(axis=(1, 2, 3)),
         baseline=hshap.Constant(0.0),
@@ -223,15 +213,13 @@ def as_painted(values, axis=0, at=0):
     return np.array(json.loads(done.stdout)).reshape(2 * rows, 2 * columns)[::2, ::2]
 
 
-def test_the_script_of_the_page_paints_every_pixel_of_the_map(rng):
+def test_the_script_of_the_page_paints_the_map(rng):
+    """Every pixel of an image, and any plane of a volume."""
     values = rng.integers(-127, 128, (5, 7))
     assert np.array_equal(as_painted(values), values)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_the_script_of_the_page_paints_planes_of_a_volume(axis, rng):
     values = rng.integers(-127, 128, (3, 4, 5))
-    assert np.array_equal(as_painted(values, axis, at=2), np.moveaxis(values, axis, 0)[2])
+    for axis in range(3):
+        assert np.array_equal(as_painted(values, axis, at=2), np.moveaxis(values, axis, 0)[2])
 
 
 def test_a_notebook_shows_the_attribution():
@@ -241,7 +229,7 @@ def test_a_notebook_shows_the_attribution():
     assert shown == expected
 
 
-def test_a_spin_shows_the_mean_attribution_and_its_class():
+def test_a_spin_shows_its_mean_and_class():
     explainer = hshap.Explainer(
         red_cells, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(CELL)
     )
@@ -251,7 +239,7 @@ def test_a_spin_shows_the_mean_attribution_and_its_class():
     assert figure.axes[0].get_title().endswith("%: mean of 2 explanations")
 
 
-def test_the_title_is_for_people_and_numbers_are_on_request():
+def test_titles_are_for_people():
     made = explained(red_cells)
     axes = made.plot(numbers()).axes
     assert axes[0].get_title() == "class 0, 90 %: 2 findings"
@@ -276,7 +264,7 @@ def test_the_title_is_for_people_and_numbers_are_on_request():
         (red_cells, lambda outputs: outputs[:, 0], None),
     ],
 )
-def test_the_probability_follows_the_scale_of_the_outputs(model, target, expected):
+def test_probabilities_follow_the_outputs(model, target, expected):
     made = hshap.Explainer(
         model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(CELL)
     ).explain(numbers(), target=target)
@@ -286,7 +274,7 @@ def test_the_probability_follows_the_scale_of_the_outputs(model, target, expecte
     assert replace(made, settings=made.settings.updated(probability="9")).probability is None
 
 
-def test_negative_values_get_a_colour_map_of_two_sides():
+def test_negative_values_get_two_colours():
     made = explained(red_cells)
     heat = made.attribution()
     mapped = made.plot(numbers(), heat=heat).axes[0].images[1]
@@ -300,8 +288,6 @@ def test_negative_values_get_a_colour_map_of_two_sides():
 
 
 def test_colours_and_opacity_are_the_caller_s():
-    from matplotlib import colormaps
-
     made = explained(red_cells)
     mapped = made.plot(numbers(), cmap="viridis", alpha=0.25).axes[0].images[1]
     assert mapped.cmap(1.0) == (*colormaps["viridis"](1.0)[:3], 0.25)

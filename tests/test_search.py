@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import any_marked, marked, nodes, same_explanation
+from oracle import any_marked, marked, same_explanation
 
 import hshap
 from hshap import (
@@ -264,26 +264,23 @@ def test_a_share_of_no_score_is_nothing():
 # Where no size is given.
 
 
-def end_by_hand(model, image, region):
-    """Tell whether the automatic rule ends: no part alone has 3/10 of the region's own score."""
-    parts, values, _ = by_hand.game(model, image, region)
-    alone = [values[1 << i] - values[0] for i in range(len(parts))]
-    return len(parts) > 1 and max(alone) < 0.3 * (values[-1] - values[0])
-
-
-@given(st.integers(0, 2**31), st.floats(0, 0.3))
-def test_automatic_leaves_end_by_the_rule(seed, tolerance):
-    """Leaves end where no part is enough, or have nothing to split; larger ones split once more."""
+@settings(max_examples=150)
+@given(st.integers(0, 2**31), GRIDS, st.sampled_from([0.0, 0.02, 0.1]))
+def test_automatic_leaves_end_by_the_rule(seed, kind, tolerance):
+    """Of models that need products of two or three pixels, and some of single ones."""
+    grid, partition = kind
     rng = np.random.default_rng(seed)
-    model = drawn(seed, 16)[0]
-    squared = lambda batch: np.maximum(model(batch), 0) ** 2
-    image = rng.random((1, 4, 4))
-    found = explain(image, DepthFirst(tolerance), Bisection("auto"), squared)
-    usual = 4 * np.median([leaf.area for leaf in found.leaves]) if found.leaves else 0
-    played = {game.region for game in found.games}
-    for leaf in found.leaves:
-        assert not leaf.split() or (leaf in played and end_by_hand(squared, image, leaf))
-    for region in played:
-        inner = [one for one in nodes(region) if one != region and one in played]
-        if inner and end_by_hand(squared, image, region):
-            assert region.area > usual / 4
+    pixels = int(np.prod(grid))
+    sets = [
+        rng.choice(pixels, rng.integers(1, 4), replace=False) for _ in range(rng.integers(1, 7))
+    ]
+    worth = rng.random(len(sets))
+
+    def model(batch):
+        flat = batch.reshape(len(batch), -1)
+        return sum(one * flat[:, some].prod(axis=1) for one, some in zip(worth, sets, strict=True))
+
+    image = np.ones((1, *grid))
+    found = explain(image, DepthFirst(tolerance), partition("auto"), model)
+    by_rule = by_hand.automatic_size(model, image, partition("auto")(image), tolerance)
+    assert set(found.leaves) == by_rule

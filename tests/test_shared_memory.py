@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import gc
+from functools import partial
 
 import numpy as np
 import pytest
 
 from hshap import (
     Batched,
-    Bisection,
     Conditional,
     Constant,
     Dyadic,
@@ -21,15 +20,18 @@ from hshap import (
     Similar,
     Still,
 )
-from hshap._util.arrays import frozen
-from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.painting import Inputs, Sketch
+
+torch = pytest.importorskip("torch")
 
 SIDES = {"small": 24, "large": 400}
 """Of inputs of 7 KB and of nearly 2 MB."""
 
+pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
+
 
 def total(batch):
+    if isinstance(batch, torch.Tensor):
+        return batch.double().flatten(1).sum(1)
     return batch.reshape(len(batch), -1).sum(1, dtype=np.float64)
 
 
@@ -39,47 +41,60 @@ def values(model, image, **options):
     return np.concatenate([game.values for game in found.games])
 
 
-def through_base(batch, pixels, value):
-    batch.base[(slice(0, len(batch)), *pixels)] = value
+def pixels(side, rng):
+    return rng.random((3, side, side)).astype(np.float32)
 
 
-def through_the_flag(batch, pixels, value):
+# Functions that write to their input
+
+
+def through_the_flag(batch, where, value):
     batch.base.flags.writeable = True
     batch.flags.writeable = True
-    batch[(slice(None), *pixels)] = value
+    batch[where] = value
 
 
-def through_ctypes(batch, pixels, value):
+def through_ctypes(batch, where, value):
     made = (ctypes.c_float * batch.size).from_address(batch.ctypes.data)
-    np.frombuffer(made, np.float32).reshape(batch.shape)[(slice(None), *pixels)] = value
+    np.frombuffer(made, np.float32).reshape(batch.shape)[where] = value
+
+
+def through_base(batch, where, value):
+    batch.base[: len(batch)][where] = value
+
+
+def through_torch(batch, where, value):
+    torch.from_numpy(batch)[where] = value
 
 
 PIXELS = {
-    "one pixel": np.s_[1, 5, 7],
-    "the last pixel": np.s_[2, -1, -1],
-    "a row": np.s_[:, 3],
-    "a channel": np.s_[2, :],
+    "one pixel": np.s_[:, 1, 5, 7],
+    "the last pixel": np.s_[:, 2, -1, -1],
+    "a row": np.s_[:, :, 3],
+    "a channel": np.s_[:, 2],
+    "one input": np.s_[1:2, :, 2:4, 2:4],
+    "all": np.s_[:],
 }
 
 
-@pytest.mark.parametrize("side", sorted(SIDES))
-@pytest.mark.parametrize("write", [through_base, through_the_flag, through_ctypes])
-@pytest.mark.parametrize("pixels", sorted(PIXELS))
-def test_a_function_that_writes_to_its_read_only_input_does_no_harm(side, write, pixels, rng):
-    image = rng.random((3, SIDES[side], SIDES[side])).astype(np.float32)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("write", [through_base, through_the_flag, through_ctypes, through_torch])
+def test_a_function_that_writes_to_its_input_does_no_harm(side, write, rng):
+    image = pixels(SIDES[side], rng)
+    expected = values(total, image)
+    for where in PIXELS.values():
 
-    def model(batch):
-        scores = total(batch)
-        write(batch, PIXELS[pixels], 9.0)
-        return scores
+        def model(batch, where=where):
+            scores = total(batch)
+            write(batch, where, 9.0)
+            return scores
 
-    assert np.array_equal(values(model, image), values(total, image))
+        assert np.array_equal(values(model, image), expected)
 
 
-@pytest.mark.parametrize("side", sorted(SIDES))
-def test_a_function_that_writes_to_other_pixels_in_each_call_does_no_harm(side, rng):
-    image = rng.random((3, SIDES[side], SIDES[side])).astype(np.float32)
-    random = np.random.default_rng(1)
+@pytest.mark.parametrize("side", SIDES)
+def test_writes_to_other_pixels_in_each_call_do_no_harm(side, rng):
+    image, random = pixels(SIDES[side], rng), np.random.default_rng(1)
 
     def model(batch):
         scores = total(batch)
@@ -90,53 +105,81 @@ def test_a_function_that_writes_to_other_pixels_in_each_call_does_no_harm(side, 
     assert np.array_equal(values(model, image), values(total, image))
 
 
-@pytest.mark.parametrize("side", sorted(SIDES))
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("keep", [lambda batch: batch, lambda batch: batch.base, memoryview])
-def test_a_function_that_writes_to_its_last_input_in_the_next_call_does_no_harm(side, keep, rng):
-    image = rng.random((3, SIDES[side], SIDES[side])).astype(np.float32)
-    kept = []
+def test_writes_to_the_last_input_in_the_next_call_do_no_harm(side, keep, rng):
+    image, kept = pixels(SIDES[side], rng), []
 
     def model(batch):
         for one in kept:
-            through_ctypes(np.asarray(one), np.s_[:, :], 7.0)
+            through_ctypes(np.asarray(one), np.s_[:], 7.0)
         kept[:] = [keep(batch)]
         return total(batch)
 
     assert np.array_equal(values(model, image), values(total, image))
 
 
-def test_a_module_that_writes_to_its_last_input_in_the_next_call_does_no_harm(rng):
-    torch = pytest.importorskip("torch")
+# Modules that write to their input
 
-    class Writes(torch.nn.Module):
-        kept = None
 
-        def forward(self, batch):
-            if self.kept is not None:
-                self.kept.data.fill_(7.0)
-            self.kept = batch
-            return batch.flatten(1).sum(1)
+class Writes(torch.nn.Module):
+    """Scores inputs, then changes them by `write`, of which torch may not know."""
 
-    class Sound(torch.nn.Module):
-        def forward(self, batch):
-            return batch.flatten(1).sum(1)
+    def __init__(self, write, dtype=torch.float32):
+        super().__init__()
+        self.write, self.kept = write, None
+        self.register_buffer("one", torch.ones((), dtype=dtype))
 
-    image = rng.random((3, 24, 24)).astype(np.float32)
-    for dtype in (torch.float32, torch.bfloat16):  # NumPy has the first, torch paints the other
-        models = [kind().eval() for kind in (Writes, Sound)]
-        for model in models:
-            model.register_buffer("one", torch.ones((), dtype=dtype))
-        found, expected = (values(model, image) for model in models)
-        assert np.array_equal(found, expected)
+    def forward(self, batch):
+        scores = total(batch).clone()
+        self.write(self, batch)
+        return scores
+
+
+def last_input(module, batch):
+    if module.kept is not None:
+        module.kept.data.fill_(7.0)
+    module.kept = batch
+
+
+WRITES = {
+    **{
+        name: lambda _, batch, at=at: batch.data.__setitem__(at, 9.0) for name, at in PIXELS.items()
+    },
+    "bright pixels": lambda _, batch: batch.data.masked_fill_(batch > 0.9, 9.0),
+    "a flip": lambda _, batch: batch.data.copy_(batch.flip(-1).clone()),
+    "in place": lambda _, batch: batch.mul_(0),
+    "one channel": lambda module, batch: batch[:, 1].sub_(module.one),
+    "a factor": lambda _, batch: batch.data.mul_(0.3),
+    "the last input": last_input,
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_module_that_writes_to_its_input_does_no_harm(name, dtype, rng):
+    image = pixels(24, rng)
+    options = {"baseline": Fixed(pixels(24, rng))}
+    expected = values(Writes(lambda *_: None, dtype).eval(), image, **options)
+    assert np.array_equal(values(Writes(WRITES[name], dtype).eval(), image, **options), expected)
+    with torch.inference_mode():
+        found = values(Writes(WRITES[name], dtype).eval(), image, **options)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_a_module_that_writes_to_large_inputs_does_no_harm(name, rng):
+    image = pixels(400, rng)
+    expected = values(Writes(lambda *_: None).eval(), image)
+    assert np.array_equal(values(Writes(WRITES[name]).eval(), image), expected)
 
 
 def test_memory_is_used_again_unless_the_model_keeps_it(rng):
     image = rng.random((1, 16, 16)).astype(np.float32)
     kept, places = [], set()
 
-    def keeps(batch):
-        kept.append(batch)
-        return total(batch)
+    def keeps(keep):
+        return lambda batch: (kept.append(keep(batch)), total(batch))[1]
 
     def lets_go(batch):
         places.add(batch.ctypes.data)
@@ -144,50 +187,32 @@ def test_memory_is_used_again_unless_the_model_keeps_it(rng):
 
     values(lets_go, image)
     assert len(places) == 1
-    values(keeps, image)
-    assert len({batch.ctypes.data for batch in kept}) == len(kept) > 1
+    for keep in (lambda a: a, lambda a: a[:1], lambda a: torch.from_numpy(a[:1])[0]):
+        kept.clear()
+        values(keeps(keep), image)
+        at = [a.data_ptr() if isinstance(a, torch.Tensor) else a.ctypes.data for a in kept]
+        assert len(set(at)) == len(at) > 1
 
 
-def test_holders_of_views_and_tensors_are_counted():
-    torch = pytest.importorskip("torch")
-    for array in (np.zeros((2, 3, 4)), np.moveaxis(np.zeros((2, 4, 3)), -1, 1)):
-        inputs = Inputs(array, array.dtype)
-        before = inputs.holders
-        for keep in (
-            lambda a: a[:1],
-            lambda a: torch.from_numpy(a[:1])[0],
-            lambda a: memoryview(a[:1]),
-        ):
-            kept = keep(inputs.array)
-            assert inputs.holders > before
-            del kept
-            gc.collect()
-            assert inputs.holders == before
-    assert Inputs(torch.zeros(2, 3), np.float32).holders is None
+# Scores that a function changes later
 
 
-def test_a_function_that_changes_the_scores_it_returned_does_no_harm(rng):
-    image = rng.random((2, 16, 16)).astype(np.float32)
-    returned = []
+def test_scores_that_a_function_changes_later_do_no_harm(rng):
+    image, returned, room = rng.random((2, 16, 16)).astype(np.float32), [], np.zeros((64, 1))
 
-    def model(batch):
+    def changes(batch):
         for scores in returned:
             scores[...] = -1.0
         returned.append(total(batch))
         return returned[-1]
 
-    assert np.array_equal(values(model, image), values(total, image))
-
-
-def test_a_function_that_returns_one_array_each_time_does_no_harm(rng):
-    image = rng.random((2, 16, 16)).astype(np.float32)
-    room = np.zeros((64, 1))
-
-    def model(batch):
+    def fills(batch):
         room[: len(batch), 0] = total(batch)
         return room[: len(batch)]
 
-    assert np.array_equal(values(model, image), values(total, image))
+    expected = values(total, image)
+    assert np.array_equal(values(changes, image), expected)
+    assert np.array_equal(values(fills, image), expected)
 
 
 def test_a_model_that_changes_itself_is_told(rng):
@@ -197,37 +222,11 @@ def test_a_model_that_changes_itself_is_told(rng):
         calls.append(len(batch))
         return total(batch) * (1 + 0.1 * len(calls))
 
-    explainer = Explainer(model, Constant(0.5), Dyadic(4))
     with pytest.warns(RuntimeWarning, match="two scores for one input"):
-        explainer.explain(rng.random((2, 16, 16)), target=0)
+        Explainer(model, Constant(0.5), Dyadic(4)).explain(rng.random((2, 16, 16)), target=0)
 
 
-def row(image, stand_in, kept):
-    root = Dyadic(4)(image)
-    parts = root.split()
-    stand_ins = StandIns(Fixed(stand_in)(image), image.shape, np.asarray)
-    canvas = Canvas(image, stand_ins, root, put=np.asarray, position=0)
-    return [Row(canvas, tuple(parts[i] for i in chosen), 0) for chosen in kept]
-
-
-def test_a_sketch_equals_a_row_painted_anew(rng):
-    image, other, stand_in = rng.random((3, 2, 16, 16))
-    sketch = Sketch(Inputs(np.empty((1, 2, 16, 16)), image.dtype))
-    rows = row(image, stand_in, [(0,), (1, 2), (), (3,)]) + row(other, stand_in, [(3,), (0, 1)])
-    for one in [*rows, *reversed(rows)]:
-        assert sketch.fits(one)
-        assert np.array_equal(sketch.painted(one), one.painted())
-    assert not sketch.fits(row(image.astype(np.float32), stand_in, [()])[0])
-
-
-class OneArray:
-    """A baseline that fills one array with the stand-ins of image after image."""
-
-    def __init__(self, shape, fill):
-        self.room, self.fill = np.zeros((1, *shape)), fill
-
-    def __call__(self, image):
-        return self.fill(self.room, image)
+# Baselines, samplers and partitions that fill one array again
 
 
 def still_mean(room, image):
@@ -249,45 +248,61 @@ def mean_of_shown(room, image):
     return fill
 
 
-@pytest.mark.parametrize("fill", [still_mean, repeated_mean, mean_of_shown])
-def test_a_baseline_that_fills_one_array_again_does_no_harm(fill, rng):
-    images = rng.random((3, 2, 16, 16))
-    shared = OneArray(images.shape[1:], fill)
-    fresh = lambda image: fill(np.zeros((1, *image.shape)), image)
-    found, expected = (
-        {
-            one.position: np.concatenate([game.values for game in one.games])
-            for one in Explainer(total, baseline, Dyadic(4)).explain_many((i, 0) for i in images)
-        }
-        for baseline in (shared, fresh)
-    )
-    for position, numbers in expected.items():
-        assert np.array_equal(found[position], numbers)
+def halves(region, new):
+    half = len(region.flat) // 2
+    parts = (region.flat[:half].copy(), region.flat[half:].copy()) if half >= 8 else ()
+    return tuple(Pixels(new(part), region.grid, lambda r: halves(r, new)) for part in parts)
 
 
-def test_a_sampler_that_fills_one_array_again_does_no_harm(rng):
-    images = rng.random((2, 1, 8, 8))
-    room = np.zeros((2, 1, 8, 8))
+def by_brightness(new):
+    return lambda image: Pixels(new(np.argsort(image[0].ravel())), (8, 8), lambda r: halves(r, new))
 
-    def sampled(image, visible, draws, generator, out=None):
-        out = np.zeros((2, 1, 8, 8)) if out is None else out
+
+def into(room):
+    """Return what writes flat pixels into one array."""
+
+    def fill(flat):
+        room[: len(flat)] = flat
+        return room[: len(flat)]
+
+    return fill
+
+
+def sampled(room):
+    def sampler(image, visible, draws, generator):
+        out = np.zeros((2, 2, 8, 8)) if room is None else room
         out[...] = generator.random((2, 1, 1, 1)) * visible.sum() + image.mean()
         return out
 
-    def shared(*args):
-        return sampled(*args, out=room)
+    return Conditional(sampler, draws=2)
 
-    found, expected = (
-        sorted(
-            tuple(game.values)
-            for one in Explainer(total, Conditional(sampler, draws=2), Dyadic(2)).explain_many(
-                (image, 0) for image in images
-            )
-            for game in one.games
+
+SHARED = {
+    **{
+        fill.__name__: (
+            {"baseline": partial(fill, np.zeros((1, 2, 8, 8)))},
+            {"baseline": lambda image, fill=fill: fill(np.zeros((1, 2, 8, 8)), image)},
         )
-        for sampler in (shared, sampled)
-    )
-    assert found == expected
+        for fill in (still_mean, repeated_mean, mean_of_shown)
+    },
+    "sampler": ({"baseline": sampled(np.zeros((2, 2, 8, 8)))}, {"baseline": sampled(None)}),
+    "partition": (
+        {"partition": by_brightness(into(np.zeros(64, dtype=np.int64)))},
+        {"partition": by_brightness(np.copy)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_one_array_that_is_filled_again_does_no_harm(name, rng):
+    images, found = rng.random((3, 2, 8, 8)), []
+    for given in SHARED[name]:
+        explainer = Explainer(total, **{"baseline": Constant(0.0), "partition": Dyadic(2), **given})
+        ones = explainer.explain_many((image, 0) for image in images)
+        found.append(
+            {one.position: (one.leaves, [g.values.tolist() for g in one.games]) for one in ones}
+        )
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +314,7 @@ def test_a_sampler_that_fills_one_array_again_does_no_harm(rng):
     ],
     ids=["Fixed", "References", "Similar"],
 )
-def test_recipes_keep_the_reference_images_that_they_were_given(make, read, rng):
+def test_recipes_keep_the_images_that_they_were_given(make, read, rng):
     array = rng.random((3, 1, 4, 4))
     made = make(array)
     before = read(made).copy()
@@ -307,61 +322,3 @@ def test_recipes_keep_the_reference_images_that_they_were_given(make, read, rng)
     assert np.array_equal(read(made), before)
     with pytest.raises(ValueError, match="read-only"):
         read(made)[...] = 0.0
-
-
-def test_a_partition_that_fills_one_array_again_does_no_harm(rng):
-    images = rng.random((3, 1, 8, 8))
-    room = np.zeros(64, dtype=np.int64)
-
-    def split(region, new):
-        half = len(region.flat) // 2
-        if half < 8:
-            return ()
-        return tuple(
-            Pixels(new(part), region.grid, lambda r: split(r, new))
-            for part in (region.flat[:half].copy(), region.flat[half:].copy())
-        )
-
-    def partition(new):
-        return lambda image: Pixels(
-            new(np.argsort(image[0].ravel())), (8, 8), lambda r: split(r, new)
-        )
-
-    def shared(flat):
-        room[: len(flat)] = flat
-        return room[: len(flat)]
-
-    found, expected = (
-        {
-            one.position: (one.leaves, one.games[-1].values.tolist())
-            for one in Explainer(total, Constant(0.0), partition(new)).explain_many(
-                (image, 0) for image in images
-            )
-        }
-        for new in (shared, np.copy)
-    )
-    assert found == expected
-
-
-def test_frozen_copies_only_memory_that_can_be_written_to():
-    held = np.arange(6.0).reshape(2, 3)
-    kept = frozen(held)
-    held[...] = -1.0
-    assert kept.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
-    assert frozen(kept[1:]).base is kept
-    shown = held.view()
-    shown.flags.writeable = False
-    assert not np.shares_memory(frozen(shown), held)
-    repeated = frozen(np.broadcast_to(held[:, :1], (2, 10**9)))
-    assert repeated.shape == (2, 10**9)
-    assert repeated.strides[1] == 0
-    assert frozen(np.zeros((0, 3))).shape == (0, 3)
-
-
-def test_regions_of_a_tree_are_views_of_one_array(rng):
-    from hshap import Superpixels
-
-    root = Superpixels(min_area=8)(rng.random((3, 16, 16)))
-    parts = root.split()
-    assert all(np.shares_memory(part.flat, root.flat) for part in parts)
-    assert Bisection(4)(np.zeros((1, 8, 8))).area == 64

@@ -1,3 +1,7 @@
+"""Cells around the differences from a template: where they lie, and what they leave out."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,8 +10,6 @@ from hypothesis import strategies as st
 import hshap
 from hshap import DepthFirst, Explainer, Fixed, Spots
 from hshap.errors import ArgumentError
-
-pytest.importorskip("scipy")
 
 
 def pixels_of(region):
@@ -55,15 +57,6 @@ def test_cells_lie_around_the_differences():
     assert labels.max() == len(places)  # and the area outside
 
 
-def test_two_differences_that_are_near_divide_the_area_between_them():
-    image = np.zeros((1, 20, 40))
-    image[0, 10, 10] = image[0, 10, 17] = 1.0
-    labels = labels_of(8, image, 0.0)
-    sizes = np.bincount(labels.ravel())
-    assert sizes[0] == pytest.approx(sizes[1], abs=9)
-    assert labels[10, 10] != labels[10, 17]
-
-
 def test_every_object_is_found_with_few_evaluations():
     rng = np.random.default_rng(1)
     template = rng.random((1, 128, 128)) * 0.2
@@ -82,12 +75,6 @@ def test_every_object_is_found_with_few_evaluations():
     assert len(found.leaves) == 3
     assert (found.saliency()[truth] > 0).all()
     assert found.evaluations <= 40  # a grid of this size takes 2 + 2 * 3 * 8 at least
-
-
-def test_an_image_like_its_baseline_is_one_region():
-    root = root_of(2, np.full((3, 9, 9), 0.5), 0.5)
-    assert root.area == 81
-    assert len(all_leaves(root)) > 1  # by position, if it matters
 
 
 @pytest.mark.parametrize(
@@ -109,9 +96,10 @@ def test_the_explainers_baseline_places_the_cells(baseline):
     found = explainer.explain(image, target=0)
     (leaf,) = found.leaves
     assert [axis.mean() for axis in leaf.index] == [4, 3]
+    assert found.settings["partition"] == {"type": "Spots", "cell_size": 3}
 
 
-def test_integers_and_tensors_are_compared_too():
+def test_integers_and_tensors_are_compared():
     torch = pytest.importorskip("torch")
     image = np.zeros((1, 9, 12), dtype=np.uint16)
     image[0, 4, 3] = 60_000
@@ -132,14 +120,6 @@ def test_many_differences_are_refused():
         root_of(1, np.random.default_rng(0).random((1, 200, 200)), 0.0)
 
 
-def test_it_is_described_in_results():
-    image = np.zeros((1, 16, 16))
-    image[0, 3, 3] = 1.0
-    explainer = Explainer(lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), Spots(4))
-    settings = explainer.explain(image, target=0).settings
-    assert settings["partition"] == {"type": "Spots", "cell_size": 4}
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -157,54 +137,3 @@ def test_it_is_described_in_results():
 def test_bad_input_is_refused(make, words):
     with pytest.raises(ArgumentError, match=words.replace("(", r"\(")):
         make()
-
-
-class TestAlone:
-    def test_leaves_show_what_they_add_by_themselves(self):
-        image = np.zeros((1, 8))
-        image[0, 1] = image[0, 6] = 1.0
-        found = Explainer(
-            lambda b: b.max(axis=(1, 2)), hshap.Constant(0.0), hshap.Bisection(1)
-        ).explain(image, target=0)
-        assert found.alone()[[1, 6]].tolist() == [1.0, 1.0]
-        assert found.attribution()[[1, 6]].tolist() == [0.5, 0.5]
-        spin = hshap.cycle_spin(
-            Explainer(lambda b: b.max(axis=(1, 2)), hshap.Constant(0.0), hshap.Bisection(1)),
-            image,
-            target=0,
-            shifts=[0, 1],
-        )
-        assert spin.alone().tolist() == found.alone().tolist()
-        assert found.alone().sum() == pytest.approx(2.0)
-
-
-class TestSmooth:
-    @pytest.fixture
-    def found(self):
-        image = np.full((1, 16, 16), 0.01)  # nothing is ignored
-        image[0, 2, 3] = image[0, 12, 15] = 1.0
-        return Explainer(
-            lambda b: b.sum(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)
-        ).explain(image, target=0)
-
-    @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0, 30.0, 1e9])
-    def test_the_sum_stays(self, found, sigma):
-        smooth = found.attribution(smooth=sigma)
-        assert smooth.sum() == pytest.approx(found.attribution().sum())
-        assert smooth.max() < found.attribution().max()
-
-    def test_it_is_scipys(self, found):
-        ndimage = pytest.importorskip("scipy.ndimage")
-        theirs = ndimage.gaussian_filter(found.attribution(), 1.5, mode="reflect")
-        np.testing.assert_allclose(found.attribution(smooth=1.5), theirs, atol=1e-12)
-
-    def test_a_spin_smooths_its_mean(self):
-        explainer = Explainer(
-            lambda b: b.max(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Bisection(2)
-        )
-        spin = hshap.cycle_spin(explainer, np.eye(8)[None], target=0, shifts=[0, 1])
-        assert spin.attribution(smooth=1.0).sum() == pytest.approx(spin.attribution().sum())
-
-    def test_a_negative_width_is_refused(self, found):
-        with pytest.raises(ArgumentError, match="smooth"):
-            found.attribution(smooth=-1.0)

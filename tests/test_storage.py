@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing.explanation_files import stripes
-from oracle import any_marked, marked
+from oracle import any_marked, marked, same_explanation
 
 import hshap
-from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
+from hshap import Bisection, Box, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
 from hshap.errors import ArgumentError, FormatError
 
 GRID = (8, 8)
@@ -33,6 +32,17 @@ def explain(partition, **recipes):
     image = np.random.default_rng(1).random((1, *GRID))
     recipes = {"baseline": Constant(0.0), **recipes}
     return Explainer(mean, partition=partition, **recipes).explain(image, target=0)
+
+
+def stripes(image):
+    """Split an image into a row and, below it, every second pixel, again and again."""
+
+    def rule(region):
+        halves = [region.flat[i::2] for i in range(2)] if region.area >= 12 else []
+        return tuple(Pixels(half, GRID, rule) for half in halves)
+
+    parts = lambda region: (Box((0, 0), (1, 8)), Pixels(region.flat[8:], GRID, rule))
+    return Pixels(np.arange(64), GRID, parts)
 
 
 @pytest.fixture
@@ -63,6 +73,11 @@ def entry(name, place, value):
 def top(name, value):
     """Return a change of one value in the header."""
     return lambda header, arrays: header.__setitem__(name, value)
+
+
+def fact(name, value):
+    """Return a change of one fact about the scores."""
+    return lambda header, arrays: header["provenance"].__setitem__(name, value)
 
 
 def within(*names, value):
@@ -123,43 +138,36 @@ def shift_all_values(header, arrays):
 # root, and regions 1 to 4 are its parts.
 FAULTS = {
     "no grid": (top("grid", []), "grid is no list"),
-    "a grid that is text": (top("grid", "88"), "grid is no list"),
     "a negative grid": (top("grid", [-8, -8]), "side -8"),
-    "an empty grid": (top("grid", [0, 8]), "side 0"),
-    "a fractional grid": (top("grid", [8.0, 8]), r"side 8\.0"),
-    "a boolean grid": (top("grid", [True, 64]), "side True"),
     "a huge grid": (top("grid", [2**52, 2**52]), "too many pixels"),
     "a smaller grid": (top("grid", [8, 7]), "outside of the grid"),
     "a larger grid": (top("grid", [8, 9]), "misses pixels"),
     "another number of axes": (top("grid", [8, 8, 1]), "region_corners has another shape"),
     "a target that is none": (top("target", None), "target"),
-    "a negative target": (top("target", -1), "target"),
     "a class that is not the target": (top("class_index", 3), "class_index is not the target"),
     "a class that is text": (top("class_index", "0"), "class_index"),
     "no evaluations": (top("evaluations", 0), "evaluations"),
-    "fractional evaluations": (top("evaluations", 1.5), "evaluations"),
     "no draws": (top("draws", 0), "draws"),
-    "endless draws": (top("draws", 10**30), "draws"),
     "a negative position": (top("position", -1), "position"),
     "negative seconds": (top("seconds", -0.5), "seconds"),
     "seconds that are no number": (top("seconds", float("nan")), "seconds"),
-    "endless seconds": (top("seconds", float("inf")), "seconds"),
-    "seconds that are text": (top("seconds", "1"), "seconds"),
-    "an adaptive that is 1": (top("adaptive", 1), "adaptive"),
     "settings that are a list": (top("settings", []), "settings is no mapping"),
     "deep settings": (within("model", value=nested(100)), "over 64 levels"),
     "a search with unknown options": (within("search", "depth", value=1), "has no option depth"),
     "a search with a bad option": (within("search", "tolerance", value=-1), "tolerance must be"),
     "a missing entry": (lambda header, arrays: header.pop("draws"), "KeyError: .*draws"),
+    "no provenance": (lambda header, arrays: header.pop("provenance"), "KeyError: .*provenance"),
+    "no facts of the scores": (top("provenance", {}), "provenance lacks facts"),
+    "a negative count": (fact("full", -1), "full is no number"),
+    "a comparison of another name": (fact("comparison", "PASSED"), "comparison is not one of"),
+    "batches of no name": (fact("batches", None), "batches is not one of"),
+    "a reason that is no text": (fact("reason", 1), "reason is no text"),
     "an unknown kind": (entry("region_kind", 2, 3), "of no known kind"),
     "a box beyond the grid": (entry("region_corners", 2, 9), "outside of the grid"),
-    "a box before the grid": (entry("region_corners", 0, -1), "outside of the grid"),
-    "an empty box": (lambda h, a: a["region_corners"][1].fill(4), "no pixels"),
     "a box that is inside out": (
         lambda h, a: a["region_corners"][1].__setitem__(slice(None), [[4, 4], [2, 2]]),
         "no pixels",
     ),
-    "a smaller part": (lambda h, a: a["region_corners"].__setitem__((4, 0), [5, 4]), "cover"),
     "a part that overlaps": (
         lambda h, a: a["region_corners"].__setitem__(4, a["region_corners"][3]),
         "two parts overlap|outside of its region",
@@ -173,7 +181,6 @@ FAULTS = {
         "region_runs has another length",
     ),
     "a negative number of a region": (entry("game_region", 1, -1), "number of no region"),
-    "a number beyond the regions": (entry("game_children", 0, 10**6), "number of no region"),
     "a negative leaf": (entry("leaves", 0, -1), "leaves has a number of no region"),
     "a leaf twice": (more_of("leaves"), "leaves has a region twice"),
     "a leaf inside of a leaf": (entry("leaves", 0, 0), "a leaf holds another"),
@@ -182,9 +189,7 @@ FAULTS = {
         "an unfinished region was split",
     ),
     "no players": (entry("game_players", 0, 0), "players"),
-    "negative players": (entry("game_players", 0, -3), "players"),
     "many players": (entry("game_players", 0, 60), "players"),
-    "other players": (entry("game_players", 0, 3), "another length"),
     "a game too many": (more_of("game_region"), "another length"),
     "no games": (
         lambda h, a: a.update({name: a[name][:0] for name in a if name.startswith("game_")}),
@@ -194,17 +199,13 @@ FAULTS = {
     "a game of one region twice": (entry("game_region", 2, 1), "two games|precedes|two scores"),
     "a part before its whole": (swap_rows, "no part of any other|precedes|misses"),
     "NaN in the values": (entry("game_values", 3, np.nan), "values are not finite"),
-    "endless values": (entry("game_values", 3, -np.inf), "values are not finite"),
     "enormous values": (entry("game_values", 3, 1e307), "values are not finite"),
     "another value": (entry("game_values", 3, 9.0), "not the Shapley values"),
-    "NaN in the coefficients": (entry("game_coefficients", 1, np.nan), "not finite"),
     "another coefficient": (entry("game_coefficients", 1, 0.3), "not the Shapley values"),
     "another baseline in a game": (shift_all_values, "the baseline has two scores"),
     "errors of a fixed baseline": (entry("game_errors", 0, 0.1), "standard errors"),
-    "negative errors": (entry("game_errors", 0, -0.1), "standard errors"),
     "missing errors": (entry("game_errors", 0, np.nan), "standard errors are missing"),
     "values of another type": (as_type("game_values", np.float32), "float32 numbers"),
-    "regions of another type": (as_type("game_region", np.int32), "int32 numbers"),
     "corners without axes": (
         lambda h, a: a.__setitem__("region_corners", a["region_corners"].ravel()),
         "has 1 axes, not 3",
@@ -224,51 +225,37 @@ def test_a_file_with_a_fault_is_refused_and_the_fault_named(case, path):
     assert re.fullmatch(r".*x\.npz is damaged \(.*\); save the explanation again", message)
 
 
-def test_the_file_without_a_fault_is_loaded(path):
-    rewrite(path, explain(Dyadic(2)), lambda header, arrays: None)
-    assert Explanation.load(path).leaves == explain(Dyadic(2)).leaves
+def exchanged(header, arrays):
+    """Give a part the pixels of another of its size."""
+    parts = np.split(arrays["region_runs"], np.cumsum(arrays["region_sizes"])[:-1])
+    sizes = arrays["region_sizes"].tolist()
+    one, other = next((i, j) for i in range(len(parts)) for j in range(i) if sizes[i] == sizes[j])
+    parts[one] = parts[other]
+    arrays["region_runs"] = np.concatenate(parts)
+
+
+def runs_as(change):
+    return lambda header, arrays: arrays.update(region_runs=change(arrays["region_runs"]))
 
 
 RUNS = {
-    "unsorted": lambda runs: runs[::-1].copy(),
-    "beyond the grid": lambda runs: np.where(runs == 64, 65, runs),
-    "before the grid": lambda runs: np.where(runs == 0, -1, runs),
-    "empty": np.zeros_like,
+    "unsorted": runs_as(lambda runs: runs[::-1].copy()),
+    "beyond the grid": runs_as(lambda runs: np.where(runs == 64, 65, runs)),
+    "before the grid": runs_as(lambda runs: np.where(runs == 0, -1, runs)),
+    "empty": runs_as(np.zeros_like),
+    "of a part twice": exchanged,
+    "of another length": entry("region_sizes", 0, 3),
+    "of no length": entry("region_sizes", 0, 0),
+    "of a negative length": entry("region_sizes", 0, -2),
+    "of an enormous length": entry("region_sizes", 0, 2**62),
 }
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_runs_of_pixels_are_sorted_and_inside_the_grid(case, path):
-    def change(header, arrays):
-        arrays["region_runs"] = RUNS[case](arrays["region_runs"])
-
-    rewrite(path, explain(stripes), change)
-    with pytest.raises(FormatError, match=r"runs of pixels|outside of the grid"):
-        Explanation.load(path)
-
-
-@pytest.mark.parametrize("lengths", [[3], [0], [-2], [2**62]])
-def test_the_lengths_of_runs_fit(lengths, path):
-    def change(header, arrays):
-        arrays["region_sizes"][: len(lengths)] = lengths
-
-    rewrite(path, explain(stripes), change)
-    with pytest.raises(FormatError, match="another length"):
-        Explanation.load(path)
-
-
-def test_parts_of_any_shape_lie_in_their_region_and_do_not_overlap(path):
-    def exchange(header, arrays):
-        ends = np.cumsum(arrays["region_sizes"])
-        parts = np.split(arrays["region_runs"], ends[:-1])
-        sizes = arrays["region_sizes"].tolist()
-        same = [(i, j) for i in range(len(parts)) for j in range(i) if sizes[i] == sizes[j]]
-        one, other = same[0]
-        parts[one] = parts[other]
-        arrays["region_runs"] = np.concatenate(parts)
-
-    rewrite(path, explain(stripes), exchange)
-    with pytest.raises(FormatError, match=r"overlap|outside of its region|cover"):
+def test_faulty_runs_of_pixels_are_refused(case, path):
+    rewrite(path, explain(stripes), RUNS[case])
+    told = "another length" if "length" in case else r"runs of pixels|overlap|outside of|cover"
+    with pytest.raises(FormatError, match=told):
         Explanation.load(path)
 
 
@@ -287,9 +274,12 @@ def test_every_run_is_saved_and_loaded_and_so_are_its_readings(partition, random
         for name in ("coefficients", "errors", "attribution", "alone", "dropped_at_most"):
             mine, theirs = getattr(read, name)(), getattr(again, name)()
             assert np.array_equal(mine, theirs, equal_nan=True)
+        assert again.settings == read.settings
+        assert (again.provenance, again.audit) == (read.provenance, read.audit)
+    assert same_explanation(Explanation.load(path), found.at(min_area=100)) or random
 
 
-def test_values_of_draws_that_cancel_are_still_saved(path):
+def test_draws_that_cancel_are_still_saved(path):
     """Means over draws lose digits; their Shapley values are then equal only up to those."""
     references = np.zeros((2, 1, *GRID))
     references[0], references[1] = 1e6, -1e6
@@ -312,7 +302,7 @@ def uncovered(image):
 @pytest.mark.parametrize(
     ("partition", "told"), [(overlapping, "cover|overlap"), (uncovered, "misses pixels")]
 )
-def test_an_explanation_that_could_not_be_loaded_is_not_saved(partition, told, path):
+def test_unsound_explanations_are_not_saved(partition, told, path):
     with pytest.raises(ArgumentError, match=rf"cannot be saved \(.*({told}).*hshap\.testing"):
         explain(partition).save(path)
     assert not path.exists()
@@ -424,11 +414,11 @@ def test_a_list_of_very_many_members_is_refused(path):
     assert "more than 1000 members" in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "1 GiB", None])
-def test_the_limit_is_a_whole_number(value, path):
+def test_the_limit_is_a_whole_number(path):
     explain(Dyadic(2)).save(path)
-    with pytest.raises(ArgumentError, match="max_bytes"):
-        Explanation.load(path, max_bytes=value)
+    for value in (0, -1, 1.5, "1 GiB", None):
+        with pytest.raises(ArgumentError, match="max_bytes"):
+            Explanation.load(path, max_bytes=value)
 
 
 # Archives
@@ -494,10 +484,27 @@ def test_no_pickle_is_ever_read(name, path, tmp_path):
     assert not made.exists()
 
 
-def test_a_header_that_is_no_mapping_is_refused(path):
+def test_what_is_no_explanation_is_refused(path, tmp_path):
+    for content in (b"", b"hello", b"PK\x03\x04garbage"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=r"x\.npz is not an hshap explanation"):
+            Explanation.load(path)
     for content in (b"[]", b"1", b"null", b'"format"', b"{}", b"\xff\xfe", b"[" * 100_000):
         np.savez(path, header=np.frombuffer(content, np.uint8))
         with pytest.raises(FormatError, match="not an hshap explanation"):
+            Explanation.load(path)
+    with pytest.raises(FileNotFoundError):
+        Explanation.load(tmp_path / "missing.npz")
+    with pytest.raises(IsADirectoryError):
+        Explanation.load(tmp_path)
+
+
+def test_other_versions_are_told(path):
+    for version, writer in ((2, "0.1.0"), (9, "3.1")):
+        change = {"version": version, "settings": {"hshap": writer}}
+        rewrite(path, explain(Dyadic(2)), lambda header, _, new=change: header.update(new))
+        told = f"of version {version}, written by hshap '{writer}', but this hshap reads version 3"
+        with pytest.raises(FormatError, match=told):
             Explanation.load(path)
 
 
@@ -527,14 +534,7 @@ def test_pipes_and_devices_are_refused_without_waiting(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_a_missing_file_and_a_folder_are_errors_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Explanation.load(tmp_path / "missing.npz")
-    with pytest.raises(IsADirectoryError):
-        Explanation.load(tmp_path)
-
-
-@pytest.mark.parametrize("share", np.linspace(0, 1, 60, endpoint=False))
+@pytest.mark.parametrize("share", np.linspace(0, 1, 12, endpoint=False))
 def test_a_file_cut_short_is_refused(share, path):
     found = Explainer(any_marked, Constant(0.0), Dyadic(1)).explain(marked((8, 8), [9]), target=0)
     found.save(path)

@@ -79,7 +79,11 @@ def test_killed_runs_lose_and_double_nothing(way, count):
         cwd=TESTS,
         env={**os.environ, "RAY_DEDUP_LOGS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
-    found = re.search(r"(\d+) kills in .*: 0 differences", done.stdout)
+    found = re.search(r"(\d+) kills in .*\((.*)\): 0 differences", done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert found, done.stdout
     assert int(found[1]) >= count
+    points = {point: int(number) for number, point in re.findall(r"(\d+) (\w+)", found[2])}
+    assert sum(points.values()) == int(found[1])
+    assert set(points) == {"before", "inside", "between", "after"}
+    assert count < 60 or min(points.values()) > 0

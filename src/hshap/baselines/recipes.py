@@ -156,8 +156,8 @@ class Blur:
 class OwnColour:
     """Hide pixels behind the median of each channel of the image itself.
 
-    On most images that is the colour of the ground. It needs no other image, and it leaves no edge
-    around regions that show the ground.
+    On most images that is the colour of the background. It needs no other image, and regions that
+    show the background get no edge.
 
     >>> OwnColour()(np.ones((3, 4, 4)))(()).shape
     (1, 3, 4, 4)

@@ -36,7 +36,7 @@ class keep_memory:  # noqa: N801, used like a function, as torch.set_grad_enable
     pixels took 0.17 s of CPU time for an image instead of 0.57, on one thread. `hshap cost`
     measures yours. The process then holds up to twice its peak memory, until `with` ends.
 
-    The setting is one of the whole process, so the library never changes it by itself; the commands
+    The setting concerns the whole process, so the library changes it only on request; the commands
     `explain`, `run`, `serve` and `verify` do. `active` says whether the system takes the setting:
     it is False on other systems, and where the environment has variables `MALLOC_...` of your own.
 

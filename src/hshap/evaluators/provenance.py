@@ -41,7 +41,7 @@ class Provenance:
     - `reason` says why patches were not used; it is empty where they were, or were not asked for.
 
     Explanations of one image share its inputs, and so its counts. The default is that of an
-    evaluator which does not tell.
+    evaluator that reports nothing.
 
     >>> Provenance(full=3, incremental=40, comparison="passed", batches="independent").sentence
     '3 inputs in full, 40 incremental; comparison: passed; batches: independent'
@@ -57,7 +57,7 @@ class Provenance:
 
     @property
     def is_told(self) -> bool:
-        """Whether the evaluator told anything."""
+        """Whether the evaluator reported anything."""
         return self != NOT_TOLD
 
     @property

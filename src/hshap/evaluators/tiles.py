@@ -114,7 +114,7 @@ class Tiles:
         return tuple(at * self.stride for at in place)
 
     def is_background(self, tile: Image) -> bool:
-        """Tell whether a tile is left out."""
+        """Return whether a tile is left out."""
         if self.background is None:
             return False
         if callable(self.background):

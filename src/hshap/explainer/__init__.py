@@ -101,7 +101,7 @@ class Explainer:
 
     @cached_property
     def facts(self) -> Facts:
-        """The names of the model's classes and the images that it takes, as far as it tells."""
+        """The names of the model's classes and the images that it takes, as far as known."""
         return facts_of(self.model)
 
     @overload

@@ -190,7 +190,7 @@ class Setups:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the model's outputs, as far as it tells."""
+        """The names of the model's outputs, as far as known."""
         return self._explainer.facts.classes
 
 

@@ -88,7 +88,7 @@ class Concern:
 class HowSure(NamedTuple):
     """The verdict on an explanation in one word, with the gravest reason and the next step.
 
-    - "supported": there is no concern. This is the outcome of checks, and no proof.
+    - "supported": there is no concern. This is the outcome of checks, not a proof.
     - "look twice": there is a concern, but the findings stand.
     - "do not trust": the model gives other scores each time, the baseline has the score already, or
       areas act together, so the findings may be in the wrong place.

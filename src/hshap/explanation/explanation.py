@@ -369,7 +369,7 @@ class Explanation(Guarantees):
         """Return the same run read more coarsely, or more strictly, without a model call.
 
         Only runs of the paper's searches and of `GroupTesting` can be read again, not those of
-        `BestFirst`: there, a larger region is no other finding but a coarser part of the map.
+        `BestFirst`: there, a larger region is a coarser part of the map, not another finding.
 
         A region becomes a leaf as soon as no axis is longer than `min_size`, or as it has at most
         `min_area` pixels. This equals a new run at that size wherever every axis is split alike,

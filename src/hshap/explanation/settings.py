@@ -63,7 +63,7 @@ class Settings(Mapping[str, "Json"]):
 
     @cached_property
     def search(self) -> DepthFirst | BreadthFirst | GroupTesting | None:
-        """The search that made the run; None for a search of another make."""
+        """The search that made the run; None for a search that is not one of hshap's."""
         options = dict(_mapping(self.document.get("search")))
         make = KNOWN_SEARCHES.get(str(options.pop("type", "")))
         return None if make is None else make(**cast("dict[str, Untyped]", options))

@@ -67,7 +67,7 @@ class Spin:
         return self._mean(lambda member: (member.saliency() > 0).astype(np.float64))
 
     def stability(self) -> NDArray[np.float64]:
-        """Return the standard deviation of the members' attributions: 0 where all say the same."""
+        """Return the standard deviation of the members' attributions: 0 where all agree."""
         mean = self.attribution()
         return np.sqrt(self._mean(lambda member: (member.attribution() - mean) ** 2))
 

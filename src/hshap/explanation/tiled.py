@@ -112,7 +112,7 @@ class TiledExplanation:
 
     @property
     def unexplained(self) -> int:
-        """How many found tiles were not looked into, because `max_tiles` was reached."""
+        """How many found tiles were not explained, because `max_tiles` was reached."""
         found = [place for place in tiles_of(self.tiles.leaves) if not self.skipped[place]]
         return len(found) - len(self.inside)
 

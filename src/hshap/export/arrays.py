@@ -34,7 +34,7 @@ def table(explanation: Explanation, *, every: bool = False) -> Untyped:
     share of the score that the image adds to the baseline. A block that continues at the opposite
     border has a `stop` beyond the grid; a free form has the start and stop of the box around it.
     Starts, stops and sizes are in pixels of the original image, by the explanation's `placement`;
-    a region in padding is told as far as it lies in the image, and has a size of 0 beside it.
+    a region in padding is cut to the image, and has a size of 0 beside it.
 
     >>> from hshap.demo import example
     >>> table(example())[["depth", "size", "coefficient", "y_start", "x_start"]].to_dict("list")

@@ -136,7 +136,7 @@ def _singles(players: int) -> NDArray[np.intp]:
 
 @cache
 def _subsets(players: int) -> tuple[Callable[[tuple[T, ...]], tuple[T, ...]], ...]:
-    """Return what takes each coalition but the empty and the full one from all players."""
+    """Return one selector for each proper, non-empty coalition."""
     members = (
         [player for player in range(players) if c >> player & 1] for c in range(1, 2**players - 1)
     )

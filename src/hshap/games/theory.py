@@ -1,4 +1,4 @@
-"""The theorems of the paper about h-Shap, as functions; `tests/test_paper.py` checks them.
+"""The theorems of the paper about h-Shap, as functions.
 
 Here `n` counts features, `gamma` parts for each node, and `s` the features of a leaf; `n` and `s`
 are powers of `gamma`, as in the paper.

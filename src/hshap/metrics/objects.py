@@ -66,7 +66,7 @@ class SizeBin(NamedTuple):
 
 
 def centre_inside(finding: Box, target: Box) -> bool:
-    """Tell whether the centre of a finding lies in an object or on its edge.
+    """Return whether the centre of a finding lies in an object or on its edge.
 
     >>> centre_inside(((0, 0), (4, 4)), ((1, 1), (3, 9)))
     True

@@ -126,7 +126,7 @@ class Superpixels:
         """Return the partition over a segmentation whose tree is known.
 
         `merges` has a row for each merge: the numbers of the two nodes that it joins. Segments are
-        numbered from 0 in the order of their labels, and merges go on from there, as in
+        numbered from 0 in the order of their labels, and merges continue from there, as in
         `scipy.cluster.hierarchy.linkage`, whose result can be passed as it is.
 
         >>> strips = np.repeat([[0, 1, 2]], 2, axis=0)

@@ -67,7 +67,7 @@ def gather(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[Bad]]:
         drawn = {path / name for name in unchanged(path)} if is_folder(path) else set[Path]()
         if not drawn.isdisjoint(inside):
             count = len(drawn.intersection(inside))
-            say(f"{path}: {count} pictures of an earlier run are no images to explain; left out")
+            say(f"{path}: {count} pictures of an earlier run are not explained")
         found |= dict.fromkeys(file for file in inside if file not in drawn)
     return tuple(found), bad
 

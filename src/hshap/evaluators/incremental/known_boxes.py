@@ -9,6 +9,7 @@ from collections import defaultdict
 from math import prod
 from operator import ge, le
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.drawing import Corners, Sides
     from hshap.evaluators.incremental.traced_network import ShownBox
 
-    Key: TypeAlias = tuple[ByIdentity, ByIdentity]
+    Boxes: TypeAlias = dict[Corners, ShownBox]
     Kind: TypeAlias = tuple[ByIdentity, Sides, Sides]
 
 
@@ -39,17 +40,22 @@ class BoxOfImage(NamedTuple):
 class KnownBoxes:
     """The boxes of images over anchors. All are forgotten once they take too much memory.
 
-    Pieces of larger boxes belong to smaller ones too, so single boxes cannot be freed.
+    Pieces of larger boxes belong to smaller ones too, so single boxes cannot be freed. Those of an
+    anchor that the cache dropped are forgotten with it: they would hold its activations.
     """
 
     def __init__(self) -> None:
-        self._boxes: dict[Key, dict[Corners, ShownBox]] = {}
-        self._bytes = 0
+        self._boxes = WeakKeyDictionary["Anchor", WeakKeyDictionary["Anchor", "Boxes"]]()
 
     @property
     def bytes(self) -> int:
         """Memory that the boxes take."""
-        return self._bytes
+        known = (boxes for over in self._boxes.values() for boxes in over.values())
+        return sum(box.bytes for boxes in known for box in boxes.values())
+
+    def _known(self, outside: Anchor, image: Anchor) -> Boxes:
+        over = self._boxes.get(outside)
+        return {} if over is None else over.get(image, {})
 
     def scores(self, boxes: Sequence[BoxOfImage], outside: Anchor, max_bytes: int) -> Heat:
         """Score boxes along their sides, over an anchor; boxes of one kind run together.
@@ -74,7 +80,7 @@ class KnownBoxes:
 
     def smallest_around(self, corners: Corners, outside: Anchor, image: Anchor) -> ShownBox:
         """Return the smallest known box that holds a box and is larger, or the whole image."""
-        known = self._boxes.get(_key(outside, image), {})
+        known = self._known(outside, image)
         around = [box for box in known.values() if _holds(box.corners, corners)]
         return min(around, key=_area) if around else image.network.whole(image.activations)
 
@@ -92,24 +98,19 @@ class KnownBoxes:
         `parts` tells whether some of them are parts of other known boxes. Where memory is short,
         all older boxes are forgotten, and parts of these too, which would hold their memory.
         """
-        known, size = self._boxes.get(_key(outside, image), {}), sum(box.bytes for box in batch)
+        known, size = self._known(outside, image), sum(box.bytes for box in batch)
         if all(box.corners in known for box in batch):
             return
-        is_short = self._bytes + size > max_bytes
+        is_short = self.bytes + size > max_bytes
         if is_short:
             self.clear()
         if size <= max_bytes and not (is_short and parts):
-            kept = self._boxes.setdefault(_key(outside, image), {})
+            kept = self._boxes.setdefault(outside, WeakKeyDictionary()).setdefault(image, {})
             kept.update((box.corners, box) for box in batch)
-            self._bytes += size
 
     def clear(self) -> None:
         """Forget all boxes."""
-        self._boxes, self._bytes = {}, 0
-
-
-def _key(outside: Anchor, image: Anchor) -> Key:
-    return ByIdentity(outside), ByIdentity(image)
+        self._boxes.clear()
 
 
 def _kind(box: BoxOfImage, around: Corners) -> Kind:

@@ -1,6 +1,6 @@
 """Models as they come: each function takes an object of a library, and returns a model for hshap.
 
-The result takes the image that the user has, knows the names of its classes, and prepares images by
+The result takes the image that the user has, knows the names of its classes, and prepares images
 itself. Pixels are hidden in the image of the user, before it is resized and normalised.
 
 >>> import numpy as np

@@ -26,7 +26,7 @@ def from_onnx(file: str | Path, image: Array) -> Model:
     The operators of convolutional classifiers are known; a file with another one is refused, and
     `Batched` runs its session instead. The module is compared with onnxruntime on `image`, the
     first one to be explained, and on noise; if scores differ, it is refused too. The file is opened
-    in this process, without the limits that commands have for files of strangers.
+    in this process, without the limits that commands have for untrusted files.
 
     >>> import numpy as np, onnx
     >>> from pathlib import Path

@@ -35,7 +35,7 @@ class OcclusionSensitivity:
     do not overlap. `mode` is the value of hidden pixels, or "mean_img". `activate` is as in MONAI:
     a sigmoid for images of one channel, else a softmax; False for the outputs as they are.
 
-    These maps add up to nothing, as those of MONAI. For maps that do, call `Explainer`.
+    Like MONAI's, these maps do not add up to the score. For maps that do, call `Explainer`.
 
     >>> import torch
     >>> x = torch.zeros(1, 1, 8, 8)

@@ -139,8 +139,8 @@ def carriers(
     size of the original image, or a list of masks or `(start, stop)` boxes. `marks` has further
     truths by name and image, such as text. The corners and the border of each image are marks
     always. A pixel counts once: for the objects, grown by `margin` pixels; else for the first mark
-    that holds it; else for the background. Shares are those of `attribution()`. How it is spread
-    inside a leaf is a guide, so small leaves make sharper reports.
+    that holds it; else for the background. Shares are those of `attribution()`. Inside a
+    leaf it is a guess, so small leaves make sharper reports.
 
     >>> import hshap
     >>> found = hshap.demo.example()

@@ -236,7 +236,7 @@ def _longest(region: Region) -> int:
 
 
 def _search(made: DepthFirst | BreadthFirst | GroupTesting | None) -> dict[str, Json] | None:
-    """Return the rule that the sliders follow; None for a search of another make."""
+    """Return the rule that the sliders follow; None for a search that is not one of hshap's."""
     if made is None:
         return None
     by_level = isinstance(made, BreadthFirst)

@@ -18,7 +18,7 @@ ALIKE = 1e-3
 """Directions, and spacings of two slices, may differ by rounding."""
 
 UNEVEN = 0.01
-"""The part of the distance between slices by which one may lie beside its place."""
+"""Tolerance for slice positions, as a fraction of the slice spacing."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def stacked(name: str, planes: Sequence[Plane]) -> tuple[Ints, Heat, float]:
 
 
 def leeway(distance: float) -> float:
-    """Return the millimetres by which a slice may lie beside its place, for slices so far apart."""
+    """Return the tolerance for slice positions in millimetres, for this slice spacing."""
     return max(UNEVEN * distance, 0.01)
 
 

@@ -28,7 +28,7 @@ class GroupTesting:
 
     Under the paper's assumption the result is that of `DepthFirst` on the same partition, with
     about two thirds of the evaluations. The games on the way to the leaves are then inferred by the
-    OR rule, not played. `explanation.certificate` says what measurements make of it: every leaf has
+    OR rule, not played. `explanation.certificate` says what was measured: every leaf has
     the score by itself, all leaves together keep it, the image without them has lost it, and no
     answer contradicts the rule. They support the inferred values and prove them only for models
     that never score less for showing more. If a check fails, the search continues until the leaves
