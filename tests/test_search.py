@@ -21,6 +21,7 @@ from hshap import (
     DepthFirst,
     Dyadic,
     Explainer,
+    Pixels,
     References,
     Share,
 )
@@ -262,6 +263,28 @@ def test_a_share_of_no_score_is_nothing():
 
 
 # Where no size is given.
+
+
+def test_large_leaves_of_leaves_stay():
+    """A large end is split further, unless its parts that matter are all leaves."""
+    grid = (4, 12)
+    pixels = lambda first, last: np.arange(48).reshape(grid)[:, first:last].ravel()
+    leaf = lambda first, last, rule=None: Pixels(pixels(first, last), grid, rule, adaptive=True)
+    ignored = lambda region: (leaf(8, 9), leaf(9, 10))
+    acting = lambda region: (leaf(0, 4), leaf(4, 8), leaf(8, 10, ignored))
+    singles = lambda region: tuple(
+        Pixels(np.array([one]), grid, adaptive=True) for one in region.flat
+    )
+    columns = lambda region: tuple(leaf(at, at + 1, singles) for at in (10, 11))
+    root = leaf(0, 12, lambda region: (leaf(0, 10, acting), leaf(10, 12, columns)))
+
+    def model(batch):
+        first, second = batch[:, 0, 0, 0], batch[:, 0, 0, 5]
+        return first * second + batch[:, 0, 0, 10:].sum(axis=1)
+
+    found = explain(np.ones((1, *grid)), DepthFirst(), lambda image: root, model)
+    assert sorted(leaf.area for leaf in found.leaves) == [1, 1, 40]
+    assert set(found.leaves) == by_hand.automatic_size(model, np.ones((1, *grid)), root)
 
 
 @settings(max_examples=150)
