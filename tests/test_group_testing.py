@@ -121,16 +121,19 @@ def test_questions_stay_near_the_floor(findings, most):
     assert np.mean(spent) <= most * floor
 
 
-@pytest.mark.parametrize("partition", [Bisection(2), Dyadic((2, 3))])
-def test_trees_of_many_leaves_are_not_listed(partition):
+@pytest.mark.parametrize(
+    ("partition", "costs"), [(Bisection(2), (18, 55, 111)), (Dyadic((2, 3)), (18, 52, 109))]
+)
+def test_trees_of_many_leaves_are_not_listed(partition, costs):
     """Their leaves take a place for each pixel, so that places and leaves are told apart."""
     rng = np.random.default_rng(0)
-    for count in (1, 4, 9):
+    for count, cost in zip((1, 4, 9), costs, strict=True):
         image = marked((96, 160), rng.choice(96 * 160, count, replace=False))
         found, played = explain(image, partition=partition), explain(image, DepthFirst(), partition)
         assert set(found.leaves) == set(played.leaves)
         assert np.allclose(found.attribution(), played.attribution())
         assert not found.certificate.reason
+        assert found.evaluations == cost
 
 
 def both_or_one(batch):
