@@ -110,13 +110,20 @@ def test_a_budget_is_kept_and_told(search, most):
     assert ("incomplete" in repr(found)) != found.complete
 
 
-def test_a_budget_counts_draws():
-    image, first = marked((8, 8), [5]), 1 + 15 * 3
-    references = References(np.zeros((3, 1, 8, 8), np.float32))
-    found = explain(image, DepthFirst(max_evaluations=first + 41), baseline=references)
-    assert found.evaluations == first
-    with pytest.raises(ArgumentError, match=f"max_evaluations={first - 1} .* pass {first}"):
-        explain(image, DepthFirst(max_evaluations=first - 1), baseline=references)
+@pytest.mark.parametrize("draws", [2, 3])
+def test_a_budget_counts_draws(draws):
+    """One input for the image, and for each other coalition as many as there are draws."""
+    image, first = marked((8, 8), [5]), 1 + 15 * draws
+    references = References(np.zeros((draws, 1, 8, 8), np.float32))
+    whole = explain(image, DepthFirst(), baseline=references)
+    assert whole.evaluations == first + (len(whole.games) - 1) * 14 * draws
+    most = first + 14 * draws - 1
+    assert (
+        explain(image, DepthFirst(max_evaluations=most), baseline=references).evaluations == first
+    )
+    for less in (1, first - 1):
+        with pytest.raises(ArgumentError, match=f"max_evaluations={less} .* pass {first} or more"):
+            explain(image, DepthFirst(max_evaluations=less), baseline=references)
 
 
 @pytest.mark.parametrize("width", [1, 64])
