@@ -77,6 +77,7 @@ CORE = (
     "spots",
     "audit",
     "superpixels",
+    "testing",
 )
 """Tests that run first, in this order: those of games, searches, regions and maps."""
 

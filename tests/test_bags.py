@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,11 +19,8 @@ from hshap import (
     Fixed,
     ModelFailedError,
     References,
-    SearchResult,
     Superpixels,
 )
-from hshap.evaluators.bags import BagSession
-from hshap.evaluators.tiles import Pool
 
 RNG = np.random.default_rng(0)
 SHAPE = (6, 9, 14)
@@ -68,70 +66,34 @@ BAGS = {
 }
 
 
+BASELINES = Constant(0.1), Fixed(RNG.random(SHAPE)), References(RNG.random((3, *SHAPE)))
+
+
 @pytest.mark.parametrize("name", BAGS)
-@pytest.mark.parametrize(
-    "baseline",
-    [Constant(0.1), Fixed(RNG.random(SHAPE)), References(RNG.random((3, *SHAPE)))],
-    ids=lambda baseline: type(baseline).__name__,
-)
 @pytest.mark.parametrize("partition", [Bisection(2), Dyadic(3), Superpixels(4)], ids=str)
-def test_bags_give_the_values_of_the_full_model(name, baseline, partition):
+def test_bags_give_the_values_of_the_full_model(name, partition):
     model, bags = BAGS[name]
     image = RNG.random(SHAPE)
-    dense, quick = (
-        Explainer(made, baseline=baseline, partition=partition).explain(image, target=1)
-        for made in (model, bags)
-    )
-    assert [game.region for game in dense.games] == [game.region for game in quick.games]
-    for one, other in zip(dense.games, quick.games, strict=True):
-        assert np.allclose(one.values, other.values, atol=1e-12)
+    for baseline in BASELINES:
+        dense, quick = (
+            Explainer(made, baseline=baseline, partition=partition).explain(image, target=1)
+            for made in (model, bags)
+        )
+        assert [game.region for game in dense.games] == [game.region for game in quick.games]
+        for one, other in zip(dense.games, quick.games, strict=True):
+            assert np.allclose(one.values, other.values, atol=1e-12)
 
 
-def test_many_slides_of_several_sizes():
+def test_many_slides_of_several_sizes_are_embedded_once():
     model, bags = BAGS["mean"]
-    images = [RNG.random((6, 8, 8)), RNG.random((6, 5, 12)), RNG.random((6, 8, 8))]
-    for made in Explainer(bags, Constant(0.0), Bisection(2)).explain_many((i, 0) for i in images):
+    embedded = []
+    counted = Bags(lambda tiles: (embedded.append(1), bags.embed(tiles))[1], bags.head)
+    images = [RNG.random((6, *side)) for side in ((8, 8), (5, 12), (8, 8), (4, 4), (4, 4))]
+    explainer = Explainer(counted, Constant(0.0), Bisection(2))
+    for made in explainer.explain_many((image, 0) for image in images):
         dense = Explainer(model, Constant(0.0), Bisection(2)).explain(images[made.position], 0)
         assert np.allclose(made.attribution(), dense.attribution())
-
-
-def every_game(root, draws=1):
-    """Play the games of all regions, level by level."""
-    level = [root]
-    while level:
-        games = yield level
-        level = [part for game in games for part in game.children if part.split()]
-    return SearchResult(())
-
-
-def test_slides_are_freed_and_embedded_again():
-    model, bags = BAGS["attention"]
-    embedded = []
-
-    class FewSlides:
-        """Keeps fewer slides than a run works on at a time."""
-
-        def open_session(self):
-            counted = Bags(lambda tiles: (embedded.append(1), bags.embed(tiles))[1], bags.head)
-            return BagSession(counted, max_slides=3)
-
-    images = [RNG.random((6, 4, 4)) for _ in range(30)]
-    settings = (Constant(0.0), Bisection(1), every_game)
-    explainer = Explainer(FewSlides(), *settings)
-    for made in explainer.explain_many((image, 0) for image in images):
-        dense = Explainer(model, *settings).explain(images[made.position], 0)
-        values = [np.concatenate([game.values for game in one.games]) for one in (made, dense)]
-        assert np.allclose(*values)
-    assert len(embedded) > 31  # more often than once for each image and the baseline
-
-
-def test_a_slide_is_embedded_once():
-    embedded = []
-    bags = Bags(lambda tiles: (embedded.append(1), tiles)[1], lambda bags: bags)
-    images = [RNG.random((6, 4, 4)) for _ in range(5)]
-    explainer = Explainer(bags, Constant(0.0), Bisection(1))
-    assert len(list(explainer.explain_many((image, 0) for image in images))) == 5
-    assert len(embedded) == 6  # the baseline is the sixth
+    assert len(embedded) == 5 + 3  # and the baseline of each size
 
 
 def test_a_hundred_thousand_tiles():
@@ -206,33 +168,17 @@ def exact(batch):
     return np.array(found)
 
 
-@pytest.mark.parametrize("logit", [-80, -40, -10, 0, 10, 40, 80])
-@pytest.mark.parametrize("other", [-80, 0, 40, 80])
-def test_sums_keep_their_digits_at_any_attention(logit, other):
-    rng = np.random.default_rng(3)
-    image, behind = rng.random((2, 3, 8, 8))
-    image[0] += rng.normal(size=(8, 8))
-    image[0, 2, 3] = logit
-    behind[0, 5, 1] = behind[0, 2, 3] = other
-    settings = {"baseline": Fixed(behind), "partition": Dyadic(1), "search": DepthFirst(1e-9)}
+def test_sums_keep_their_digits_at_any_attention():
     bags = Bags(attention, lambda made: made[:, :-1] / made[:, -1:])
-    found, full = (Explainer(one, **settings).explain(image, target=0) for one in (bags, exact))
-    assert len(found.games) == len(full.games) > 1
-    for one, other_game in zip(found.games, full.games, strict=True):
-        assert one.region == other_game.region
-        np.testing.assert_allclose(one.values, other_game.values, rtol=1e-13)
-
-
-@pytest.mark.parametrize("logit", [-80, -40, 0, 40, 80])
-def test_the_rest_of_each_tile_keeps_its_digits(logit):
-    rng = np.random.default_rng(4)
-    hidden = rng.normal(size=(5, 7, 3))
-    hidden[2, 3, 0] = logit
-    bags = Bags(attention, lambda made: made[:, :-1] / made[:, -1:])
-    pool = Pool.of(bags, hidden, hidden)
-    flat = attention(hidden.reshape(-1, 3))
-    for number, rest in enumerate(pool.rest.reshape(-1, 3)):
-        others = np.delete(flat, number, axis=0)
-        expected = [math.fsum(column) for column in others.T]
-        scale = [math.fsum(np.abs(column)) for column in others.T]
-        assert np.all(np.abs(rest - expected) <= 1e-14 * np.array(scale))
+    for logit, other in product([-80, -40, -10, 0, 10, 40, 80], [-80, 0, 40, 80]):
+        rng = np.random.default_rng(3)
+        image, behind = rng.random((2, 3, 8, 8))
+        image[0] += rng.normal(size=(8, 8))
+        image[0, 2, 3] = logit
+        behind[0, 5, 1] = behind[0, 2, 3] = other
+        settings = {"baseline": Fixed(behind), "partition": Dyadic(1), "search": DepthFirst(1e-9)}
+        found, full = (Explainer(one, **settings).explain(image, 0) for one in (bags, exact))
+        assert len(found.games) == len(full.games) > 1
+        for one, other_game in zip(found.games, full.games, strict=True):
+            assert one.region == other_game.region
+            np.testing.assert_allclose(one.values, other_game.values, rtol=1e-13)

@@ -7,8 +7,11 @@ import weakref
 
 import numpy as np
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
 import hshap
+from hshap.cli.app import app
 from hshap.games.automatic import usual_partition
 from hshap.metrics import f1
 
@@ -197,17 +200,13 @@ def test_many_images_are_each_given_a_baseline_of_their_own():
 
 
 def test_the_command_finds_every_cross(tmp_path, monkeypatch):
-    pillow = pytest.importorskip("PIL.Image")
-    pytest.importorskip("matplotlib")
-    app = pytest.importorskip("hshap.cli.app").app
-    runner = pytest.importorskip("typer.testing").CliRunner()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images").mkdir()
     for number, (image, _, _) in enumerate(bundled()):
         pixels = np.rint(np.moveaxis(image, 0, -1) * 255).astype(np.uint8)
-        pillow.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
     words = ["explain", "images", "--model", "hshap.demo:load()", "--target", "1", "--strict"]
-    done = runner.invoke(app, words)
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
     for number, (_, truth, crosses) in enumerate(bundled()):
         found = hshap.Explanation.load(tmp_path / "hshap-output" / f"{number}.npz")

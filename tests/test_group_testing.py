@@ -121,6 +121,21 @@ def test_questions_stay_near_the_floor(findings, most):
     assert np.mean(spent) <= most * floor
 
 
+@pytest.mark.parametrize(
+    ("partition", "costs"), [(Bisection(2), (18, 55, 111)), (Dyadic((2, 3)), (18, 52, 109))]
+)
+def test_trees_of_many_leaves_are_not_listed(partition, costs):
+    """Their leaves take a place for each pixel, so that places and leaves are told apart."""
+    rng = np.random.default_rng(0)
+    for count, cost in zip((1, 4, 9), costs, strict=True):
+        image = marked((96, 160), rng.choice(96 * 160, count, replace=False))
+        found, played = explain(image, partition=partition), explain(image, DepthFirst(), partition)
+        assert set(found.leaves) == set(played.leaves)
+        assert np.allclose(found.attribution(), played.attribution())
+        assert not found.certificate.reason
+        assert found.evaluations == cost
+
+
 def both_or_one(batch):
     """Two pixels act together; a third is enough alone."""
     return any_of_sets([{9, 60}, {33}])(batch)
@@ -131,6 +146,7 @@ def both_or_one(batch):
 COSTS = {
     "few": [(24, 3, 11), (24, 3, 11), (29, 3, 10), (24, 3, 11)],
     "many": [(114, 12, 79), (114, 12, 78), (119, 12, 79), (24, 19, 47)],
+    "dense": [(105, 48, 54), (97, 48, 53), (110, 48, 53), (24, 7, 19)],
     "lazy": [(44, 3, 30), (43, 3, 30), (49, 3, 30), (24, 7, 23)],
     "graded": [(40, 3, 0), (40, 3, 0), (40, 3, 0), (24, 3, 11)],
     "together": [(45, 2, 0), (45, 2, 0), (45, 2, 0), (24, 2, 11)],
@@ -138,6 +154,7 @@ COSTS = {
 PROBLEMS = {
     "few": (any_marked, marked((8, 8), [9, 40, 41])),
     "many": (any_marked, marked((32, 32), np.random.default_rng(0).choice(1024, 12, False))),
+    "dense": (any_marked, marked((8, 8), [i for i in range(64) if i % 4])),
     "lazy": (any_marked, marked((64, 64), [5, 900, 4000])),  # a tree that is not listed whole
     "graded": (lambda batch: batch.mean(axis=(1, 2, 3)), marked((8, 8), [9, 40, 41])),
     "together": (both_or_one, np.ones((1, 8, 8))),

@@ -94,6 +94,26 @@ def test_maps_show_shares_of_leaves(seed, grid, partition):
     assert saliency.sum() == pytest.approx(1.0 if found.leaves else 0.0)
 
 
+@pytest.mark.parametrize("search", [None, hshap.BestFirst(40, contexts=2)])
+def test_parts_are_the_tree_of_the_run(search):
+    """Numbered from the image on, each with its parent, its depth and what it adds alone."""
+    model, image = weighed(1, (8, 8))
+    found = explain(model, image, hshap.Dyadic(1), search)
+    parts = list(found.parts.values())
+    assert [part.number for part in parts] == list(range(len(parts)))
+    root = parts[0]
+    gain = found.score - found.baseline_score
+    assert (root.region, root.parent, root.depth) == (found.games[0].region, -1, 0)
+    assert (root.coefficient, root.error, root.share, root.alone) == (gain, 0.0, gain, gain)
+    for game in found.games:
+        for i, child in enumerate(game.children):
+            part = found.parts[child]
+            assert parts[part.parent].region == game.region
+            assert part.depth == found.parts[game.region].depth + 1
+            assert part.coefficient == game.coefficients[i]
+            assert part.alone == game.values[1 << i] - game.values[0]
+
+
 @pytest.mark.parametrize(
     ("weights", "tolerance", "expected", "residual"),
     [

@@ -20,7 +20,6 @@ from browsers import (
 )
 from hshap.viewer import View, write_page
 from oracle import any_marked, marked
-from pages import in_contexts
 
 import hshap
 
@@ -61,15 +60,6 @@ def together(batch):
     return batch[:, 0, 0, 0] * batch[:, 0, 7, 7]
 
 
-def unfinished():
-    image = np.eye(8)[None]
-    search = hshap.DepthFirst(max_evaluations=20)
-    explainer = hshap.Explainer(
-        hshap.demo.brightest, hshap.Constant(0.0), hshap.Dyadic(1), search=search
-    )
-    return image, explainer.explain(image, 0)
-
-
 def untrusted():
     image = np.ones((1, 8, 8))
     return image, hshap.Explainer(together, hshap.Constant(0.0), hshap.Dyadic(2)).explain(image, 0)
@@ -79,7 +69,6 @@ RUNS = {
     "supported": lambda: (np.zeros((1, 8, 8)), hshap.demo.example()),
     "look twice": lambda: (np.zeros((1, 8, 8)), hshap.demo.example().at(tolerance=1e9)),
     "do not trust": untrusted,
-    "unfinished": unfinished,
 }
 
 
@@ -88,8 +77,8 @@ def test_the_first_line_tells_how_sure(show):
         image, explanation = make()
         tab = show([View("x.png", image, {"lesion": explanation})])
         line = tab.inner_text("#first")
-        assert tab.inner_text(".badge") == explanation.how_sure.word
-        assert word in {explanation.how_sure.word, "unfinished"}
+        assert tab.inner_text(".badge") == word
+        assert word == explanation.how_sure.word
         count = len(explanation.boxes())
         assert f"{count} finding{'' if count == 1 else 's'} on " in line
         assert explanation.how_sure.reason in line
@@ -205,25 +194,6 @@ def test_layers_are_hidden_one_by_one_or_by_a_key(show):
         assert before != last, layer
     tab.check("#layer-visited")
     assert painted() > before
-
-
-def test_a_switch_shows_the_map_of_a_side(show, plain):
-    image, _ = in_contexts()
-    both = hshap.Explainer(
-        lambda batch: batch[:, 0, 2, 3] * batch[:, 0, 12, 17],
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Bisection(1),
-        search=hshap.BestFirst(contexts=2),
-    ).explain(image, target=0)
-    tab = show([View("x", image, {"one": both}), *many(plain, 1)])
-    tab.evaluate("hshap.open(0)")
-    for side, told in (("alone", "enough alone: nothing"), ("missing", "cannot be missing")):
-        tab.select_option("#context", side)
-        drawn(tab)
-        assert tab.inner_text("#unit") == f"Score per pixel, {told}"
-    tab.evaluate("hshap.open(1)")
-    assert not tab.is_visible("#context")
-    assert tab.evaluate("hshap.state().context") == "all"
 
 
 def test_sizes_have_the_unit_of_the_pixel_size(show):

@@ -237,6 +237,7 @@ def test_a_spin_shows_its_mean_and_class():
     figure = spun.plot(numbers())
     assert np.array_equal(drawn(figure)[1], spun.attribution())
     assert figure.axes[0].get_title().endswith("%: mean of 2 explanations")
+    assert "Spin of 2 explanations" in repr(spun)
 
 
 def test_titles_are_for_people():

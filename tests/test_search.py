@@ -21,6 +21,7 @@ from hshap import (
     DepthFirst,
     Dyadic,
     Explainer,
+    Pixels,
     References,
     Share,
 )
@@ -109,13 +110,20 @@ def test_a_budget_is_kept_and_told(search, most):
     assert ("incomplete" in repr(found)) != found.complete
 
 
-def test_a_budget_counts_draws():
-    image, first = marked((8, 8), [5]), 1 + 15 * 3
-    references = References(np.zeros((3, 1, 8, 8), np.float32))
-    found = explain(image, DepthFirst(max_evaluations=first + 41), baseline=references)
-    assert found.evaluations == first
-    with pytest.raises(ArgumentError, match=f"max_evaluations={first - 1} .* pass {first}"):
-        explain(image, DepthFirst(max_evaluations=first - 1), baseline=references)
+@pytest.mark.parametrize("draws", [2, 3])
+def test_a_budget_counts_draws(draws):
+    """One input for the image, and for each other coalition as many as there are draws."""
+    image, first = marked((8, 8), [5]), 1 + 15 * draws
+    references = References(np.zeros((draws, 1, 8, 8), np.float32))
+    whole = explain(image, DepthFirst(), baseline=references)
+    assert whole.evaluations == first + (len(whole.games) - 1) * 14 * draws
+    most = first + 14 * draws - 1
+    assert (
+        explain(image, DepthFirst(max_evaluations=most), baseline=references).evaluations == first
+    )
+    for less in (1, first - 1):
+        with pytest.raises(ArgumentError, match=f"max_evaluations={less} .* pass {first} or more"):
+            explain(image, DepthFirst(max_evaluations=less), baseline=references)
 
 
 @pytest.mark.parametrize("width", [1, 64])
@@ -262,6 +270,28 @@ def test_a_share_of_no_score_is_nothing():
 
 
 # Where no size is given.
+
+
+def test_large_leaves_of_leaves_stay():
+    """A large end is split further, unless its parts that matter are all leaves."""
+    grid = (4, 12)
+    pixels = lambda first, last: np.arange(48).reshape(grid)[:, first:last].ravel()
+    leaf = lambda first, last, rule=None: Pixels(pixels(first, last), grid, rule, adaptive=True)
+    ignored = lambda region: (leaf(8, 9), leaf(9, 10))
+    acting = lambda region: (leaf(0, 4), leaf(4, 8), leaf(8, 10, ignored))
+    singles = lambda region: tuple(
+        Pixels(np.array([one]), grid, adaptive=True) for one in region.flat
+    )
+    columns = lambda region: tuple(leaf(at, at + 1, singles) for at in (10, 11))
+    root = leaf(0, 12, lambda region: (leaf(0, 10, acting), leaf(10, 12, columns)))
+
+    def model(batch):
+        first, second = batch[:, 0, 0, 0], batch[:, 0, 0, 5]
+        return first * second + batch[:, 0, 0, 10:].sum(axis=1)
+
+    found = explain(np.ones((1, *grid)), DepthFirst(), lambda image: root, model)
+    assert sorted(leaf.area for leaf in found.leaves) == [1, 1, 40]
+    assert set(found.leaves) == by_hand.automatic_size(model, np.ones((1, *grid)), root)
 
 
 @settings(max_examples=150)

@@ -190,6 +190,15 @@ def test_the_page_holds_each_context_s_map():
     maps = [stored["map"], *stored["contexts"].values()]
     assert len({one["values"] for one in maps}) == 3
     assert read.table(1)["classes"][0]["contexts"] is None
+    both = hshap.Explainer(
+        lambda batch: batch[:, 0, 2, 3] * batch[:, 0, 12, 17],
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+        search=hshap.BestFirst(contexts=2),
+    ).explain(image, target=0)
+    empty = ReadPage(page([View("x", image, {"both": both})])).table()["classes"][0]
+    assert empty["contexts"]["alone"] is None  # neither place is enough
+    assert empty["contexts"]["missing"]
 
 
 def test_a_large_image_adds_little_but_itself():
