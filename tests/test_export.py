@@ -178,6 +178,10 @@ def test_documents_of_tools_cover_the_object(tool, halved):
     assert told == (name.replace("\u0007", " ") if tool == "cvat" else name)  # XML has no bell
     assert np.array_equal(inside, TRUTH)
     assert ("&lt;i&gt;" if tool == "cvat" else "<i>") in f"{document}"
+    if tool == "fiftyone":
+        found = [one["bounding_box"] for one in document["samples"][0]["findings"]["detections"]]
+        boxes = [(12 / 60, 8 / 40, 20 / 60, 16 / 40), (40 / 60, 30 / 40, 16 / 60, 4 / 40)]
+        np.testing.assert_allclose(found, boxes)
 
 
 @pytest.mark.parametrize("what", ["geojson", *TOOLS])
