@@ -72,7 +72,7 @@ TIFFS = {  # options of tifffile, and sides of a pixel in a unit
 }  # fmt: skip
 
 
-def test_the_pixel_size_is_the_one_that_a_tiff_tells(tmp_path):
+def test_tiffs_tell_their_pixel_size(tmp_path):
     for name, (options, _) in TIFFS.items():
         tifffile.imwrite(tmp_path / f"{name}.tif", GREY, metadata=None, **options)
     done = opened(tmp_path)
@@ -180,7 +180,7 @@ def clinic(tmp_path_factory):
     return folder, scan
 
 
-def test_the_page_of_explain_has_the_files_as_they_are(clinic):
+def test_the_page_shows_files_as_they_are(clinic):
     folder, scan = clinic
     read = ReadPage(folder / "bright" / "index.html")
     for name, bits, values, pixel_size in (
@@ -228,7 +228,7 @@ def test_view_shows_explanations_side_by_side(clinic, monkeypatch, files, names,
         assert [axis[-1] for axis in table["place"]["edges"]] == [600, 900]
 
 
-def test_a_large_image_has_a_folder_beside_the_page_of_view(tmp_path, monkeypatch):
+def test_view_writes_a_folder_for_large_images(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     noise = RANDOM.integers(0, 256, (3000, 3000, 3), dtype=np.uint8)
     tifffile.imwrite("large.tif", noise, photometric="rgb")
@@ -259,7 +259,7 @@ def test_a_large_image_has_a_folder_beside_the_page_of_view(tmp_path, monkeypatc
         (("a.npz", "a.npz"), "a.npz is named twice"),
     ],
 )
-def test_view_refuses_two_images_and_one_explanation_twice(words, told):
+def test_view_refuses_what_is_given_twice(words, told):
     done = run("view", *words)
     assert done.exit_code == 2
     assert told in done.stderr
