@@ -33,9 +33,6 @@ def whole(batch):
 def scaled(batch):
     assert batch.shape[1] == 3 and np.abs(batch[:, 0] - batch[:, 1] - 1).max() < 1e-5
     return (batch[:, 0] > 0.6).reshape(len(batch), -1).mean(axis=1)
-def speaks(batch):
-    print("noise of the user's own code")
-    return bright(batch)
 def small(batch):
     assert batch.shape[2:] == (16, 12), batch.shape
     return bright(batch)
@@ -239,11 +236,6 @@ def test_classes_by_name_share_a_page(work):
     assert (work / "two" / "series-lesion.npz").is_file()
     assert (work / "two" / "series-none.npz").is_file()
     assert any(line.startswith("hshap: do not trust: ") for line in done.stderr.splitlines())
-
-
-def test_json_is_apart_from_the_model_s_output(work):
-    words = ("--model", "scan_models:speaks", *OPTIONS, "--json", "--out", "noise")
-    assert json.loads(exam("series", *words).stdout)["command"] == "exam"
 
 
 # Exports to the place of a scan

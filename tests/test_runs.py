@@ -214,6 +214,22 @@ def test_a_bad_image_fails_alone_with_its_reason(tmp_path, images):
     assert [row["image"] for row in mended.errors] == ["00000004"]
 
 
+@pytest.mark.cluster
+def test_a_client_of_dask_stays_open(tmp_path, images):
+    dask = pytest.importorskip("distributed")
+    options = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
+    with dask.LocalCluster(n_workers=1, **options) as local, dask.Client(local) as client:
+        several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
+        at = runs.DaskWorkers(address=local.scheduler_address)
+        again = lines_of(at, images, tmp_path / "again")
+        assert client.submit(len, "abc").result() == 3
+    assert rows(several) == rows(again) == rows(explain(images, tmp_path / "one"))
+    timeout = {"distributed.comm.timeouts.connect": "1s"}
+    told = "no scheduler of Dask that can be reached"
+    with pytest.importorskip("dask").config.set(timeout), pytest.raises(ArgumentError, match=told):
+        lines_of(runs.DaskWorkers(address="tcp://127.0.0.1:9"), images, tmp_path / "run")
+
+
 def test_an_error_of_one_target_hides_no_other(tmp_path, images):
     explain(images[:2], tmp_path / "run")
     run = explain(images[:2], tmp_path / "run", target=[0, 5])
@@ -427,32 +443,6 @@ def test_a_worker_that_cannot_start_says_why(tmp_path, images, executor):
 
     with pytest.raises(runs.RunStoppedError, match="no model here"):
         explain(images, tmp_path / "run", made, model_id="x", executor=executor(tmp_path))
-
-
-@pytest.mark.cluster
-def test_a_client_of_dask_is_used_and_stays_open(tmp_path, images):
-    dask = pytest.importorskip("distributed")
-    options = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
-    with dask.LocalCluster(n_workers=1, **options) as local, dask.Client(local) as client:
-        several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
-        at = runs.DaskWorkers(address=local.scheduler_address)
-        again = lines_of(at, images, tmp_path / "again")
-        assert client.submit(len, "abc").result() == 3
-        plugins = client.run(lambda dask_worker: list(dask_worker.plugins))
-        assert not [name for found in plugins.values() for name in found if "hshap" in name]
-    one = rows(lines_of(None, images, tmp_path / "one"))
-    assert rows(several) == rows(again) == one
-
-
-@pytest.mark.cluster
-def test_a_scheduler_out_of_reach_is_told(tmp_path, images):
-    config = pytest.importorskip("dask").config
-    pytest.importorskip("distributed")
-    with (
-        config.set({"distributed.comm.timeouts.connect": "1s"}),
-        pytest.raises(hshap.ArgumentError, match="no scheduler of Dask that can be reached"),
-    ):
-        lines_of(runs.DaskWorkers(address="tcp://127.0.0.1:9"), images, tmp_path / "run")
 
 
 # Reading

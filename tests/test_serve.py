@@ -29,7 +29,7 @@ from starlette.websockets import WebSocketDisconnect
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
-WORDS = ("--target", 0, "--min-size", 8, "--baseline", "constant:0", "--out", "found")
+WORDS = ("--target", 0, "--min-size", 8, "--baseline", "constant:0")
 CREATED, BAD, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_LARGE, UNSUPPORTED = (
     *(201, 400, 403, 404, 409, 413, 415),
 )
@@ -38,7 +38,10 @@ MISDIRECTED, TOO_MANY = 421, 429
 
 @contextmanager
 def serving(*words):
-    """Run the command with a client in place of its sockets; give the client, token included."""
+    """Run the command with a client in place of its sockets; give the client, token included.
+
+    Its paths are absolute: the server stays in this process when the next test changes the folder.
+    """
     started, ended, outcome = queue.Queue(), threading.Event(), []
 
     class Server:
@@ -78,7 +81,8 @@ def shown(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, folder_of_user(folder, patch) as name:
         picture("images/a.png")
         limit = ("--max-upload", 1)
-        with serving("images", "-m", f"{name}:brightest", *WORDS, *limit) as client:
+        given = (folder / "images", "-m", f"{name}:brightest", *WORDS, "--out", folder / "found")
+        with serving(*given, *limit) as client:
             until(client, done=1)
             written("found/.hshap-old/half.npz", "half")
             written("secret.txt", "secret")
@@ -93,7 +97,8 @@ def grown(tmp_path, monkeypatch):
     with folder_of_user(tmp_path, monkeypatch) as name:
         for file, value in (("a", 200), ("b", 255)):
             picture(f"images/{file}.png", value)
-        with serving("images", "-m", f"{name}:brightest", *WORDS) as client:
+        given = (tmp_path / "images", "-m", f"{name}:brightest", "--out", tmp_path / "found")
+        with serving(*given, *WORDS) as client:
             until(client, done=2)
             yield client
 
@@ -314,7 +319,7 @@ def test_too_many_waiting_images_are_refused(grown):
 def test_without_a_model_images_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written("found/index.html", "<!doctype html><p>the page")
-    with serving("--out", "found") as client:
+    with serving("--out", tmp_path / "found") as client:
         assert client.get("/page/").text.endswith("the page")
         assert client.get("/state").json()["takes_images"] is False
         answer = client.post("/images?name=a.png", content=b"x")
@@ -336,7 +341,9 @@ def running(tmp_path, monkeypatch):
     """The command in a process of its own, with one image in its folder."""
     with folder_of_user(tmp_path, monkeypatch) as name:
         picture("images/a.png")
-        words = map(str, ("images", "--model", f"{name}:brightest", *WORDS, "--port", 0))
+        words = map(
+            str, ("images", "--model", f"{name}:brightest", *WORDS, "--out", "found", "--port", 0)
+        )
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "hshap", "serve", *words],
             stdout=subprocess.PIPE,
