@@ -374,7 +374,7 @@ def test_from_a_dropped_file_to_its_findings(running):
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 0
     assert "the results are in found" in process.stderr.read()
-    fine("export", "found/b.npz", "--format", "csv")
+    fine("export", "found/b.npz", "--format", "geojson")
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
