@@ -206,7 +206,7 @@ MISTAKES = [
         "partition | into one part | two or more",
         lambda: explain(
             partition=lambda image: hshap.Box(
-                (0, 0), (32, 32), lambda box: hshap.Pixels(np.arange(1024), (32, 32))
+                (0, 0), (32, 32), lambda box: (hshap.Pixels(np.arange(1024), (32, 32)),)
             )
         ),
     ),
@@ -214,7 +214,7 @@ MISTAKES = [
         "partition | into one part | none if it is a leaf",
         lambda: explain(
             partition=lambda image: hshap.Box(
-                (0, 0), (32, 32), lambda box: (box) if box.area < 99 else Dyadic(8).split(box)
+                (0, 0), (32, 32), lambda box: (box,) if box.area < 99 else Dyadic(8).split(box)
             )
         ),
     ),
@@ -298,7 +298,7 @@ MISTAKES = [
     ("model | len | pass one", lambda: models.keras(len)),
     ("least | 0.5 | pass a lower", lambda: models.detections(found_nothing, COLOUR)),
     ("box | (4, 4, 4, 9) | (left, top, right, bo", lambda: models.Detection((4, 4, 4, 9), label=1)),
-    ("wanted | 5 | pass models.Detection", lambda: models.detector(found_nothing, 5)),
+    ("wanted | 5 | pass hshap.models.Detection", lambda: models.detector(found_nothing, 5)),
     (
         "boxes | (1, 3) | left, top, right, bottom",
         lambda: models.detections(lambda batch: [boxes_of([[1, 2, 3]])], COLOUR),
