@@ -11,7 +11,7 @@ from scipy import stats
 
 import hshap
 from hshap import ArgumentError, Bisection, Conditional, Explainer, References
-from hshap.explanation.guarantees.error_rates import discoveries, discoveries_by_e, family_wise
+from hshap.explanation.guarantees.error_rates import family_wise
 from hshap.explanation.guarantees.evidence_values import running
 from hshap.explanation.guarantees.randomisation import p_value
 
@@ -58,20 +58,6 @@ def test_a_p_value_is_a_share_of_all_signs():
         exact = (all_signs(10) @ differences >= differences.sum() - 1e-9).mean()
         spread = 4 * np.sqrt(exact * (1 - exact) / 9999)
         assert abs(p_value(differences) - exact) <= spread + 2e-4
-
-
-def test_discoveries_follow_the_step_up_rule():
-    rng = np.random.default_rng(4)
-    for _ in range(50):
-        found = rng.uniform(size=7) ** 2
-        adjusted = discoveries(found)
-        for level in (0.01, 0.05, 0.2, 0.5):
-            ranked = np.sort(found)
-            passing = np.flatnonzero(ranked <= level * np.arange(1, 8) / 7)
-            limit = ranked[passing[-1]] if len(passing) else -1.0
-            assert ((adjusted <= level) == (found <= limit)).all()
-    assert discoveries(found) == pytest.approx(stats.false_discovery_control(found))
-    assert discoveries_by_e(1 / found) == pytest.approx(discoveries(found))
 
 
 def test_a_tree_is_tested_from_its_root():
