@@ -33,7 +33,7 @@ from hshap.runs.sources import as_source
 from hshap.runs.storing.files import LocalFiles, publish
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.life import Watch, sign_of
+from hshap.runs.storing.life import sign_of
 from hshap.runs.storing.schema import TABLES, VOLATILE
 from hshap.runs.worker import Job
 
@@ -641,21 +641,6 @@ def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
     driver = Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5)
     driver.run(runs.InProcess())
     assert len(runs.Run.at(Folder(files))) == len(images)
-
-
-def test_a_driver_that_shows_no_life_is_quiet(tmp_path, monkeypatch):
-    """A slow driver commits no shard for long; another one that was lost commits none, too."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    files = LocalFiles(tmp_path)
-    slow, lost = (Owner(name, "boot", "7", "99") for name in ("slow", "lost"))
-    watch = Watch(Folder(files), 300.0)
-    publish(files, sign_of(lost), b"the last one")
-    answers = []
-    for now[0] in (0.0, 200.0, 400.0, 600.0):
-        publish(files, sign_of(slow), str(now[0]).encode())
-        answers.append([watch.is_quiet(owner) for owner in (slow, lost)])
-    assert answers == [[False, False], [False, False], [False, True], [False, True]]
 
 
 class Late(LocalFiles):

@@ -11,7 +11,6 @@ from scipy import stats
 
 import hshap
 from hshap import ArgumentError, Bisection, Conditional, Explainer, References
-from hshap.explanation.guarantees.error_rates import family_wise
 from hshap.explanation.guarantees.evidence_values import running
 from hshap.explanation.guarantees.randomisation import p_value
 
@@ -58,20 +57,6 @@ def test_a_p_value_is_a_share_of_all_signs():
         exact = (all_signs(10) @ differences >= differences.sum() - 1e-9).mean()
         spread = 4 * np.sqrt(exact * (1 - exact) / 9999)
         assert abs(p_value(differences) - exact) <= spread + 2e-4
-
-
-def test_a_tree_is_tested_from_its_root():
-    rng = np.random.default_rng(5)
-    parents, shares = [-1, 0, 0, 1, 1, 2, 2], [1.0, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
-    for _ in range(50):
-        p = rng.uniform(size=7) ** 3
-        adjusted = family_wise(p, shares, parents)
-        for number in range(7):
-            path, node = [], number
-            while node >= 0:
-                path.append(min(1.0, p[node] / shares[node]))
-                node = parents[node]
-            assert adjusted[number] == max(path)
 
 
 # Regions, models and samplers with a known truth.
