@@ -404,10 +404,6 @@ MASKED_INPUTS = {
     "image of an ablation": lambda: hshap.metrics.ablation_curve(
         any_marked, MASKED, IMAGE[0], np.zeros_like(IMAGE), [0, 4]
     ),
-    "data of shap": lambda: hshap.drop_ins.ShapExplainer(any_marked, MASKED[None])(IMAGE[None]),
-    "images of shap": lambda: hshap.drop_ins.ShapExplainer(any_marked, np.stack([IMAGE] * 2))(
-        MASKED[None]
-    ),
     "scan": lambda: hshap.Scan(MASKED, axes="CYX"),
     "large image": lambda: hshap.open_image(MASKED),
     "map to place": lambda: explain().placement.spread(MASKED_MAP),
@@ -422,6 +418,15 @@ LABELS = np.arange(1024).reshape(32, 32) // 256
 def test_masked_arrays_are_refused_everywhere(case):
     with pytest.raises(HshapError, match=FILLED):
         MASKED_INPUTS[case]()
+
+
+@pytest.mark.frameworks
+def test_masked_images_of_shap_are_refused():
+    made, two = hshap.drop_ins.ShapExplainer, np.stack([IMAGE] * 2)
+    with pytest.raises(HshapError, match=FILLED):
+        made(any_marked, MASKED[None])(IMAGE[None])
+    with pytest.raises(HshapError, match=FILLED):
+        made(any_marked, two)(MASKED[None])
 
 
 def test_an_array_that_masks_nothing_is_that_array():
