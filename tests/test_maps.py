@@ -5,13 +5,14 @@ The rules are written out here once more, from the games that an explanation hol
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import any_marked, by_permutations, marked
+from oracle import any_marked, marked
 from scipy import ndimage
 
 import hshap
@@ -38,25 +39,59 @@ def weighed(seed, grid):
     return model, rng.random((1, *grid))
 
 
-def pooled(game):
-    """Sum the Shapley values of a game over all of its contexts."""
-    return sum((by_permutations(one.values) for one in game.contexts), game.coefficients)
+def weighted_orders(values, weights):
+    """Average gains over orders in which the next part is drawn by its weight, among those left."""
+
+    @cache
+    def onward(shown):
+        left = [i for i in range(len(weights)) if not shown >> i & 1]
+        gains = np.zeros(len(weights))
+        for i in left:
+            chance = weights[i] / sum(weights[j] for j in left)
+            gains[i] += chance * (values[shown | 1 << i] - values[shown])
+            gains += chance * onward(shown | 1 << i)
+        return gains
+
+    return onward(0)
+
+
+def sources_by_rule(games):
+    """Count the sources of the score in each region: one, where it was not split.
+
+    Else those of its parts, each as far as the part alone has the score of the region; at least 1.
+    """
+    held = {}
+    for game in reversed(games):
+        gain = game.values[-1] - game.values[0]
+        if gain and len(game.children) > 1:
+            shares = [
+                (game.values[1 << i] - game.values[0]) / gain for i in range(len(game.children))
+            ]
+            counts = [held.get(part, 1.0) for part in game.children]
+            held[game.region] = max(1.0, np.clip(shares, 0, 1) @ counts)
+    return held
 
 
 def shares_by_rule(found):
-    """Divide each share among parts by their positive coefficients; the image's by coefficients.
+    """Divide each share by positive values of the parts; the image's in one context by all values.
 
-    In several contexts, sums over all contexts count, with the sign of their total, from the image
-    on.
+    Values are Shapley values, summed over all contexts. Where parts stand in for each other, having
+    more alone than together, orders are drawn by the number of sources in each. In contexts, values
+    have the sign of their total.
     """
-    root = found.games[0].region
+    root, held = found.games[0].region, sources_by_rule(found.games)
     share = {root: found.score - found.baseline_score}
     for game in found.games:
-        phi = pooled(game) if game.contexts else game.coefficients
+        counts, phi = [held.get(part, 1.0) for part in game.children], 0.0
+        for values in (game.values, *(one.values for one in game.contexts)):
+            singles = sum(values[1 << i] - values[0] for i in range(len(counts)))
+            gain = values[-1] - values[0]
+            stand_in = (singles - gain) * gain > 0
+            phi = phi + weighted_orders(tuple(values), counts if stand_in else [1.0] * len(counts))
         weights = np.maximum(phi * np.sign(phi.sum()) if game.contexts else phi, 0.0)
         ratios = weights / (weights.sum() or 1.0)
         is_first = game.region == root and not game.contexts
-        divided = game.coefficients if is_first else share[game.region] * ratios
+        divided = phi if is_first else share[game.region] * ratios
         share.update(zip(game.children, divided, strict=True))
     return share
 

@@ -131,6 +131,7 @@ def test_relevant_pixels_have_their_exact_value(side, k, rng):
         assert {leaf.start[0] * side + leaf.start[1] for leaf in found.leaves} == set(points)
         assert all(leaf.area == 1 for leaf in found.leaves)
         assert (found.saliency() == image[0].astype(float) / k).all()
+        np.testing.assert_allclose(found.attribution(), image[0].astype(float) / k, atol=1e-12)
         assert found.evaluations == 2 + per_game * len(found.games)
     assert half.evaluations <= 0.30 * 16 * len(quad.games)
 
