@@ -5,13 +5,13 @@ The rules are written out here once more, from the games that an explanation hol
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import any_marked, by_permutations, marked
+from oracle import any_marked, marked
 from scipy import ndimage
 
 import hshap
@@ -38,25 +38,50 @@ def weighed(seed, grid):
     return model, rng.random((1, *grid))
 
 
-def pooled(game):
-    """Sum the Shapley values of a game over all of its contexts."""
-    return sum((by_permutations(one.values) for one in game.contexts), game.coefficients)
+def by_sources(values, counts):
+    """Return mean gains over orders drawn by counts, if the parts have more alone than together."""
+    worth, players = values[-1] - values[0], range(len(counts))
+    if (sum(values[1 << i] - values[0] for i in players) - worth) * worth <= 0:
+        counts = [1.0] * len(counts)
+    gains = np.zeros(len(counts))
+    for order in permutations(players):
+        chance, shown, left = 1.0, 0, list(players)
+        for player in order:
+            chance *= counts[player] / sum(counts[i] for i in left)
+            left.remove(player)
+        for player in order:
+            gains[player] += chance * (values[shown | 1 << player] - values[shown])
+            shown |= 1 << player
+    return gains
+
+
+def counted(found):
+    """Return the sources in each region, from the leaves up."""
+    held = {part: 1.0 for game in found.games for part in game.children}
+    for game in reversed(found.games):
+        if len(game.children) > 1:
+            alone = np.clip(game.alone / game.total, 0, 1) if game.total else np.zeros(1)
+            own = [held[part] for part in game.children]
+            held[game.region] = max(1.0, float((alone * own).sum()))
+    return held
 
 
 def shares_by_rule(found):
-    """Divide each share among parts by their positive coefficients; the image's by coefficients.
+    """Divide each share among parts by their positive values; the image's by values as they are.
 
     In several contexts, sums over all contexts count, with the sign of their total, from the image
     on.
     """
-    root = found.games[0].region
+    root, held = found.games[0].region, counted(found)
     share = {root: found.score - found.baseline_score}
     for game in found.games:
-        phi = pooled(game) if game.contexts else game.coefficients
+        counts = [held[part] for part in game.children]
+        scores = [game.values, *(one.values for one in game.contexts)]
+        phi = sum(by_sources(values, counts) for values in scores)
         weights = np.maximum(phi * np.sign(phi.sum()) if game.contexts else phi, 0.0)
         ratios = weights / (weights.sum() or 1.0)
         is_first = game.region == root and not game.contexts
-        divided = game.coefficients if is_first else share[game.region] * ratios
+        divided = phi if is_first else share[game.region] * ratios
         share.update(zip(game.children, divided, strict=True))
     return share
 
