@@ -13,7 +13,7 @@ from hshap.games.contexts import ALONE
 from hshap.games.shapley import shapley, weighted_shapley
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Heat
     from hshap.games.game import Game
@@ -179,24 +179,36 @@ def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> li
     return found
 
 
-def sources(games: Sequence[Game]) -> list[Counts]:
+def sources(games: Sequence[Game], inside: Mapping[Region, float] | None = None) -> list[Counts]:
     """Return for each game how many sources of the score each of its parts holds, 1 or more.
 
-    A part that was not split is one. A region holds those of its parts, each as far as the part
-    alone has the score of the region: all of them if any is enough, and one if they add up.
+    `inside` are those of parts that were split in games of their own; any other part that was not
+    split is one.
     """
-    held: dict[Region, float] = {}
-    found: list[Counts] = []
+    held = sources_held(games, inside)
+    return [tuple([held.get(part, 1.0) for part in game.children]) for game in games]
+
+
+def sources_held(
+    games: Sequence[Game], inside: Mapping[Region, float] | None = None
+) -> dict[Region, float]:
+    """Return how many sources of the score each region that was split holds, 1 or more.
+
+    A region holds those of its parts, each as far as the part alone has the score of the region:
+    all of them if any is enough, and one if they add up. `inside` is as in `sources`.
+    """
+    held = dict(inside or {})
     for game in reversed(games):
-        counts = tuple([held.get(part, 1.0) for part in game.children])
-        found.append(counts)
         values = game.values.tolist()
         low, worth = values[0], values[-1] - values[0]
-        if worth and len(counts) > 1:
-            alone = [(values[1 << i] - low) / worth for i in range(len(counts))]
-            own = [count * min(max(a, 0.0), 1.0) for count, a in zip(counts, alone, strict=True)]
+        if worth and len(game.children) > 1:
+            alone = [(values[1 << i] - low) / worth for i in range(len(game.children))]
+            own = [
+                held.get(part, 1.0) * min(max(a, 0.0), 1.0)
+                for part, a in zip(game.children, alone, strict=True)
+            ]
             held[game.region] = max(1.0, sum(own))
-    return found[::-1]
+    return held
 
 
 def _values(game: Game, counts: Counts) -> Heat:
