@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import hshap
+from hshap.export.findings import found_in
 from hshap.games.shapley import weighted_shapley
 from hshap.games.tree import sources
 
@@ -120,3 +121,18 @@ def test_what_cannot_be_missing_is_divided_by_the_scores_with_all_else_shown():
     for box in boxes:
         inside = tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))
         assert box.score == pytest.approx(heat[inside].sum())
+
+
+def test_exports_score_findings_as_boxes_do():
+    """Two places are needed at once: neither has a coefficient alone, and each has half."""
+    search = hshap.BestFirst(contexts=2)
+    found = hshap.Explainer(
+        lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 3, 3] + 0.1 * batch[:, 0, 0, 3],
+        hshap.Constant(0.0),
+        hshap.Bisection(1),
+        search,
+    ).explain(np.ones((1, *GRID)), target=0)
+    scores = [box.score for box in found.boxes()]
+    assert len(scores) >= 2
+    assert [each.score for each in found_in(found)] == pytest.approx(scores)
+    assert [each.share for each in found_in(found)] == pytest.approx(scores)

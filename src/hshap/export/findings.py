@@ -99,12 +99,11 @@ def _joined(explanation: Explanation, group: list[Region]) -> Found:
     if len(group) > 1:
         flat = np.flatnonzero(mask(tuple(group), explanation.grid))
         region = Pixels(flat, explanation.grid)
-    return Found(
-        region,
-        explanation.placement,
-        max(part.coefficient for part in parts),
-        float(sum(part.share for part in parts)),
-    )
+    share = float(sum(part.share for part in parts))
+    # As in `Explanation.boxes`.
+    by_share = explanation.settings.drops_nothing
+    score = share if by_share else max(part.coefficient for part in parts)
+    return Found(region, explanation.placement, score, share)
 
 
 def _integers(count: int) -> type[np.unsignedinteger]:
