@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import hshap
+from hshap.export.documents import coco
 from hshap.export.findings import found_in
 from hshap.games.shapley import weighted_shapley
 from hshap.games.tree import sources
@@ -136,3 +137,6 @@ def test_exports_score_findings_as_boxes_do():
     assert len(scores) >= 2
     assert [each.score for each in found_in(found)] == pytest.approx(scores)
     assert [each.share for each in found_in(found)] == pytest.approx(scores)
+    annotations = coco({"x.png": found})["annotations"]
+    apart = [box.score for box in found.boxes(merge=False)]
+    assert sorted(one["score"] for one in annotations) == pytest.approx(sorted(apart))

@@ -98,6 +98,14 @@ def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) 
     return [box for box, _ in _boxes(*run, merge=merge, placement=placement)]
 
 
+def finding_score(explanation: Explanation, leaves: Sequence[Region]) -> float:
+    """Return the score of a finding of some leaves, by the rule of `found_boxes`."""
+    parts = [explanation.parts[leaf] for leaf in leaves]
+    if explanation.settings.drops_nothing:
+        return float(sum(part.share for part in parts))
+    return max(part.coefficient for part in parts)
+
+
 def context_boxes(
     shares: Mapping[Region, float],
     unfinished: Sequence[Region],
