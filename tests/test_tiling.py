@@ -95,6 +95,7 @@ def test_two_stages_equal_the_ordinary_explanation_of_the_pooled_model(target, b
     assert np.array_equal(painted(found, lambda one: one.coefficients()), whole.coefficients())
     assert found.boxes() == whole.boxes()
     heat = found.attribution((0, 0), found.shape)
+    assert heat == pytest.approx(whole.attribution())
     assert np.array_equal(heat[64:, 8:80], found.attribution((64, 8), (128, 80)))
     assert {tuple(g.values) for one in found.inside for g in one.games} <= {
         tuple(game.values) for game in whole.games
