@@ -203,10 +203,13 @@ def page(content: Row) -> str:
 def _tables(name: str, by: Rows) -> list[str]:
     measures = {key: title for key, title in MEASURES.items() if key in _first(by)}
     every = [call.name for call in CALLS if call.name in by]
-    images = max(map(len, by.values()))
-    head = [f"{name} (for {SETS[name]}), {images} images", *measures.values()]
-    lines = [(one, *_means(by[one], measures), *_costs(by[one])) for one in every]
-    parts = [markdown.table([*head, "evaluations", "seconds", "failed"], lines)]
+    of_all = frozenset.intersection(*(frozenset(by[one]) for one in every))
+    parts = [_means_table(f"{name} (for {SETS[name]}), {len(of_all)} images", by, measures, of_all)]
+    ours_alone = {one.name: by[one.name] for one in OURS if one.name in by}
+    further = frozenset.intersection(*map(frozenset, ours_alone.values())) - of_all
+    if further:
+        title = f"{name}, {len(further)} images that no other method was asked about"
+        parts.append(_means_table(title, ours_alone, measures, further))
     peers = [call.name for call in PEERS if call.name in by]
     for call in OURS:
         if call.name in by and peers:
@@ -218,6 +221,18 @@ def _tables(name: str, by: Rows) -> list[str]:
         head = [f"{name}, larger budget", "less smaller budget", *measures.values()]
         parts.append(markdown.table(head, more))
     return parts
+
+
+def _means_table(title: str, by: Rows, measures: Row, images: frozenset[str]) -> str:
+    """Return the means over some images, a line for each call."""
+    chosen = {
+        call.name: {image: by[call.name][image] for image in images}
+        for call in CALLS
+        if call.name in by
+    }
+    lines = [(one, *_means(rows, measures), *_costs(rows)) for one, rows in chosen.items()]
+    head = [title, *measures.values(), "evaluations", "seconds", "failed"]
+    return markdown.table(head, lines)
 
 
 def _means(rows: Rows, measures: Row) -> list[str]:
