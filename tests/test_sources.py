@@ -140,3 +140,43 @@ def test_exports_score_findings_as_boxes_do():
     annotations = coco({"x.png": found})["annotations"]
     apart = [box.score for box in found.boxes(merge=False)]
     assert sorted(one["score"] for one in annotations) == pytest.approx(sorted(apart))
+
+
+def test_the_map_of_one_context_is_as_sharp_as_its_boxes():
+    """All that cannot be missing is in two pixels; the budget left larger regions of the rest."""
+
+    def model(batch):
+        shown = batch[:, 0]
+        return shown[:, 4, 3] * shown[:, 2, 7] + np.maximum(shown[:, 3, 2], shown[:, 7, 0]) / 2
+
+    search = hshap.BestFirst(56, contexts=2)
+    explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Bisection(1), search)
+    found = explainer.explain(np.ones((1, 8, 8)), target=0)
+    assert found.attribution() != pytest.approx(found.attribution(smooth=0))
+    heat = found.attribution(context="missing")
+    scores = {box.start: box.score for box in found.boxes(context="missing")}
+    assert scores == pytest.approx({(2, 7): heat[2, 7], (4, 3): heat[4, 3]})
+    assert heat[2, 7] > 0
+
+
+def test_rounding_is_no_source():
+    """A place is needed with one of two others; around one of those, the score has a last digit."""
+
+    def model(batch, digit):
+        shown = batch[:, 0]
+        needed = shown[:, 0, 0] * np.maximum(shown[:, 2, 0], shown[:, 2, 2])
+        return needed + digit * shown[:, 2:, :2].max(axis=(1, 2))
+
+    heats = [
+        hshap.Explainer(
+            lambda batch, digit=digit: model(batch, digit),
+            hshap.Constant(0.0),
+            hshap.Bisection(1),
+            hshap.BestFirst(2000, contexts=2),
+        )
+        .explain(np.ones((1, *GRID)), target=0)
+        .attribution(smooth=0)
+        for digit in (0.0, 1e-12)
+    ]
+    assert heats[0][2, 0] == pytest.approx(heats[0][2, 2])
+    assert heats[1] == pytest.approx(heats[0], abs=1e-6)

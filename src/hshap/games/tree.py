@@ -195,13 +195,15 @@ def sources_held(
     """Return how many sources of the score each region that was split holds, 1 or more.
 
     A region holds those of its parts, each as far as the part alone has the score of the region:
-    all of them if any is enough, and one if they add up. `inside` is as in `sources`.
+    all of them if any is enough, and one if they add up. A region that adds no more than rounding
+    holds one. `inside` is as in `sources`.
     """
     held = dict(inside or {})
+    rounding = ROUNDING * max([float(np.ptp(game.values)) for game in games])
     for game in reversed(games):
         values = game.values.tolist()
         low, worth = values[0], values[-1] - values[0]
-        if worth and len(game.children) > 1:
+        if abs(worth) > rounding and len(game.children) > 1:
             alone = [(values[1 << i] - low) / worth for i in range(len(game.children))]
             own = [
                 held.get(part, 1.0) * min(max(a, 0.0), 1.0)
