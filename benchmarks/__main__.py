@@ -43,7 +43,7 @@ EXPERIMENTS = {
     "synthetic": Experiment("The paper's synthetic images: every method on 600 of them.", 240),
     "malaria": Experiment("The paper's malaria smears: every method on those found positive.", 90),
     "sanity": Experiment("Maps of networks whose weights are made random, layer by layer.", 15),
-    "speed": Experiment("Evaluations and time against the authors' package and full passes.", 30),
+    "speed": Experiment("Evaluations and time against the authors' package and full passes.", 10),
     "throughput": Experiment("Own cost, memory and reading of a run over an archive.", 3),
     "large": Experiment("A picture of 32,768 x 32,768 pixels on a disk: memory, findings.", 5),
     "guarantees": Experiment("Error rates, calibrations and reports where the truth is known.", 5),

@@ -187,65 +187,13 @@ OTHER_SHAPES = {"signals": (2, 60), "volumes": (2, 12, 11, 13)}
 # What differs from its trace, writes in place, or has no rule
 
 
-def overwritten(act):
-    return Net(act, c=conv(), d=conv(4), t=tail(), relu=nn.ReLU(inplace=True), same=nn.Identity())
-
-
-def part_overwritten(net, x):
-    a = net.c(x)
-    a[:, :2].zero_()
-    return net.t(a)
-
-
-def overwritten_twice(net, x):
-    a = net.c(x)
-    torch.relu_(a)
-    d = net.d(a)
-    a.mul_(2.0)
-    return net.t(d)
-
-
-def overwritten_by_sign(net, x):
-    a = b = net.c(x)
-    b -= 0.5
-    return net.t(a)
-
-
-def overwritten_by_name(net, x):
-    a = net.c(x)
-    torch.relu_(a)
-    return net.t(a)
-
-
-def read_before_and_after(net, x):
-    a = net.c(x)
-    return net.t(net.d(net.relu(net.same(a))) + a)
-
-
-def padded_and_overwritten(net, x):
-    a = net.c(x)
-    return net.t(net.d(f.pad(a, (0, 0, 0, 0)).relu_()) + net.d(a))
-
-
-def dropped_and_overwritten(net, x):
-    a = net.c(x)
-    return net.t(net.d(a) + f.relu(f.dropout(a, 0.5, training=False), True))
-
-
-def input_overwritten(net, x):
-    y = net.c(x)
-    return net.t(y + net.c(f.pad(x, (0, 0, 0, 0)).clamp_(0.2, 0.6)))
-
-
-def through_data(net, x):
-    x = net.c(x)
-    x.data.mul_(2.0)
-    return net.t(x)
-
-
-def own_buffer(net, x):
-    net.calls.add_(0.0 * x.mean())
-    return net.t(net.c(x) + net.calls)
+def code(text, **parts):
+    """A network whose forward is lines of code; c, d and t are parts of every one."""
+    made = {}
+    lines = "".join(f"    {line}\n" for line in text.split("; "))
+    exec(f"def act(net, x):\n{lines}", globals(), made)  # noqa: S102, the table below
+    usual = {"c": conv(), "d": conv(4), "t": tail(), "relu": nn.ReLU(inplace=True)}
+    return Net(made["act"], **{**usual, **parts})
 
 
 def hooked(net, place=None, *, before=False):
@@ -274,35 +222,6 @@ def weight_normed():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return nn.Sequential(nn.utils.weight_norm(conv()), nn.BatchNorm2d(4), tail())
-
-
-def in_low_precision(net, x):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        return net.n(x)
-
-
-def branch(net, x):
-    return net.c(x).amax((2, 3)) if x.sum() > 0 else x.mean((2, 3))
-
-
-def padded_to_fit(net, x):
-    a = net.c(x)
-    b = f.interpolate(net.d(a), scale_factor=2)
-    down, right = a.size(2) - b.size(2), a.size(3) - b.size(3)
-    return net.t(torch.cat([a, f.pad(b, [right // 2, right - right // 2, 0, down])], 1))
-
-
-def padded_to_even(net, x):
-    """Looks at the shape of its input: refuses, pads, and reads the rows."""
-    if x.shape[1] != 3:
-        raise ValueError(x.shape)
-    x = net.c(f.pad(x, (0, int(x.shape[3] % 2), 0, x.shape[2] % 2)))
-    return {"logits": net.t(x).reshape(x.shape[0], -1)}
-
-
-def pooled_by_its_size(net, x):
-    a = net.c(x)
-    return net.f(f.avg_pool2d(a, (a.size(2), a.size(3))).flatten(1))
 
 
 def stochastic_depth(x, p, mode, training=True):
@@ -354,22 +273,6 @@ def computed_weights():
     return Net(act, c=conv(3, 3), **parts)
 
 
-def conv_calls(net, x):
-    x = f.conv2d(net.pad(x), net.weight, net.bias, 2)
-    x = f.conv2d(f.pad(x, (1, 0), value=0.5), net.deep, padding=1, groups=6)
-    return f.relu6(x).mean([2, 3])[:, :3]
-
-
-def pool_calls(net, x):
-    return net.d(f.relu(f.max_pool2d(f.relu(net.c(x)), 3, stride=2, padding=1))).mean((2, 3))
-
-
-def skipping(net, x):
-    """Reads the argument of a pool a second time, so that no chain goes on across both."""
-    first = f.relu(net.c(x))
-    return net.t(f.max_pool2d(first, 2)) + first.sum((2, 3))
-
-
 def last_axis(ending):
     """Puts channels last, and leaves them there in ways of its own."""
     endings = {
@@ -391,10 +294,6 @@ def last_axis(ending):
     return Net(act, c=conv(), wide=torch.rand(1, 1, 1, 5), **parts)
 
 
-def reduced(act):
-    return Net(lambda net, x: act(net.c(x)), c=conv())
-
-
 ODD = {
     # differ from their trace
     "a hook before": lambda: hooked(plain(), before=True),
@@ -405,47 +304,70 @@ ODD = {
     "a hook on a ReLU": lambda: hooked(plain(), 1),
     "its own forward": lambda: with_own_forward(plain()),
     "a layer's own forward": lambda: with_own_forward(plain(), 0),
-    "stochastic depth": lambda: Net(
-        lambda net, x: net.t(stochastic_depth(net.c(x), 0.1, "row", net.training)),
-        c=conv(), t=tail(),
+    "stochastic depth": "return net.t(stochastic_depth(net.c(x), 0.1, 'row', net.training))",
+    "stochastic depth, always on": "return net.t(stochastic_depth(net.c(x), 0.1, 'row', True))",
+    "low precision inside": lambda: code(
+        "with torch.autocast('cpu', dtype=torch.bfloat16): return net.n(x)",
+        n=plain(),
     ),
-    "stochastic depth, always on": lambda: Net(
-        lambda net, x: net.t(stochastic_depth(net.c(x), 0.1, "row", True)), c=conv(), t=tail()
-    ),
-    "low precision inside": lambda: Net(in_low_precision, n=plain()),
-    "a branch": lambda: Net(branch, c=conv()),
-    "a branch on rows": lambda: Net(
-        lambda net, x: net.c(x).mean((2, 3)) * (2.0 if x.shape[0] > 1 else 1.0), c=conv()
-    ),
+    "a branch": "return net.c(x).amax((2, 3)) if x.sum() > 0 else x.mean((2, 3))",
+    "a branch on rows": "return net.t(net.c(x)) * (2.0 if x.shape[0] > 1 else 1.0)",
     "pruned": pruned,
     "weights normed": weight_normed,
     "weights computed": computed_weights,
     "weights of the image": lambda: nn.Sequential(Standardized(3, 4, 3), head()),
     # write in place
-    "another name": lambda: overwritten(overwritten_by_name),
-    "another name, by sign": lambda: overwritten(overwritten_by_sign),
-    "a part overwritten": lambda: overwritten(part_overwritten),
-    "overwritten twice": lambda: overwritten(overwritten_twice),
-    "read before and after": lambda: overwritten(read_before_and_after),
-    "padded, overwritten": lambda: overwritten(padded_and_overwritten),
-    "dropped, overwritten": lambda: overwritten(dropped_and_overwritten),
-    "the input overwritten": lambda: overwritten(input_overwritten),
-    "through data": lambda: overwritten(through_data),
-    "its own buffer": lambda: Net(own_buffer, c=conv(), t=tail(), calls=torch.zeros(1, 1, 1)),
+    "another name": "a = net.c(x); torch.relu_(a); return net.t(a)",
+    "another name, by sign": "a = b = net.c(x); b -= 0.5; return net.t(a)",
+    "a part overwritten": "a = net.c(x); a[:, :2].zero_(); return net.t(a)",
+    "overwritten twice": "a = net.c(x); torch.relu_(a); d = net.d(a); a.mul_(2.0); return net.t(d)",
+    "read before and after": lambda: code(
+        "a = net.c(x); return net.t(net.d(net.relu(net.same(a))) + a)",
+        same=nn.Identity(),
+    ),
+    "padded, overwritten": (
+        "a = net.c(x); "
+        "return net.t(net.d(f.pad(a, (0, 0, 0, 0)).relu_()) + net.d(a))"
+    ),
+    "dropped, overwritten": (
+        "a = net.c(x); "
+        "return net.t(net.d(a) + f.relu(f.dropout(a, 0.5, False), True))"
+    ),
+    "the input overwritten":
+        "return net.t(net.c(x) + net.c(f.pad(x, (0, 0, 0, 0)).clamp_(0.2, 0.6)))",
+    "through data": "x = net.c(x); x.data.mul_(2.0); return net.t(x)",
+    "its own buffer": lambda: code(
+        "net.n.add_(0.0 * x.mean()); return net.t(net.c(x) + net.n)",
+        n=torch.zeros(1, 1, 1),
+    ),
     # look at sizes
-    "padded to fit": lambda: Net(padded_to_fit, c=conv(), d=nn.Conv2d(4, 4, 3, 2), t=tail(8)),
-    "padded to even sides": lambda: Net(padded_to_even, c=conv(), t=tail()),
-    "pooled by its size": lambda: Net(pooled_by_its_size, c=conv(), f=nn.Linear(4, 3)),
+    "padded to fit": lambda: code(
+        "a = net.c(x); b = f.interpolate(net.d(a), scale_factor=2); "
+        "n, m = a.size(2) - b.size(2), a.size(3) - b.size(3); "
+        "return net.t(torch.cat([a, f.pad(b, [m // 2, m - m // 2, 0, n])], 1))",
+        d=nn.Conv2d(4, 4, 3, 2), t=tail(8),
+    ),
+    "padded to even sides": lambda: code(
+        "assert x.shape[1] == 3; x = net.c(f.pad(x, (0, int(x.shape[3] % 2), 0, x.shape[2] % 2))); "
+        "return {'logits': net.t(x).reshape(x.shape[0], -1)}"
+    ),
+    "pooled by its size": "a = net.c(x); return f.avg_pool2d(a, (a.size(2), a.size(3))).flatten(1)",
     # convolutions and pools in other ways
-    "calls of convolutions": lambda: Net(
-        conv_calls, pad=nn.ZeroPad2d((0, 1, 2, 1)), weight=torch.randn(6, 3, 3, 3),
+    "calls of convolutions": lambda: code(
+        "x = f.conv2d(net.pad(x), net.weight, net.bias, 2); "
+        "x = f.conv2d(f.pad(x, (1, 0), value=0.5), net.deep, padding=1, groups=6); "
+        "return f.relu6(x).mean([2, 3])[:, :3]",
+        pad=nn.ZeroPad2d((0, 1, 2, 1)), weight=torch.randn(6, 3, 3, 3),
         bias=torch.randn(6), deep=torch.randn(6, 1, 3, 2),
     ),
-    "calls by keyword": lambda: Net(
-        lambda net, x: torch.relu(net.n(net.d(input=net.c(x)))).mean((2, 3)),
-        c=conv(), d=conv(4), n=nn.BatchNorm2d(4),
+    "calls by keyword": lambda: code(
+        "return net.relu(net.n(net.d(input=net.c(x)))).mean((2, 3))",
+        n=nn.BatchNorm2d(4),
     ),
-    "calls of pools": lambda: Net(pool_calls, c=conv(3, 32), d=conv(32, 64)),
+    "calls of pools": lambda: code(
+        "x = f.max_pool2d(f.relu(net.c(x)), 3, stride=2, padding=1); "
+        "return net.d(f.relu(x)).mean((2, 3))", c=conv(3, 32), d=conv(32, 64),
+    ),
     "pads itself": lambda: pads_itself((1, 1, 2, 2)),
     "pads itself on one side": lambda: pads_itself((0, 1, 0, 1)),
     "one layer twice": shared,
@@ -453,8 +375,9 @@ ODD = {
     "a pool that rounds up": lambda: nn.Sequential(
         conv(), nn.MaxPool2d(3, 2, ceil_mode=True), nn.AvgPool2d(3, 2, 1, True), head()
     ),
-    "a pool read twice": lambda: Net(
-        skipping, c=conv(), t=nn.Sequential(conv(4), nn.ReLU(), conv(4), tail())
+    "a pool read twice": lambda: code(
+        "a = f.relu(net.c(x)); return net.t(f.max_pool2d(a, 2)) + a.sum((2, 3))",
+        t=nn.Sequential(conv(4), nn.ReLU(), conv(4), tail()),
     ),
     # chains of layers
     "three in a chain": lambda: chain(conv(4, 6), nn.ReLU(), conv(6, 6), nn.SiLU(), conv(6, 5)),
@@ -474,26 +397,25 @@ ODD = {
     **{f"channels last, {name}": partial(last_axis, name) for name in (
         "mean", "largest", "both", "in place", "another order", "softmax", "two ways"
     )},
-    "amin, axes kept": lambda: reduced(lambda x: x.amin((-1, -2), keepdim=True).flatten(1)),
-    "sum": lambda: reduced(lambda x: x.sum((2, 3))),
-    "mean over an axis": lambda: reduced(lambda x: x.mean(axis=(2, 3))),
-    "adaptive pools": lambda: reduced(
-        lambda x: (f.adaptive_max_pool2d(x, 1) + f.adaptive_avg_pool2d(x, 1)).flatten(1)
+    "amin, axes kept": "return net.c(x).amin((-1, -2), keepdim=True).flatten(1)",
+    "sum": "return net.c(x).sum((2, 3))",
+    "mean over an axis": "return net.c(x).mean(axis=(2, 3))",
+    "adaptive pools": lambda: code(
+        "x = net.c(x); "
+        "return (f.adaptive_max_pool2d(x, 1) + f.adaptive_avg_pool2d(x, 1)).flatten(1)"
     ),
-    "rows, then columns": lambda: reduced(lambda x: x.amax(2).amin(2)),
-    "channels padded": lambda: Net(
-        lambda net, x: net.t(f.pad(f.avg_pool2d(x, 2), (0, 0, 0, 0, 0, 1))), t=tail()
+    "rows, then columns": "return net.c(x).amax(2).amin(2)",
+    "channels padded": "return net.t(f.pad(f.avg_pool2d(x, 2), (0, 0, 0, 0, 0, 1)))",
+    "a number for each row": lambda: code(
+        "return net.t(net.c(x) + net.p)",
+        p=torch.randn(4, 21, 1),
     ),
-    "a number for each row": lambda: Net(
-        lambda net, x: net.t(net.c(x) + net.p), c=conv(), t=tail(), p=torch.randn(4, 21, 1)
+    "a constant with rows": lambda: code(
+        "return (net.c(x)[:, None] + net.p).flatten(1, 2).mean((2, 3))", p=torch.randn(3, 1, 1, 1)
     ),
-    "a constant with rows": lambda: Net(
-        lambda net, x: (net.c(x)[:, None] + net.p).flatten(1, 2).mean((2, 3)),
-        c=conv(), p=torch.randn(3, 1, 1, 1),
-    ),
-    "clamped by place": lambda: Net(
-        lambda net, x: net.t(torch.clamp(net.c(x), net.p)),
-        c=conv(), t=tail(), p=torch.randn(4, 21, 26),
+    "clamped by place": lambda: code(
+        "return net.t(torch.clamp(net.c(x), net.p))",
+        p=torch.randn(4, 21, 26),
     ),
     "enlarged by 2.1": lambda: nn.Sequential(
         nn.Conv2d(3, 4, 3, 3), nn.Upsample(scale_factor=2.1, mode="bilinear"), tail()
@@ -501,9 +423,9 @@ ODD = {
     "enlarged by 3.2": lambda: nn.Sequential(
         nn.Conv2d(3, 4, 6, 6), nn.Upsample(scale_factor=3.2), tail()
     ),
-    "large exponents": lambda: Net(lambda _, x: torch.exp(25 * x).mean((2, 3)).log1p()),
-    "a norm of the input": lambda: Net(
-        lambda net, x: net.t(net.c((x - net.mean) / 0.3)), c=conv(), t=tail(),
+    "large exponents": "return torch.exp(25 * x).mean((2, 3)).log1p()",
+    "a norm of the input": lambda: code(
+        "return net.t(net.c((x - net.mean) / 0.3))",
         mean=torch.rand(3, 1, 1),
     ),
 }  # fmt: skip
@@ -514,6 +436,7 @@ def network(name):
     """Make a network by its name, with weights that are the same each time."""
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        made = NETWORKS[name]()
+        made = NETWORKS[name]
+        made = code(made) if isinstance(made, str) else made()
         made(torch.rand(2, *OTHER_SHAPES.get(name, SHAPE)))  # decides the sizes of lazy layers
         return with_statistics(made).eval()

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
-import struct
-import subprocess
 import sys
-import time
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +14,10 @@ import pytest
 from commands import (
     MODELS,
     demo_network,
-    environment,
     fine,
     folder_of_user,
     names,
     picture,
-    pixels,
     real,
     run,
     written,
@@ -46,9 +39,6 @@ def remembers(batch):
 def speaks(batch):
     print("the model speaks")
     return brightest(batch)
-def waits(batch):
-    pathlib.Path("waiting").write_text("")
-    time.sleep(600)
 def make():
     return brightest
 """
@@ -199,23 +189,6 @@ def test_images_of_one_name_stay_apart(name):
     assert len({one["file_name"] for one in images}) == 2
 
 
-def test_odd_names_of_files_are_fine(name):
-    for file in ("we$ir\\d$ <b>[red].png", os.fsdecode(b"not\xfftext.png")):
-        picture(file)
-        fine("explain", file, "-m", f"{name}:brightest", "--force", "--json")
-        assert len(list(Path("hshap-output").glob("*.npz"))) == 1
-
-
-@pytest.mark.parametrize("shape", [(300, 40), (40, 300), (64, 64)])
-def test_pictures_have_no_wide_margins(name, shape):
-    picture("small.png", size=shape)
-    fine("explain", "small.png", "-m", f"{name}:brightest", "--min-size", 4)
-    found = pixels("hshap-output/small.png")[..., :3]
-    rows, columns = (np.flatnonzero((found < 250).any(axis=(1 - a, 2))) for a in (0, 1))
-    for inside, side in ((rows, found.shape[0]), (columns, found.shape[1])):
-        assert max(inside[0], side - 1 - inside[-1]) <= 12
-
-
 def test_force_keeps_files_of_others(name):
     picture("other.png")
     words = ("-m", f"{name}:brightest", "--out", "found")
@@ -243,34 +216,13 @@ def test_pixels_have_the_order_and_scale_told(name):
 
 def test_sixteen_bits_keep_their_values(name):
     values = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
-    colours = range(0, 24000, 1000)
-    rows = b"".join(b"\0" + struct.pack(">24H", *colours) for _ in range(8))
-    written("colour.png", deep_png(rows))
-    for file in ("deep.png", "deep.tif", "colour.png"):
-        if file != "colour.png":
-            Image.fromarray(values).save(file)
+    for file in ("deep.png", "deep.tif"):
+        Image.fromarray(values).save(file)
         for white in (65535, 64000):
             words = () if white == 65535 else ("--white", white)
             fine("explain", file, "-m", f"{name}:remembers", *words, "--force")
-            given = np.rint(seen(name)[0] * white)
-            assert (
-                given[:, 0].T.ravel().tolist() == list(colours)
-                if file == "colour.png"
-                else (given[1] == values).all()
-            )
+            assert (np.rint(seen(name)[0, 1] * white) == values).all()
             sys.modules[name].calls.clear()
-
-
-def deep_png(rows):
-    """Return a picture of 8 x 8 pixels with 16 bits for each colour, which Pillow cannot write."""
-
-    def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 @pytest.mark.usefixtures("name")
@@ -285,13 +237,6 @@ def test_changes_of_images_are_told_once():
     assert done.stderr.count("turned upright") == 1
     assert done.stderr.count("laid on black") == 1
     assert "turned 0.jpg and 2 more" in done.stderr
-
-
-def test_a_frame_of_several_is_taken(name):
-    frames = [Image.new("L", (8, 8), value) for value in (0, 255)]
-    frames[0].save("two.tif", save_all=True, append_images=frames[1:])
-    fine("explain", "two.tif", "-m", f"{name}:remembers", "--frame", 1)
-    assert seen(name).min() == 1
 
 
 @pytest.mark.usefixtures("name")
@@ -320,6 +265,7 @@ def test_layouts_and_batches_give_the_same(last, batch):
     ("text", "value"),
     [
         ("constant", [0.5, 0.5, 0.5]),
+        ("constant --mean 0.5,0.4,0.3", [0, 0, 0]),
         ("constant:0.2", [0.2, 0.2, 0.2]),
         ("constant:0,0.5,1", [0, 0.5, 1]),
         ("blur:1", [0, 0, 0]),
@@ -332,15 +278,9 @@ def test_hidden_pixels_show_the_baseline(name, text, value):
     for number in (0, 204):
         Image.new("RGB", (16, 16), (number,) * 3).save(f"references/{number}.png")
     np.save("grey.npy", np.full((3, 16, 16), 0.25, np.float32))
-    fine("explain", "small.png", "-m", f"{name}:remembers", "--baseline", text)
+    fine("explain", "small.png", "-m", f"{name}:remembers", "--baseline", *text.split())
     corner = np.concatenate(sys.modules[name].calls[1:])[:, :, 15, 15]
     assert any(np.allclose(row, value, atol=1e-6) for row in corner)
-
-
-def test_a_mean_is_the_constant_baseline(name):
-    words = ("--mean", "0.5,0.4,0.3", "--baseline", "constant", "--json")
-    done = fine("explain", "small.png", "-m", f"{name}:remembers", *words)
-    assert document(done)["baseline"]["value"] == 0
 
 
 # Models of torch
@@ -458,38 +398,13 @@ def test_the_readme_leads_from_model_to_page():
     assert json.loads(Path("found/cell.json").read_text())["annotations"]
 
 
-def test_a_terminated_command_leaves_nothing(name):
-    words = ["explain", "small.png", "-m", f"{name}:waits", "--out", "found"]
-    command = [sys.executable, "-m", "hshap", *words]
-    with subprocess.Popen(command, env=environment()) as process:  # noqa: S603
-        while not Path("waiting").exists() and process.poll() is None:
-            time.sleep(0.05)
-        assert Path("found/.hshap-run").exists()
-        process.terminate()
-        assert process.wait() == 143
-    assert not any("found" in path.name for path in Path().iterdir())
-
-
 def test_the_version_is_a_command_and_an_option():
     assert fine("--version").stdout == fine("version").stdout
 
 
-@pytest.mark.parametrize("installs", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
-def test_the_shell_completes_commands(tmp_path, installs):
-    if not installs:
-        done = real(_HSHAP_COMPLETE="complete_bash", COMP_WORDS="hshap ex", COMP_CWORD="1")
-        assert done.stdout.split() == ["explain", "exam", "export"]
-        return
-    # By way of a shell: typer looks for the one that it was called from.
-    done = subprocess.run(  # noqa: S603
-        ["bash", "-c", f"{sys.executable} -m hshap --install-completion; exit $?"],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(HOME=str(tmp_path)),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "hshap" in (tmp_path / ".bash_completions" / "hshap.sh").read_text()
+def test_the_shell_completes_commands():
+    done = real(_HSHAP_COMPLETE="complete_bash", COMP_WORDS="hshap ex", COMP_CWORD="1")
+    assert done.stdout.split() == ["explain", "exam", "export"]
 
 
 def test_the_guide_has_every_option_and_code():

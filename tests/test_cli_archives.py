@@ -113,14 +113,6 @@ def test_other_sources_are_read(name, kind):
         assert found["scan.nii.gz"].boxes()
 
 
-def test_two_workers_give_the_rows_of_one(name):
-    archived(name)
-    one = [row["game_values"] for row in hshap.runs.open("RUN").rows()]
-    Path("RUN").rename("ONE")
-    archived(name, "--workers", 2)
-    assert [row["game_values"] for row in hshap.runs.open("RUN").rows()] == one
-
-
 def test_the_top_class_is_chosen_for_each_image(name):
     archived(name, target=())
     rows = hshap.runs.open("RUN").query("select image, target, class_index from explanations")

@@ -7,11 +7,9 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -188,26 +186,6 @@ def test_a_signal_from_outside_ends_it(name, which):
     assert summary()["interrupted"] is True
 
 
-@pytest.mark.kills
-def test_a_closed_terminal_leaves_finished_images(name):
-    import pty
-
-    child, terminal = pty.fork()
-    if child == 0:
-        for each in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(each, signal.SIG_DFL)
-        words = map(str, words_of(f"{name}:waits"))
-        os.execve(sys.executable, [sys.executable, "-m", "hshap", *words], environment())  # noqa: S606
-    ended = 0
-    while not Path("waiting").exists() and not ended:
-        time.sleep(0.02)
-        ended, _ = os.waitpid(child, os.WNOHANG)
-    os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 129
-    assert names() == of("a", "b")
-
-
 @pytest.mark.usefixtures("_interrupts")
 def test_stopped_before_a_result_leaves_nothing(name, monkeypatch):
     monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
@@ -276,15 +254,6 @@ def test_handlers_of_others_stay(name, monkeypatch):
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGHUP, ignored)
-
-
-def test_a_command_runs_in_a_thread(name):
-    done = []
-    thread = threading.Thread(target=lambda: done.append(run(*words_of(f"{name}:brightest"))))
-    thread.start()
-    thread.join()
-    assert done[0].exit_code == 0
-    assert names() == of("a", "b", "c")
 
 
 # Killed runs
@@ -543,12 +512,6 @@ def test_images_that_turn_bad_fail_alone(name, what, skip):
     assert summary()["interrupted"] is False
     if not skip:
         assert "2 of 3 images are in found; run the same command with --resume" in done.stderr
-
-
-def test_a_bad_first_image_is_skipped(name):
-    shutil.move("images/c.png", "images/0.png")
-    explain(f"{name}:fails", "--skip-bad", code=SKIPPED)
-    assert names() == of("a", "b")
 
 
 def test_a_model_that_always_fails_is_given_up(name):

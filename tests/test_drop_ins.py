@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hshap.drop_ins import Attribution, OcclusionSensitivity, ShapExplainer
@@ -216,33 +212,3 @@ def test_defaults_choose_the_parts():
     inside = found[0, :, 18:32, 18:32].sum() / found.sum()
     assert float(inside) > 0.8
     assert hshap.drop_ins.Attribution(Spot().eval(), Bisection(4)) is not None
-
-
-@pytest.mark.frameworks
-def test_the_page_names_arguments_that_lime_has():
-    """All of them, with the defaults that the page gives."""
-    lime_image = pytest.importorskip("lime.lime_image")
-    page = (Path(__file__).parents[1] / "docs" / "how-to" / "coming-from.md").read_text("utf-8")
-    rows = page.split("## LIME")[1].split("**What")[0].splitlines()
-    told = re.findall(r"`([^`]+)`", " ".join(row.split("|")[1] for row in rows if "|" in row))
-    own = {}
-    for call in (
-        lime_image.LimeImageExplainer,
-        lime_image.LimeImageExplainer.explain_instance,
-        lime_image.ImageExplanation.get_image_and_mask,
-    ):
-        for name, one in inspect.signature(call).parameters.items():
-            own.setdefault(name, set()).add(str(one.default).replace(" ", ""))
-    named = set()
-    for entry in told:
-        name, _, default = entry.partition("=")
-        if "(" in name:  # a call with the arguments that it needs
-            named |= {part.strip() for part in name.partition("(")[2].rstrip(")").split(",")}
-            continue
-        named.add(name)
-        assert not default or default in own[name], entry
-    assert named <= set(own)
-    assert (
-        set(inspect.signature(lime_image.LimeImageExplainer.explain_instance).parameters) - {"self"}
-        <= named
-    )

@@ -112,7 +112,7 @@ masks = arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=
 @example(np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0]], bool))
 @example(np.array([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 1]], bool))
 @example(np.pad(np.pad(np.pad(np.ones((1, 1), bool), 1), 1, constant_values=True), 1))
-def test_outlines_of_any_form_hold_exactly_its_pixels(inside):
+def test_outlines_hold_exactly_their_pixels(inside):
     label = pytest.importorskip("scipy.ndimage").label
     made = with_leaf(Placement(inside.shape), inside)
     (feature,) = export.geojson(made)["features"]
@@ -178,6 +178,10 @@ def test_documents_of_tools_cover_the_object(tool, halved):
     assert told == (name.replace("\u0007", " ") if tool == "cvat" else name)  # XML has no bell
     assert np.array_equal(inside, TRUTH)
     assert ("&lt;i&gt;" if tool == "cvat" else "<i>") in f"{document}"
+    if tool == "fiftyone":
+        found = [one["bounding_box"] for one in document["samples"][0]["findings"]["detections"]]
+        boxes = [(12 / 60, 8 / 40, 20 / 60, 16 / 40), (40 / 60, 30 / 40, 16 / 60, 4 / 40)]
+        np.testing.assert_allclose(found, boxes)
 
 
 @pytest.mark.parametrize("what", ["geojson", *TOOLS])
@@ -192,7 +196,7 @@ def test_formats_for_pictures_refuse_signals_and_volumes(what, grid):
 # Pictures and files
 
 
-def test_a_png_says_how_to_get_the_values_back(tmp_path, rng):
+def test_a_png_tells_its_values(tmp_path, rng):
     pil = pytest.importorskip("PIL.Image")
     values = rng.random((7, 11)) * 3
     values[0, 0], values[0, 1] = np.nan, -2.0
@@ -239,7 +243,7 @@ def test_maps_that_are_no_pictures_are_refused(write, values, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path):
+def test_an_unfinished_file_leaves_the_old_one(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("old")
     for value in (float("nan"), object()):

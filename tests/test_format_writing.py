@@ -147,7 +147,7 @@ def test_another_library_finds_the_object(name, read, tmp_path):
     assert not any(made.shows_patient(file.read_bytes()) for file in written)
 
 
-def test_each_frame_refers_to_the_slice_at_its_place(dicom, tmp_path):
+def test_frames_refer_to_the_slice_at_their_place(dicom, tmp_path):
     scan, explanation = dicom
     labels = export.labels(explanation)
     seg = pydicom.dcmread(export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan))
@@ -199,7 +199,7 @@ def test_dciodvfy_finds_no_error_in_dicom_files(kind, dicom, tmp_path):
     assert not errors
 
 
-def test_the_patient_is_in_a_dicom_file_only_if_asked_for(dicom, tmp_path):
+def test_patients_are_written_only_on_request(dicom, tmp_path):
     scan, explanation = dicom
     labels, heat = export.labels(explanation), explanation.coefficients()
     for known in (False, True):
@@ -220,7 +220,7 @@ def test_names_in_any_script_are_kept(tmp_path):
     assert str(seg.PatientName) == "Grün^Zoë"
 
 
-def test_whole_numbers_of_64_bits_are_written_as_32(dicom, tmp_path):
+def test_long_whole_numbers_are_written_as_32_bits(dicom, tmp_path):
     scan, labels = dicom[0], np.full(dicom[0].grid, 7, np.int64)
     for path in (
         export.write_nifti(tmp_path / "a.nii", labels, scan),
@@ -229,7 +229,7 @@ def test_whole_numbers_of_64_bits_are_written_as_32(dicom, tmp_path):
         np.testing.assert_array_equal(hshap.read_image(path).array[0], labels)
 
 
-def test_a_series_in_time_claims_no_step_that_its_scan_does_not_know(tmp_path):
+def test_an_unknown_time_step_stays_unknown(tmp_path):
     image = nibabel.Nifti1Image(np.zeros((5, 6, 7, 3), np.int16), np.diag([1, 2, 3, 1.0]))
     image.header.set_zooms((1, 2, 3, 1.5))
     image.header.set_xyzt_units("mm", "sec")
@@ -272,7 +272,7 @@ def test_layers_of_napari_lie_on_the_object(dicom):
     assert layers["attribution"][0].shape == layers["image"][0].shape == scan.grid
 
 
-def test_findings_that_touch_have_one_number_and_the_strongest_is_first():
+def test_findings_that_touch_have_one_number():
     image = np.zeros((1, 16, 16), np.float32)
     image[0, 2:4, 2:6], image[0, 10:12, 9:12] = 1.0, 3.0
     explainer = hshap.Explainer(

@@ -45,7 +45,7 @@ def test_a_dicom_series_is_sorted_by_position_and_rescaled(series):
 
 
 @pytest.mark.parametrize("kind", ["dicom", "nifti", "nifti.gz"])
-def test_every_corner_of_a_volume_lies_at_its_place(kind, series, tmp_path):
+def test_every_corner_lies_at_its_place(kind, series, tmp_path):
     ending = kind.replace("nifti", "a.nii")
     scan = hshap.read_image(series if kind == "dicom" else made.nifti(tmp_path / ending))
     assert scan.world == "LPS"
@@ -77,7 +77,7 @@ def test_volumes_of_microscopes_have_their_spacing(tmp_path):
     np.testing.assert_array_equal(scan.array, values.transpose(1, 0, 2, 3))
 
 
-def test_pages_of_a_tiff_are_slices_and_samples_are_channels(tmp_path):
+def test_pages_are_slices_and_samples_channels(tmp_path):
     pages, colours = RNG.integers(0, 9, (5, 6, 7)), RNG.integers(0, 9, (6, 7, 3))
     tifffile.imwrite(tmp_path / "pages.tif", pages.astype(">u2"), photometric="minisblack")
     tifffile.imwrite(tmp_path / "rgb.tif", colours.astype(np.uint8), photometric="rgb")
@@ -91,7 +91,7 @@ def test_pages_of_a_tiff_are_slices_and_samples_are_channels(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.npy"])
-def test_arrays_of_numpy_are_read_in_any_byte_order(name, tmp_path):
+def test_numpy_files_are_read_in_any_byte_order(name, tmp_path):
     for shape in ((5, 6), (2, 5, 6)):
         values = RNG.normal(size=shape).astype(">f4")
         if name == "a.npz":
@@ -221,7 +221,7 @@ def test_frames_are_sorted_by_their_position(tmp_path, order):
         np.testing.assert_array_equal(pixels, labels[z])
 
 
-def test_a_fourth_axis_is_time_only_with_its_unit(tmp_path):
+def test_a_fourth_axis_is_time_by_its_unit(tmp_path):
     values = RNG.normal(size=(5, 6, 7, 3))
     for unit, axes in (("sec", "CTZYX"), (None, "CZYX")):
         image = nibabel.Nifti1Image(values, np.diag([1, 2, 3, 1.0]))

@@ -268,7 +268,7 @@ def test_the_real_command_takes_one_line_and_spells_out(work):
     assert not set(done.stderr) & CONTROLS
 
 
-def test_the_limit_of_pillow_is_raised_for_an_allowed_image_alone(tmp_path, monkeypatch):
+def test_the_limit_of_pillow_stays_in_force(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     from hshap.cli.inputs.formats import Format  # the command reads in one thread
     from hshap.cli.inputs.images import Reader, read
@@ -348,7 +348,7 @@ def test_pipes_devices_and_loops_are_refused_without_waiting(work, no_waiting, w
         assert said in refused(*words), words
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_is_refused(work, no_waiting, monkeypatch):
+def test_a_pipe_in_a_file_s_place_is_refused(work, no_waiting, monkeypatch):
     state, stat = Path("good.png").stat(), Path.stat
     os.mkfifo("a.png")
 
@@ -480,7 +480,7 @@ def test_names_cannot_write_to_the_terminal(work):
     told("explain", "good.png", "-m", work, "--config", "a.toml", code=USAGE)
 
 
-def test_an_exception_of_a_model_cannot_write_to_the_terminal(work):
+def test_exceptions_cannot_write_to_the_terminal(work):
     Path("evil.py").write_text(f"def model(batch):\n    raise ValueError({NAME!r})\n")
     told("explain", "good.png", "-m", "evil:model", code=4)
     sys.modules.pop("evil", None)

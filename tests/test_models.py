@@ -16,6 +16,7 @@ import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer
 
 torch = pytest.importorskip("torch")
+from full_passes import explained_alike
 
 PHOTO = (127 + 100 * np.sin(np.mgrid[:44, :60][0] / 7)[..., None] * np.ones(3)).astype(np.uint8)
 NOISE = np.random.default_rng(3).integers(64, 192, (44, 60, 3), dtype=np.uint8)
@@ -117,42 +118,20 @@ def test_torchvision_weights_prepare_as_their_transforms_tell(note):
     assert ready.facts.classes == ("a", "b", "c")
 
 
-def test_incremental_recomputes_patches_behind_the_preparation():
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3), Pooled()
-    ).eval()
-    ready = hshap.models.prepared(net, hshap.models.Preparation(mean=0.5, std=0.25))
-    picture = np.zeros((64, 64, 3), np.uint8)
-    picture[8:16, 8:16] = 255
-    parts = Constant(0.0), Dyadic(8)
-    always = hshap.Incremental(ready, cost_policy=hshap.CostPolicy.always())
-    fast = Explainer(always, *parts).explain(picture, target=0)
-    assert fast.provenance.incremental > 0
-    slow = Explainer(ready, *parts).explain(picture, target=0)
-    assert fast.leaves == slow.leaves
-    assert largest(fast.saliency(), slow.saliency()) < 1e-5
-
-
-class Pooled(torch.nn.Module):
-    def forward(self, images):
-        return images.amax((2, 3))
-
-
-def test_the_module_of_the_user_is_left_as_it_is():
-    net = Colours().eval()
+def test_a_prepared_model_is_a_model_like_others():
+    """Behind its preparation, `Incremental` finds the network; the user's module stays as it is."""
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3)
+    net = torch.nn.Sequential(*layers, torch.nn.AdaptiveMaxPool2d(1), torch.nn.Flatten()).eval()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    hshap.models.prepared(net, hshap.models.Preparation(mean=0.5))
-    assert not net.training
+    ready = hshap.models.prepared(net, hshap.models.Preparation(mean=0.5, std=0.25))
+    assert explained_alike(ready, (3, 48, 52), 0, channels_last=False).incremental > 0
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    with pytest.raises(ArgumentError, match="training mode"):
-        Explainer(hshap.models.prepared(net.train(), hshap.models.Preparation()))
-
-
-def test_prepared_models_can_be_pickled():
-    ready = hshap.models.prepared(Colours().eval(), hshap.models.Preparation(mean=0.5))
     again = pickle.loads(pickle.dumps(ready))  # noqa: S301, its own
     assert torch.equal(again(plain(NOISE)), ready(plain(NOISE)))
     assert again.facts == ready.facts
+    with pytest.raises(ArgumentError, match="training mode"):
+        Explainer(hshap.models.prepared(net.train(), hshap.models.Preparation()))
 
 
 # ONNX
@@ -274,23 +253,13 @@ def test_a_box_of_a_detector_is_explained(note):
     )
     assert first.score == pytest.approx(0.9, abs=1e-6)
 
-
-def test_a_detector_that_is_a_function_gives_the_same_as_the_module():
-    net, image = BrightBoxes().eval(), boxes_image()
-
     def function(batch):
         made = net(torch.as_tensor(batch))
         return [{key: value.detach().numpy() for key, value in one.items()} for one in made]
 
-    wanted = hshap.models.detections(function, image)
-    assert [one.box for one in wanted] == [one.box for one in hshap.models.detections(net, image)]
-    maps = [
-        Explainer(hshap.models.detector(one, wanted), Constant(0.0), Dyadic(4))
-        .explain(image, target=1)
-        .saliency()
-        for one in (net, function)
-    ]
-    assert np.allclose(*maps)
+    assert [one.box for one in hshap.models.detections(function, image)] == [o.box for o in found]
+    again = Explainer(hshap.models.detector(function, found), Constant(0.0), Dyadic(4))
+    assert np.allclose(again.explain(image, target=1).saliency(), second.saliency())
 
 
 class TwoMaps(torch.nn.Module):
@@ -329,16 +298,15 @@ def test_the_score_of_a_region_is_the_mean_probability_in_it(entry, note):
     )
     assert found.score == pytest.approx(own, abs=1e-6)
     assert found.leaves == (hshap.Box((8, 16), (16, 24)),)
-    function = hshap.models.segmenter(lambda batch: logits_of(net, batch), region)
+
+    def logits_of(batch):
+        made = net(torch.as_tensor(batch))
+        return (made["out"] if isinstance(made, dict) else getattr(made, "logits", made)).numpy()
+
+    function = hshap.models.segmenter(logits_of, region)
     again = Explainer(function, Constant(0.0), Dyadic(8)).explain(image, target=1)
     assert again.leaves == found.leaves
     assert again.score == pytest.approx(found.score, abs=1e-6)
-
-
-def logits_of(net, batch):
-    made = net(torch.as_tensor(batch))
-    held = made["out"] if isinstance(made, dict) else getattr(made, "logits", made)
-    return held.numpy()
 
 
 # Reading images

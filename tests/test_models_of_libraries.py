@@ -17,9 +17,19 @@ from hshap import Constant, Dyadic, Explainer
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 torch = pytest.importorskip("torch")
-library = pytest.importorskip("transformers")
+
 
 pytestmark = pytest.mark.frameworks
+
+
+class Library:
+    """The package transformers, imported when it is used: the fast tier collects this file, too."""
+
+    def __getattr__(self, name):
+        return getattr(pytest.importorskip("transformers"), name)
+
+
+library = Library()
 
 PHOTO = (127 + 100 * np.sin(np.mgrid[:44, :60][0] / 7)[..., None] * np.ones(3)).astype(np.uint8)
 NOISE = np.random.default_rng(3).integers(64, 192, (44, 60, 3), dtype=np.uint8)
@@ -146,16 +156,10 @@ def test_bytes_and_floats_in_either_order_give_one_explanation():
         hshap.models.transformers(vit(), vit_processor()), Constant(0.5), Dyadic(16)
     )
     floats = PHOTO.astype(np.float32) / 255
-    pictures = [PHOTO, floats, np.moveaxis(PHOTO, -1, 0), np.moveaxis(floats, -1, 0)]
+    image = pytest.importorskip("PIL.Image").fromarray(PHOTO)
+    pictures = [PHOTO, floats, np.moveaxis(PHOTO, -1, 0), np.moveaxis(floats, -1, 0), image]
     maps = [explainer.explain(one, target=0).saliency() for one in pictures]
     assert all(np.array_equal(one, maps[0]) for one in maps)
-
-
-def test_the_plain_module_knows_the_names_of_its_config():
-    explainer = Explainer(vit(), Constant(0.0), Dyadic(16))
-    image = np.zeros((3, 32, 32), np.float32)
-    image[:, :16] = 1.0
-    assert explainer.explain(image, target="bird").class_name == "bird"
 
 
 def test_multi_label_heads_take_a_sigmoid(note):
@@ -268,17 +272,22 @@ def test_a_keras_model_gives_its_own_scores(note):
     assert found.score == pytest.approx(own, abs=1e-5)
     other_way = explainer.explain(np.moveaxis(image, -1, 0), target="c")
     assert np.array_equal(found.saliency(), other_way.saliency())
+    with pytest.raises(hshap.ArgumentError, match=r"takes inputs of \(16, 20, 3\), but"):
+        explainer.explain(np.zeros((3, 24, 20), np.float32), target=0)
 
 
 @KERAS
-def test_a_keras_model_of_one_size_refuses_another():
-    keras = pytest.importorskip("keras")
-    model = hshap.models.keras(keras_model(keras))
-    image = np.zeros((3, 24, 20), np.float32)
-    with pytest.raises(
-        hshap.ArgumentError, match=r"takes inputs of \(16, 20, 3\), but the image is"
-    ):
-        Explainer(model, Constant(0.0), Dyadic(8)).explain(image, target=0)
+def test_a_keras_model_with_two_outputs_is_refused():
+    class Two:
+        __module__ = "keras.made"
+        input_shape = (None, 8, 8, 3)
+
+        def __call__(self, batch, *, training):
+            return [batch, batch]
+
+    pytest.importorskip("keras")
+    with pytest.raises(hshap.ModelError, match=r"has 2 outputs; pass keras\.Model"):
+        hshap.models.keras(Two())(np.zeros((1, 3, 8, 8), np.float32))
 
 
 @KERAS
@@ -344,21 +353,6 @@ def test_a_jax_function_is_compiled_for_few_sizes_and_gives_its_own_scores(note)
     assert found.saliency()[6, 21] > 0
     assert all(shape[0] in (1, 2, 4, 8, 16, 32) for shape in sizes)
     assert len(set(sizes)) == len(sizes) <= 6
-
-
-def test_a_keras_model_with_two_outputs_is_refused_with_the_way_to_one():
-    class Two:
-        __module__ = "keras.made"
-        input_shape = (None, 8, 8, 3)
-
-        def __call__(self, batch, *, training):
-            assert not training
-            return [batch, batch]
-
-    pytest.importorskip("keras")
-    model = hshap.models.keras(Two())
-    with pytest.raises(hshap.ModelError, match=r"has 2 outputs; pass keras\.Model"):
-        model(np.zeros((1, 3, 8, 8), np.float32))
 
 
 # Detectors, segmenters, images and texts
@@ -500,19 +494,7 @@ def test_sentences_score_as_logits_per_image(note):
     )
     assert apart < 1e-4
     assert [one.class_name for one in found] == sentences
-
-
-def test_sentences_are_explained_on_the_photo_by_the_default_call():
-    model = hshap.models.image_text(clip(), clip_processor(), "a b c")
-    found = Explainer(model).explain(PHOTO, target=0)
-    assert found.grid == (44, 60)
-
-
-def test_pillow_images_are_taken_as_they_are():
-    from PIL import Image
-
-    explainer = Explainer(
-        hshap.models.transformers(vit(), vit_processor()), Constant(0.5), Dyadic(32)
+    assert Explainer(hshap.models.image_text(net, processor, "d")).explain(PHOTO, 0).grid == (
+        44,
+        60,
     )
-    one = explainer.explain(Image.fromarray(PHOTO), target=0).saliency()
-    assert np.array_equal(one, explainer.explain(PHOTO, target=0).saliency())

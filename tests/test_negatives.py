@@ -312,11 +312,17 @@ def test_negative_is_told_everywhere(words):
     coco = json.loads(Path("coco.json").read_text())
     assert len(coco["images"]) == 10
     assert len({one["image_id"] for one in coco["annotations"]}) == 5
+    fine("export", "found", "-f", "geojson", "-o", "geojson")
+    assert json.loads(Path("geojson/0.geojson").read_text())["features"] == []
+
+
+@pytest.mark.frameworks
+def test_tables_of_negative_images_have_their_whole(words):
+    pytest.importorskip("pandas")
+    fine("explain", "images/0.png", *words, "-o", "found")
     fine("export", "found", "-f", "csv", "-o", "csv")
     (heading, row) = Path("csv/0.csv").read_text().splitlines()
     assert dict(zip(heading.split(","), row.split(","), strict=True))["leaf"] == "False"
-    fine("export", "found", "-f", "geojson", "-o", "geojson")
-    assert json.loads(Path("geojson/0.geojson").read_text())["features"] == []
 
 
 def test_resume_keeps_the_rule(words):

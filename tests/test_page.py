@@ -21,7 +21,7 @@ from browsers import (
 )
 from hshap.viewer import View, write_page
 from oracle import any_marked, marked
-from pages import TILE, enlarged, spotted
+from pages import TILE, enlarged, in_contexts, spotted
 
 import hshap
 
@@ -174,6 +174,15 @@ def test_a_search_of_yours_is_shown_as_it_was(show):
     tab = show([View("x.png", image, {"one": explanation})])
     assert shown_leaves(tab) == expected_leaves(explanation)
     assert tab.locator("#sliders input").count() == 0
+
+
+def test_findings_in_contexts_have_the_scores_of_boxes(show):
+    image, explanation = in_contexts()
+    tab = show([View("x.png", image, {"one": explanation})])
+    boxes = explanation.boxes()
+    assert len({box.score for box in boxes}) > 1
+    assert shown_boxes(tab, 0) == boxes
+    assert shown_leaves(tab, 0) == expected_leaves(explanation)
 
 
 def test_classes_stand_side_by_side(show):

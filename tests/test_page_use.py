@@ -164,7 +164,7 @@ def test_keys_reach_and_do_everything(show, plain):
     assert tab.evaluate("hshap.limits().level") > 0
 
 
-def test_layers_are_hidden_one_by_one_or_by_a_key(show):
+def test_layers_can_be_hidden(show):
     image, explanation = explained(0, hshap.Dyadic(2), hshap.DepthFirst())
     truth = np.zeros((24, 31), bool)
     truth[3:9, 4:20] = True
@@ -311,7 +311,7 @@ def test_images_of_a_folder_are_loaded_when_looked_at(show, plain):
     assert len(reviewed["images"]) == 60  # all of them are of one explanation
 
 
-def test_an_open_page_never_shows_parts_of_a_newer_one(browser, plain, tmp_path):
+def test_an_open_page_never_mixes_with_a_newer(browser, plain, tmp_path):
     first, second, third = many(plain, 3)
     path = write_page(tmp_path / "p.html", [first, second, third], form="folder")
     context = browser.new_context()

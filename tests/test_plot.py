@@ -91,7 +91,7 @@ def test_figures_of_any_size_are_not_blank(variant, grid, count, tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["overlay", "levels", "compare"])
-def test_a_large_image_makes_a_figure_of_the_usual_size(variant):
+def test_large_images_make_figures_of_usual_size(variant):
     image = points((1500, 300), 2)
     figure = VARIANTS[variant](explain(image, Dyadic(200)), image.repeat(3, axis=0))
     assert figure.get_figwidth() <= 10
@@ -135,7 +135,7 @@ def test_axes_and_figures_of_yours_are_drawn_on(within):
         assert all(axes.has_data() for axes in inner.axes)
 
 
-def test_a_tree_has_a_box_for_each_region_in_its_parent():
+def test_a_tree_has_a_box_for_each_region():
     found = explain(points((8, 8), 2), Dyadic(1))
     axes = found.plot.tree().axes[0]
     boxes, frames = ([path.vertices[:4] for path in each.get_paths()] for each in axes.collections)
@@ -177,7 +177,7 @@ def test_levels_go_from_the_parts_to_the_leaves():
         assert few[:2] == [titles[0], titles[-1]]
 
 
-def test_each_method_has_its_own_scale_and_the_truth_is_outlined():
+def test_each_method_has_its_own_scale():
     truth = np.zeros((6, 8), bool)
     truth[1:3, 2:5] = True
     image = np.full((3, 6, 8), 0.5)
@@ -237,7 +237,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
             draw(found, image)
 
 
-def test_a_notebook_shows_the_settings_and_nothing_can_inject_markup():
+def test_a_notebook_shows_settings_and_no_markup():
     made = explain(points((4, 4)))
     hostile = {"<b>": {"type": "<script>", "x": "\"'<img onerror=alert(1)>" + "y" * 5000}}
     found = dataclasses.replace(made, settings=made.settings.updated(**hostile))
@@ -268,7 +268,7 @@ def test_a_notebook_needs_no_library(monkeypatch):
 @pytest.mark.parametrize(
     "title", ["細胞 中文.png", "клетка", "a\U000f1234b", '\N{MICROSCOPE} a\'b "c"']
 )
-def test_titles_in_any_script_are_drawn_without_a_warning(title, tmp_path):
+def test_titles_in_any_script_are_drawn(title, tmp_path):
     # Warnings are errors here, also those of matplotlib about missing letters.
     demo.example().plot(title=title).savefig(tmp_path / "a.png")
     figure = plot.compare({title: np.eye(4)}, title=title)
@@ -278,7 +278,7 @@ def test_titles_in_any_script_are_drawn_without_a_warning(title, tmp_path):
         assert figure.axes[0].get_title() == shown
 
 
-def test_pictures_of_a_volume_show_one_slice_and_say_which():
+def test_pictures_of_volumes_name_their_slice():
     heat, other = np.zeros((5, 4, 4)), np.zeros((5, 4, 4))
     heat[3, 1, 1], other[3, 2, 2], other[0] = 1.0, 1.0, 0.2
     image = np.zeros((1, 5, 4, 4))

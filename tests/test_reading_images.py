@@ -86,7 +86,7 @@ def test_every_orientation_is_turned_upright(tmp_path):
             assert read.table["pixelSize"] is None, name
 
 
-def test_a_turned_image_is_checked_by_its_upright_size(tmp_path):
+def test_turned_images_have_their_upright_size(tmp_path):
     path, exif = tmp_path / "a.jpg", Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(COLOUR).save(path, exif=exif)
@@ -249,7 +249,7 @@ def deep_files():
     return {"png": imagecodecs.png_encode(deep), "tif": file.getvalue()}
 
 
-def test_every_cut_of_a_deep_file_is_refused_in_one_line(tmp_path, capfd):
+def test_every_cut_of_a_file_is_refused(tmp_path, capfd):
     cuts = 0
     Image.fromarray(COLOUR).save(tmp_path / "good.png")
     for suffix, whole in deep_files().items():
@@ -265,7 +265,7 @@ def test_every_cut_of_a_deep_file_is_refused_in_one_line(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_bytes_that_changed_in_a_deep_file_never_crash(tmp_path):
+def test_changed_bytes_of_images_never_crash(tmp_path):
     rng = np.random.default_rng(1)
     Image.fromarray(COLOUR).save(tmp_path / "good.png")
     for suffix, whole in deep_files().items():

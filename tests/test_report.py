@@ -122,20 +122,6 @@ def test_overlap_is_the_shared_mass():
         assert student(0.95, freedom) == pytest.approx(exact, rel=0.03 if freedom < 3 else 0.005)
 
 
-def test_the_error_of_the_mean_over_pairs_is_the_jackknife():
-    rng = np.random.default_rng(0)
-    matrix = rng.uniform(size=(6, 6))
-    matrix = (matrix + matrix.T) / 2
-    pairs = [matrix[i, j] for i in range(6) for j in range(i)]
-    value, error = mean_of_pairs(matrix)
-    assert value == pytest.approx(np.mean(pairs))
-    left = [
-        np.mean([matrix[i, j] for i in range(6) for j in range(i) if k not in (i, j)])
-        for k in range(6)
-    ]
-    assert error == pytest.approx(np.sqrt(5 / 6 * np.sum((left - np.mean(left)) ** 2)))
-
-
 def test_the_interval_holds_the_expected_overlap_in_most_repetitions():
     rng = np.random.default_rng(1)
 

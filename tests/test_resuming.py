@@ -19,7 +19,6 @@ from commands import GIVEN, fine, folder_of_user, picture, written
 
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
-from hshap.runs.storing.files import LocalFiles
 from hshap.runs.storing.folder import Writer
 from hshap.runs.storing.rows import digest_of
 
@@ -182,20 +181,6 @@ def test_loud_answers_to_noise_hide_no_change(tmp_path, images):
     explain(model(1.0), smooth[:3], tmp_path, target=0)
     with pytest.raises(ArgumentError, match=OTHER):
         explain(model(0.8), smooth, tmp_path, target=0)
-
-
-def test_drivers_of_other_images_begin_together(tmp_path, images):
-    """The second sees the folder empty, and then finds the answers to the noise of the first."""
-
-    class Late(LocalFiles):
-        def create(self, name, data):
-            if name == "run.json":
-                explain(explainer(brightest), {"dark": images[0] / 3}, tmp_path, target=0)
-            return super().create(name, data)
-
-    run = explain(explainer(brightest), images, Late(tmp_path), target=0)
-    assert len(run) == 7
-    assert runs.verify(run).is_sound
 
 
 def test_small_changes_are_told(tmp_path, images):

@@ -87,10 +87,10 @@ def test_a_row_reads_back_as_the_explanation(kind, tmp_path):
 
 
 def test_volumes_are_rows_too(tmp_path):
-    volume = images(1)[:, None, :, :, 2:8].squeeze(1)[:, None].repeat(4, axis=1)
+    volume = images(1)[0][:, None, :, 2:8].repeat(4, axis=1)
     made = Explainer(highest, Constant(0.0), Bisection(3))
-    run = runs.explain_dataset(made, [volume[0]], tmp_path, target=0, positives=None)
-    same(run["00000000"], made.explain(volume[0], target=0))
+    run = runs.explain_dataset(made, [volume], tmp_path, target=0, positives=None)
+    same(run["00000000"], made.explain(volume, target=0))
 
 
 @pytest.mark.parametrize("grid", [(1, 9), (2, 5), (3, 7), (8, 1), (33, 4), (3, 5, 6), (64,)])

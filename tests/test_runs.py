@@ -33,7 +33,7 @@ from hshap.runs.sources import as_source
 from hshap.runs.storing.files import LocalFiles, publish
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.life import Watch, sign_of
+from hshap.runs.storing.life import sign_of
 from hshap.runs.storing.schema import TABLES, VOLATILE
 from hshap.runs.worker import Job
 
@@ -212,6 +212,22 @@ def test_a_bad_image_fails_alone_with_its_reason(tmp_path, images):
     mended = explain(Flawed(images, True), tmp_path / "run", retry_failed=True)
     assert len(mended) == 9
     assert [row["image"] for row in mended.errors] == ["00000004"]
+
+
+@pytest.mark.cluster
+def test_a_client_of_dask_stays_open(tmp_path, images):
+    dask = pytest.importorskip("distributed")
+    options = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
+    with dask.LocalCluster(n_workers=1, **options) as local, dask.Client(local) as client:
+        several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
+        at = runs.DaskWorkers(address=local.scheduler_address)
+        again = lines_of(at, images, tmp_path / "again")
+        assert client.submit(len, "abc").result() == 3
+    assert rows(several) == rows(again) == rows(explain(images, tmp_path / "one"))
+    timeout = {"distributed.comm.timeouts.connect": "1s"}
+    told = "no scheduler of Dask that can be reached"
+    with pytest.importorskip("dask").config.set(timeout), pytest.raises(ArgumentError, match=told):
+        lines_of(runs.DaskWorkers(address="tcp://127.0.0.1:9"), images, tmp_path / "run")
 
 
 def test_an_error_of_one_target_hides_no_other(tmp_path, images):
@@ -429,32 +445,6 @@ def test_a_worker_that_cannot_start_says_why(tmp_path, images, executor):
         explain(images, tmp_path / "run", made, model_id="x", executor=executor(tmp_path))
 
 
-@pytest.mark.cluster
-def test_a_client_of_dask_is_used_and_stays_open(tmp_path, images):
-    dask = pytest.importorskip("distributed")
-    options = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
-    with dask.LocalCluster(n_workers=1, **options) as local, dask.Client(local) as client:
-        several = lines_of(runs.DaskWorkers(), images, tmp_path / "several")
-        at = runs.DaskWorkers(address=local.scheduler_address)
-        again = lines_of(at, images, tmp_path / "again")
-        assert client.submit(len, "abc").result() == 3
-        plugins = client.run(lambda dask_worker: list(dask_worker.plugins))
-        assert not [name for found in plugins.values() for name in found if "hshap" in name]
-    one = rows(lines_of(None, images, tmp_path / "one"))
-    assert rows(several) == rows(again) == one
-
-
-@pytest.mark.cluster
-def test_a_scheduler_out_of_reach_is_told(tmp_path, images):
-    config = pytest.importorskip("dask").config
-    pytest.importorskip("distributed")
-    with (
-        config.set({"distributed.comm.timeouts.connect": "1s"}),
-        pytest.raises(hshap.ArgumentError, match="no scheduler of Dask that can be reached"),
-    ):
-        lines_of(runs.DaskWorkers(address="tcp://127.0.0.1:9"), images, tmp_path / "run")
-
-
 # Reading
 
 
@@ -651,21 +641,6 @@ def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
     driver = Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5)
     driver.run(runs.InProcess())
     assert len(runs.Run.at(Folder(files))) == len(images)
-
-
-def test_a_driver_that_shows_no_life_is_quiet(tmp_path, monkeypatch):
-    """A slow driver commits no shard for long; another one that was lost commits none, too."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    files = LocalFiles(tmp_path)
-    slow, lost = (Owner(name, "boot", "7", "99") for name in ("slow", "lost"))
-    watch = Watch(Folder(files), 300.0)
-    publish(files, sign_of(lost), b"the last one")
-    answers = []
-    for now[0] in (0.0, 200.0, 400.0, 600.0):
-        publish(files, sign_of(slow), str(now[0]).encode())
-        answers.append([watch.is_quiet(owner) for owner in (slow, lost)])
-    assert answers == [[False, False], [False, False], [False, True], [False, True]]
 
 
 class Late(LocalFiles):

@@ -29,7 +29,7 @@ from starlette.websockets import WebSocketDisconnect
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
-WORDS = ("--target", 0, "--min-size", 8, "--baseline", "constant:0", "--out", "found")
+WORDS = ("--target", 0, "--min-size", 8, "--baseline", "constant:0")
 CREATED, BAD, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_LARGE, UNSUPPORTED = (
     *(201, 400, 403, 404, 409, 413, 415),
 )
@@ -38,7 +38,10 @@ MISDIRECTED, TOO_MANY = 421, 429
 
 @contextmanager
 def serving(*words):
-    """Run the command with a client in place of its sockets; give the client, token included."""
+    """Run the command with a client in place of its sockets; give the client, token included.
+
+    Its paths are absolute: the server stays in this process when the next test changes the folder.
+    """
     started, ended, outcome = queue.Queue(), threading.Event(), []
 
     class Server:
@@ -78,7 +81,8 @@ def shown(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, folder_of_user(folder, patch) as name:
         picture("images/a.png")
         limit = ("--max-upload", 1)
-        with serving("images", "-m", f"{name}:brightest", *WORDS, *limit) as client:
+        given = (folder / "images", "-m", f"{name}:brightest", *WORDS, "--out", folder / "found")
+        with serving(*given, *limit) as client:
             until(client, done=1)
             written("found/.hshap-old/half.npz", "half")
             written("secret.txt", "secret")
@@ -93,7 +97,8 @@ def grown(tmp_path, monkeypatch):
     with folder_of_user(tmp_path, monkeypatch) as name:
         for file, value in (("a", 200), ("b", 255)):
             picture(f"images/{file}.png", value)
-        with serving("images", "-m", f"{name}:brightest", *WORDS) as client:
+        given = (tmp_path / "images", "-m", f"{name}:brightest", "--out", tmp_path / "found")
+        with serving(*given, *WORDS) as client:
             until(client, done=2)
             yield client
 
@@ -119,6 +124,11 @@ def until(client, **wanted):
 def named():
     page = Path("found/index.html").read_text()
     return re.findall(r'"name":"([^"]*)","home"', page)
+
+
+def removed():
+    record = json.loads(Path("found/summary.json").read_text())
+    return [Path(one["image"]).name for one in record["removed"]]
 
 
 # Strangers
@@ -256,8 +266,7 @@ def test_changes_of_the_folder_reach_the_page(grown):
     # Results of images that are removed are kept, and taken over again.
     assert Path("found/a.npz").read_bytes() == before
     assert Path("found/a.png").exists()
-    record = json.loads(Path("found/summary.json").read_text())
-    assert [Path(one["image"]).name for one in record["removed"]] == ["a.png"]
+    wait_for(lambda: removed() == ["a.png"])
     picture("images/a.bmp", 90)  # the name of a removed image is not given to another
     wait_for(lambda: named() == ["a.bmp", "b.png", "c.png"])
     assert Path("found/a-2.npz").exists()
@@ -266,7 +275,7 @@ def test_changes_of_the_folder_reach_the_page(grown):
     written("images/a.png", data)
     wait_for(lambda: named() == ["a.png", "b.png", "c.png"])
     assert Path("found/a.npz").read_bytes() == before
-    assert json.loads(Path("found/summary.json").read_text())["removed"][0]["image"].endswith("bmp")
+    wait_for(lambda: removed() == ["a.bmp"])
     # A changed image is explained again.
     picture("images/a.png", 120, column=10)
     wait_for(lambda: Path("found/a.npz").read_bytes() != before)
@@ -314,7 +323,7 @@ def test_too_many_waiting_images_are_refused(grown):
 def test_without_a_model_images_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written("found/index.html", "<!doctype html><p>the page")
-    with serving("--out", "found") as client:
+    with serving("--out", tmp_path / "found") as client:
         assert client.get("/page/").text.endswith("the page")
         assert client.get("/state").json()["takes_images"] is False
         answer = client.post("/images?name=a.png", content=b"x")
@@ -336,7 +345,9 @@ def running(tmp_path, monkeypatch):
     """The command in a process of its own, with one image in its folder."""
     with folder_of_user(tmp_path, monkeypatch) as name:
         picture("images/a.png")
-        words = map(str, ("images", "--model", f"{name}:brightest", *WORDS, "--port", 0))
+        words = map(
+            str, ("images", "--model", f"{name}:brightest", *WORDS, "--out", "found", "--port", 0)
+        )
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "hshap", "serve", *words],
             stdout=subprocess.PIPE,
@@ -367,7 +378,7 @@ def test_from_a_dropped_file_to_its_findings(running):
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 0
     assert "the results are in found" in process.stderr.read()
-    fine("export", "found/b.npz", "--format", "csv")
+    fine("export", "found/b.npz", "--format", "geojson")
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

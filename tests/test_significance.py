@@ -11,7 +11,6 @@ from scipy import stats
 
 import hshap
 from hshap import ArgumentError, Bisection, Conditional, Explainer, References
-from hshap.explanation.guarantees.error_rates import discoveries, discoveries_by_e, family_wise
 from hshap.explanation.guarantees.evidence_values import running
 from hshap.explanation.guarantees.randomisation import p_value
 
@@ -60,45 +59,6 @@ def test_a_p_value_is_a_share_of_all_signs():
         assert abs(p_value(differences) - exact) <= spread + 2e-4
 
 
-@pytest.mark.parametrize("rounds", [8, 16, 32])
-def test_power_is_that_of_the_t_distribution(rounds):
-    rng = np.random.default_rng(rounds)
-    shift, images = 0.5, 400
-    differences = rng.normal(shift, 1.0, (images, rounds))
-    found = np.mean([p_value(d, flips=199, seed=i) <= 0.05 for i, d in enumerate(differences)])
-    critical = stats.t.ppf(0.95, rounds - 1)
-    predicted = stats.nct.sf(critical, rounds - 1, shift * np.sqrt(rounds))
-    assert abs(found - predicted) < 4 * np.sqrt(predicted * (1 - predicted) / images) + 0.01
-
-
-def test_discoveries_follow_the_step_up_rule():
-    rng = np.random.default_rng(4)
-    for _ in range(50):
-        found = rng.uniform(size=7) ** 2
-        adjusted = discoveries(found)
-        for level in (0.01, 0.05, 0.2, 0.5):
-            ranked = np.sort(found)
-            passing = np.flatnonzero(ranked <= level * np.arange(1, 8) / 7)
-            limit = ranked[passing[-1]] if len(passing) else -1.0
-            assert ((adjusted <= level) == (found <= limit)).all()
-    assert discoveries(found) == pytest.approx(stats.false_discovery_control(found))
-    assert discoveries_by_e(1 / found) == pytest.approx(discoveries(found))
-
-
-def test_a_tree_is_tested_from_its_root():
-    rng = np.random.default_rng(5)
-    parents, shares = [-1, 0, 0, 1, 1, 2, 2], [1.0, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
-    for _ in range(50):
-        p = rng.uniform(size=7) ** 3
-        adjusted = family_wise(p, shares, parents)
-        for number in range(7):
-            path, node = [], number
-            while node >= 0:
-                path.append(min(1.0, p[node] / shares[node]))
-                node = parents[node]
-            assert adjusted[number] == max(path)
-
-
 # Regions, models and samplers with a known truth.
 
 SIDE = 8
@@ -121,11 +81,6 @@ def correlated(image, visible, draws, rng):
     """Draw images whose pixels share a common part, whichever pixels are shown."""
     shared = rng.normal(size=(draws, *(1,) * image.ndim))
     return np.sqrt(0.7) * shared + np.sqrt(0.3) * rng.normal(size=(draws, *image.shape))
-
-
-def brighter_the_more_is_shown(image, visible, draws, rng):
-    """Draw hidden pixels that depend on the number of shown ones, which no image does."""
-    return rng.normal(size=(draws, *image.shape)) + 40.0 * visible.mean()
 
 
 def with_tests(seed, cells, sampler, strength=0.0, **options):
@@ -156,21 +111,6 @@ def test_error_rates_hold_on_simulated_images(sampler, error):
         shares.append(np.mean(false) if error == "discovery" and rows else float(any(false)))
     assert np.mean(shares) <= alpha + 2 * np.sqrt(alpha * (1 - alpha) / images)
     assert rows
-
-
-def test_a_sampler_that_is_wrong_on_purpose_breaks_it():
-    def false_share(sampler):
-        made = [with_tests(seed, (0,), sampler, error="discovery", rounds=24) for seed in range(12)]
-        rows = [
-            (row.adjusted <= 0.05)
-            for found, truth in made
-            for row in found.significance(error="discovery").regions
-            if is_false(row, truth)
-        ]
-        return np.mean(rows)
-
-    assert false_share(independent) <= 0.05
-    assert false_share(brighter_the_more_is_shown) > 0.2
 
 
 def bright_dots(count=3):
@@ -252,17 +192,6 @@ def test_regions_wait_for_larger_ones():
             if row.parent >= 0:
                 assert row.adjusted >= rows[row.parent].adjusted
                 assert row.rounds == 0 or rows[row.parent].adjusted < 0.5
-
-
-def test_the_differences_average_to_the_coefficient():
-    explainer, image = bright_dots(count=1)
-    explanation = explainer.explain(image, target=0)
-    found = explainer.test(
-        explanation, image, early=False, rounds=200, max_evaluations=10**6, error="discovery"
-    )
-    (leaf,) = explanation.leaves
-    mean = np.mean(found.tests.differences[leaf])
-    assert mean == pytest.approx(explanation.parts[leaf].coefficient, abs=0.02)
 
 
 def test_tests_survive_saving_and_damage_is_refused(tmp_path):

@@ -9,7 +9,10 @@ import oracle
 import pytest
 
 import hshap
+from hshap.export.documents import coco
+from hshap.export.findings import found_in
 from hshap.games.shapley import weighted_shapley
+from hshap.games.tree import sources
 
 GRID = (4, 4)
 
@@ -89,3 +92,51 @@ def test_a_share_without_positive_parts_is_told_as_residual():
         oracle.any_marked, hshap.Constant(0.0), hshap.Bisection(2), hshap.DepthFirst()
     ).explain(image, target=0)
     assert found.attribution().sum() + found.residual == pytest.approx(1.0)
+
+
+def one_of_three_with_another(batch):
+    """Three pixels of which one is enough for a fifth; one of them has the rest with a fourth."""
+    shown = batch[:, 0]
+    enough = np.max([shown[:, 2, 0], shown[:, 3, 1], shown[:, 2, 3]], axis=0)
+    return 0.2 * enough + 0.8 * shown[:, 0, 0] * shown[:, 2, 3]
+
+
+def test_what_cannot_be_missing_is_divided_by_the_scores_with_all_else_shown():
+    search = hshap.BestFirst(2000, contexts=2)
+    explainer = hshap.Explainer(
+        one_of_three_with_another, hshap.Constant(0.0), hshap.Bisection(1), search
+    )
+    found = explainer.explain(np.ones((1, *GRID)), target=0)
+    (game,) = (one for one in found.games if one.region == hshap.Box((2, 0), (4, 4)))
+    (counts,) = (c for one, c in zip(found.games, sources(found.games), strict=True) if one is game)
+    assert sorted(counts) == [1, 2]
+    (missing,) = (one.values for one in game.contexts if one.word == "missing")
+    assert missing - missing[0] == pytest.approx([0, 0.2, 1, 1])
+    heat = found.attribution(context="missing", smooth=0)
+    expected = weighted_shapley([0, 0.2, 1, 1], counts)
+    half = found.parts[game.region].coefficient
+    assert heat[2:, 2:].sum() == pytest.approx(half * expected[1])
+    assert heat[2:, :2].sum() == 0  # it changes too little to be divided there
+    boxes = found.boxes(context="missing", merge=False)
+    assert boxes
+    for box in boxes:
+        inside = tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))
+        assert box.score == pytest.approx(heat[inside].sum())
+
+
+def test_exports_score_findings_as_boxes_do():
+    """Two places are needed at once: neither has a coefficient alone, and each has half."""
+    search = hshap.BestFirst(contexts=2)
+    found = hshap.Explainer(
+        lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 3, 3] + 0.1 * batch[:, 0, 0, 3],
+        hshap.Constant(0.0),
+        hshap.Bisection(1),
+        search,
+    ).explain(np.ones((1, *GRID)), target=0)
+    scores = [box.score for box in found.boxes()]
+    assert len(scores) >= 2
+    assert [each.score for each in found_in(found)] == pytest.approx(scores)
+    assert [each.share for each in found_in(found)] == pytest.approx(scores)
+    annotations = coco({"x.png": found})["annotations"]
+    apart = [box.score for box in found.boxes(merge=False)]
+    assert sorted(one["score"] for one in annotations) == pytest.approx(sorted(apart))

@@ -85,7 +85,7 @@ def test_only_ratios_of_the_spacing_count(name, sides, scale):
     grid=st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(1, 40)),
     make=st.sampled_from([Dyadic, Bisection]),
 )
-def test_leaves_of_grids_are_as_near_to_cubes_as_halving_allows(sides, least, grid, make):
+def test_leaves_of_grids_are_nearly_cubes(sides, least, grid, make):
     """No side is longer than min_size, but for rounding; and one that could be halved is not short.
 
     The length of a leaf on an axis is at most `min_size` pixels of the finest axis, rounded to

@@ -134,7 +134,7 @@ def test_exports_of_a_run_are_those_of_files(here):
     assert run["categories"] == files["categories"]
     names = ["0/cell0.png", "0/cell1.png", "1/cell0.png", "1/cell1.png"]
     assert [one["file_name"] for one in run["images"]] == names
-    for kind in ("geojson", "csv", "png", "tiff"):
+    for kind in ("geojson", "png", "tiff"):
         fine("export", "RUN", "-f", kind, "-o", kind)
         made = sorted(path.name for path in Path(kind).iterdir())
         assert len(made) == 4

@@ -68,6 +68,14 @@ def with_parts(model, baseline=0.0, search=None):
     )
 
 
+def tiled(model=scores, image=None, target=0, **options):
+    """Explain the spotted image, or another, by tiles of 16 pixels."""
+    explainer = model if isinstance(model, Explainer) else with_parts(model)
+    return explain_tiles(
+        explainer, spotted() if image is None else image, target, tiles=Tiles(SIDE, **options)
+    )
+
+
 def painted(found, view):
     """A map of the whole image from maps of the found tiles."""
     out = np.zeros(found.shape)
@@ -87,6 +95,7 @@ def test_two_stages_equal_the_ordinary_explanation_of_the_pooled_model(target, b
     assert np.array_equal(painted(found, lambda one: one.coefficients()), whole.coefficients())
     assert found.boxes() == whole.boxes()
     heat = found.attribution((0, 0), found.shape)
+    assert heat == pytest.approx(whole.attribution())
     assert np.array_equal(heat[64:, 8:80], found.attribution((64, 8), (128, 80)))
     assert {tuple(g.values) for one in found.inside for g in one.games} <= {
         tuple(game.values) for game in whole.games
@@ -100,7 +109,7 @@ def test_shares_of_tiles_are_shapley_values_if_the_or_rule_holds():
     image = np.zeros((1, 3 * SIDE, 3 * SIDE), np.float32)
     for y, x in ((5, 5), (20, 40), (44, 2)):
         image[0, y, x] = 1.0
-    found = explain_tiles(with_parts(marked), image, 0, tiles=Tiles(SIDE))
+    found = tiled(marked, image)
     tiles = cut(image[None])
     expected = by_definition(
         lambda shown: float(max((marked(tiles[list(shown)])), default=0.0)), players=9
@@ -111,7 +120,7 @@ def test_shares_of_tiles_are_shapley_values_if_the_or_rule_holds():
 
 def test_the_game_over_tiles_is_that_of_bags():
     image = spotted()
-    found = explain_tiles(with_parts(scores), image, 0, tiles=Tiles(SIDE))
+    found = tiled(image=image)
     features = np.moveaxis(scores(cut(image[None])).reshape(8, 8, 2), -1, 0)
     hidden = np.broadcast_to(scores(np.zeros((1, 1, SIDE, SIDE)))[0][:, None, None], (2, 8, 8))
     same = lambda values: values
@@ -136,7 +145,7 @@ def test_a_mean_over_tiles_equals_the_ordinary_explanation():
     image = spotted((64, 64), count=3)
     whole = with_parts(mean).explain(image, 0)
     bags = Bags(embed, head, "sum")
-    found = explain_tiles(with_parts(scores), image, 0, tiles=Tiles(SIDE, bags=bags))
+    found = tiled(image=image, bags=bags)
     assert np.allclose(painted(found, lambda one: one.coefficients()), whole.coefficients())
     assert found.boxes()[0].start == whole.boxes()[0].start
 
@@ -148,8 +157,8 @@ def test_tiles_beyond_the_border_show_the_baseline(size):
         spotted((size[0], size[1]), count=3) if min(size) > 5 else np.ones((1, 5, 5), np.float32)
     )
     padded[:, : size[0], : size[1]] = image
-    small = explain_tiles(with_parts(scores), image, 0, tiles=Tiles(SIDE))
-    large = explain_tiles(with_parts(scores), padded, 0, tiles=Tiles(SIDE))
+    small = tiled(image=image)
+    large = tiled(image=padded)
     assert np.array_equal(small.scores, large.scores)
     assert small.shape == size
     assert all(b <= side for box in small.boxes() for b, side in zip(box.stop, size, strict=True))
@@ -159,7 +168,7 @@ def test_tiles_beyond_the_border_show_the_baseline(size):
 def test_a_baseline_that_follows_the_image_is_scored_for_each_tile():
     image = spotted()
     explainer = Explainer(scores, Blur(2.0), Bisection(min_size=4), DepthFirst(0.01))
-    found = explain_tiles(explainer, image, 0, tiles=Tiles(SIDE))
+    found = tiled(explainer, image)
     tiles = cut(image[None])
     hidden = scores(np.concatenate([Blur(2.0)(tile)(()) for tile in tiles]))[:, 0]
     assert found.baseline_score == pytest.approx(hidden.max())
@@ -186,7 +195,7 @@ def test_every_tile_is_scored_once_for_all_targets():
 
 def test_flat_tiles_are_skipped_and_reported():
     image = spotted()
-    every = explain_tiles(with_parts(scores), image, 0, tiles=Tiles(SIDE))
+    every = tiled(image=image)
     seen = []
 
     def watched(tiles):
@@ -207,8 +216,8 @@ def test_flat_tiles_are_skipped_and_reported():
 
 
 def test_found_tiles_beyond_the_limit_are_counted_and_told():
-    every = explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE))
-    few = explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE, max_tiles=2))
+    every = tiled()
+    few = tiled(max_tiles=2)
     assert len(few.inside) == 2
     assert few.unexplained == len(every.inside) - 2 > 0
     assert any(one.kind == "unfinished" for one in few.concerns)
@@ -228,9 +237,9 @@ def test_an_object_on_a_border_is_found_once_and_whole_with_overlap(place):
     image = np.zeros((1, 64, 64), np.float32)
     image[0, place[0] : place[0] + 4, place[1] : place[1] + 4] = 1.0
     explainer = Explainer(squares, Constant(0.0), Bisection(min_size="auto"), DepthFirst(0.0))
-    apart = explain_tiles(explainer, image, 0, tiles=Tiles(SIDE))
+    apart = tiled(explainer, image)
     assert not apart.boxes()  # each tile has a part of it alone
-    found = explain_tiles(explainer, image, 0, tiles=Tiles(SIDE, overlap=6))
+    found = tiled(explainer, image, overlap=6)
     (box,) = found.boxes()
     assert all(a <= b for a, b in zip(box.start, place, strict=True))
     assert all(b >= a + 4 for a, b in zip(place, box.stop, strict=True))
@@ -250,7 +259,7 @@ def test_findings_that_touch_across_a_border_are_one():
     image[0, 14:18, 8] = 1.0
     # Without a baseline, hidden pixels show the colour of the image.
     explainer = Explainer(hshap.demo.brightest, partition=Bisection(1))
-    found = explain_tiles(explainer, image, 0, tiles=Tiles(SIDE))
+    found = tiled(explainer, image)
     assert found.baseline_score == pytest.approx(0.3)
     assert [(box.start, box.stop) for box in found.boxes()] == [((14, 8), (18, 9))]
     assert len(found.boxes(merge=False)) == 2
@@ -281,7 +290,7 @@ def test_a_coarser_level_gives_places_in_the_full_image(tmp_path):
 
 
 def test_saved_and_loaded_without_pickle(tmp_path):
-    found = explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE, overlap=4))
+    found = tiled(overlap=4)
     found.save(tmp_path / "found.npz")
     again = TiledExplanation.load(tmp_path / "found.npz")
     assert again.boxes() == found.boxes()
@@ -298,7 +307,7 @@ def test_a_file_of_another_kind_or_a_damaged_one_is_refused(tmp_path):
     hshap.demo.example().save(path)
     with pytest.raises(FormatError, match=r"version 3, but this hshap reads"):
         TiledExplanation.load(path)
-    found = explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE))
+    found = tiled()
     found.save(path)
     with pytest.raises(FormatError, match="is a 'hshap tiled explanation' of version 1"):
         hshap.Explanation.load(path)
@@ -325,40 +334,19 @@ BAD = {
     "bags": (lambda: Tiles(16, bags="max"), "bags is 'max'; pass Bags"),
     "prepare": (lambda: Tiles(16, prepare=3), "prepare is 3"),
     "background": (lambda: Tiles(16, background=-1), "background must be a finite number"),
-    "tiles": (
-        lambda: explain_tiles(with_parts(scores), spotted(), 0, tiles=16),
-        "tiles is 16; pass Tiles",
-    ),
+    "tiles": (lambda: explain_tiles(with_parts(scores), spotted(), 0, tiles=16), "16; pass Tiles"),
     "image": (lambda: explain_tiles(with_parts(scores), 3, 0), "image is 3"),
-    "prepared": (
-        lambda: explain_tiles(
-            with_parts(scores), spotted(), 0, tiles=Tiles(SIDE, prepare=lambda p: p[:, ::2])
-        ),
-        "prepare returned float32 of shape",
-    ),
+    "prepared": (lambda: tiled(prepare=lambda p: p[:, ::2]), "prepare returned float32 of shape"),
     "draws": (
-        lambda: explain_tiles(
-            Explainer(scores, References(np.zeros((2, 1, SIDE, SIDE)))),
-            spotted(),
-            0,
-            tiles=Tiles(SIDE),
-        ),
+        lambda: tiled(Explainer(scores, References(np.zeros((2, 1, SIDE, SIDE))))),
         "draws 2 stand-ins",
     ),
     "baselines": (
-        lambda: explain_tiles(Explainer(scores, [Constant(0.0)]), spotted(), 0, tiles=Tiles(SIDE)),
+        lambda: tiled(Explainer(scores, [Constant(0.0)])),
         "baseline is [Constant(value=0.0)]; pass one",
     ),
-    "target": (
-        lambda: explain_tiles(with_parts(scores), spotted(), 5, tiles=Tiles(SIDE)),
-        "target=5 is out of range",
-    ),
-    "region": (
-        lambda: explain_tiles(with_parts(scores), spotted(), 0, tiles=Tiles(SIDE)).attribution(
-            (0, 0), (200, 1)
-        ),
-        "is no region of up to",
-    ),
+    "target": (lambda: tiled(target=5), "target=5 is out of range"),
+    "region": (lambda: tiled().attribution((0, 0), (200, 1)), "is no region of up to"),
 }
 
 

@@ -81,7 +81,7 @@ def test_names_are_data_wherever_they_stand(text, shown, tmp_path):
     assert document.lower().count("</script") == 5
 
 
-def test_the_policy_allows_the_page_s_own_script_and_style_alone():
+def test_the_policy_allows_own_code_alone():
     document = page([VIEW])
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', document)[1]
     code = document[document.rindex("<script>") + 8 : document.rindex("</script>")]

@@ -37,9 +37,9 @@ from hshap.explanation.maps import (
     Context,
     Smooth,
     confined,
-    in_context,
     is_resolved,
     regions_left,
+    shares_left,
     soft_map,
     unknown_regions,
 )
@@ -268,7 +268,7 @@ class Explanation(Guarantees):
         width = smooth if smooth is not None else AUTO if softens else 0.0
         if width == AUTO:
             width = BORDER if self.settings.has_cells else 0.0
-            if not width and not self._is_exact:
+            if not width and not self._is_exact(values):
                 return self._without_ignored(soft_map(values, self.grid))
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
@@ -335,11 +335,11 @@ class Explanation(Guarantees):
         """
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
         if context is not None:
-            games = self._games_in(context)
+            values = self._values(context)
             if alpha is not None:
                 message = "boxes takes alpha or context, not both: only leaves are tested"
                 raise ArgumentError(message)
-            return context_boxes(games, self.unknown, self.grid, merge=merge, placement=place)
+            return context_boxes(values, self.unknown, self.grid, merge=merge, placement=place)
         if alpha is None:
             return found_boxes(self, merge=merge, placement=place)
         rows = self.significance(error=error).regions
@@ -428,12 +428,9 @@ class Explanation(Guarantees):
 
     def _values(self, context: Context | None) -> dict[Region, float]:
         """Return the share of each region of the map, from one context or from all."""
-        found = self._shares if context is None else shares(self._games_in(context))
-        left = regions_left(self.games) if self.settings.drops_nothing else self.leaves
-        return {region: found[region] for region in left}
-
-    def _games_in(self, context: Context) -> list[Game]:
-        """Return the games as they were played in one context."""
+        if context is None:
+            left = regions_left(self.games) if self.settings.drops_nothing else self.leaves
+            return {region: self._shares[region] for region in left}
         if not self.settings.has_contexts:
             message = (
                 f"context is {checks.shown(context)}, but this run did not play games in several "
@@ -443,17 +440,16 @@ class Explanation(Guarantees):
         if context not in CONTEXTS:
             message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
             raise ArgumentError(message)
-        return in_context(self.games, context)
+        return shares_left(self.games, context)
 
     @property
     def unknown(self) -> tuple[Region, ...]:
         """The regions inside which a share may lie anywhere, if their search drops nothing."""
         return unknown_regions(self.games, self.unfinished, cells=self.settings.has_cells)
 
-    @cached_property
-    def _is_exact(self) -> bool:
+    def _is_exact(self, values: Mapping[Region, float]) -> bool:
         """Whether a map needs no softening: its regions are all that the partition can tell."""
-        return self.settings.drops_nothing and is_resolved(self._shares, self.unknown)
+        return self.settings.drops_nothing and is_resolved(values, self.unknown)
 
     def _confined(self, values: Mapping[Region, float]) -> Heat:
         """Return an even map; a region that holds ignored parts shows its value on the others."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hshap._util import checks
-from hshap.explanation.maps import strong_regions
-from hshap.games.tree import coefficients, shares
+from hshap.explanation.maps import shares_left, strong_regions
+from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
 from hshap.partitions.lazy import find_corners
 from hshap.partitions.regions import blocks
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import TestedRegion
     from hshap.explanation.placement import Placement
-    from hshap.games.game import Game
     from hshap.partitions.protocol import Region
     from hshap.partitions.regions import Corners
 
@@ -92,29 +91,37 @@ def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) 
     The score is the coefficient of the leaf, or of games in several contexts the share of the box.
     """
     if explanation.settings.drops_nothing:
-        every = explanation.games, explanation.unknown, explanation.grid
+        every = shares_left(explanation.games), explanation.unknown, explanation.grid
         return context_boxes(*every, merge=merge, placement=placement)
     known = coefficients(explanation.games) if explanation.leaves else {}
     run = (explanation.leaves, known, explanation.grid)
     return [box for box, _ in _boxes(*run, merge=merge, placement=placement)]
 
 
+def finding_score(explanation: Explanation, leaves: Sequence[Region]) -> float:
+    """Return the score of a finding of some leaves, by the rule of `found_boxes`."""
+    parts = [explanation.parts[leaf] for leaf in leaves]
+    if explanation.settings.drops_nothing:
+        return float(sum(part.share for part in parts))
+    return max(part.coefficient for part in parts)
+
+
 def context_boxes(
-    games: Sequence[Game],
+    shares: Mapping[Region, float],
     unfinished: Sequence[Region],
     grid: Grid,
     *,
     merge: bool,
     placement: Placement,
 ) -> list[Finding]:
-    """Return the boxes around the regions where the map of one context is strong.
+    """Return the boxes around the regions where the map of these shares is strong.
 
-    The games are those of that context. A box has the sum of the shares of its regions.
+    A box has the sum of the shares of its regions.
     """
-    known, strong = shares(games), strong_regions(games, unfinished, grid)
-    every = _boxes(strong, known, grid, merge=merge, placement=placement)
+    strong = strong_regions(shares, unfinished, grid)
+    every = _boxes(strong, shares, grid, merge=merge, placement=placement)
     found = [
-        box._replace(score=sum(known[strong[number]] for number in set(inside)))
+        box._replace(score=sum(shares[strong[number]] for number in set(inside)))
         for box, inside in every
     ]
     return sorted(found, key=_strongest_first)

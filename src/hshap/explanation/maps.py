@@ -17,7 +17,7 @@ import numpy as np
 from hshap._util.smoothing import enlarged, gaussian
 from hshap.games.contexts import MISSING
 from hshap.games.shapley import shapley
-from hshap.games.tree import shares
+from hshap.games.tree import shares, sources
 from hshap.partitions.regions import Pixels, fill, pixels_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ Smooth: TypeAlias = float | Literal["auto"]
 
 
 def in_context(games: Sequence[Game], context: Context) -> list[Game]:
-    """Return the games as they were played in one context: its coefficients alone count.
+    """Return the games as they were played in one context: its scores alone count.
 
     Where a region changes little in the context, its game was not played there: its parts then have
     no share.
@@ -57,9 +57,9 @@ def in_context(games: Sequence[Game], context: Context) -> list[Game]:
         return [replace(game, contexts=()) for game in games]
     found: list[Game] = []
     for game in games:
-        values = [one.values for one in game.contexts if one.number == MISSING]
-        phi = shapley(values[0]) if values else np.zeros(len(game.children))
-        found.append(replace(game, coefficients=phi, contexts=()))
+        played = [one.values for one in game.contexts if one.number == MISSING]
+        values = played[0] if played else np.zeros_like(game.values)
+        found.append(replace(game, values=values, coefficients=shapley(values), contexts=()))
     return found
 
 
@@ -86,6 +86,16 @@ def regions_left(games: Sequence[Game]) -> list[Region]:
     split = {game.region for game in games if game.children != (game.region,)}
     parts = [part for game in games for part in game.children if part not in split]
     return parts or [games[0].region]
+
+
+def shares_left(games: Sequence[Game], context: Context | None = None) -> dict[Region, float]:
+    """Return the share of each region that was not split further, from one context or from all.
+
+    Sources are always counted in the games with everything else hidden.
+    """
+    played = games if context is None else in_context(games, context)
+    found = shares(played, sources(games))
+    return {region: found[region] for region in regions_left(games)}
 
 
 def unknown_regions(
@@ -145,14 +155,12 @@ def softened(heat: Heat, width: float) -> Heat:
 
 
 def strong_regions(
-    games: Sequence[Game], unfinished: Collection[Region], grid: Grid
+    values: Mapping[Region, float], unfinished: Collection[Region], grid: Grid
 ) -> tuple[Region, ...]:
-    """Return the regions where the map is strong, the strongest first."""
-    left, share = regions_left(games), shares(games)
-    values = {region: share[region] for region in left}
+    """Return the regions where the map of these shares is strong, the strongest first."""
     draw = even_map if is_resolved(values, unfinished) else soft_map
     heat = draw(values, grid)
-    means = {one: float(pixels_of(one, heat).mean()) for one in left if share[one] > 0}
+    means = {one: float(pixels_of(one, heat).mean()) for one, value in values.items() if value > 0}
     highest = max(means.values(), default=0.0)
     strong = [one for one, mean in means.items() if mean >= STRONG * highest > 0]
     return tuple(sorted(strong, key=lambda one: -means[one]))

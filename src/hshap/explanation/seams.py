@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.explanation.findings import Finding
+from hshap.explanation.findings import Finding, finding_score
 from hshap.partitions.joining import touching
 from hshap.partitions.regions import blocks, mask
 
@@ -74,7 +74,7 @@ def pieces_of(explanation: Explanation, corner: Grid, size: Grid) -> list[Piece]
                 some,
                 tuple(a + b for a, b in zip(start, corner, strict=True)),
                 mask(some, grid)[tuple(map(slice, start, stop))],
-                max(explanation.parts[leaf].coefficient for leaf in some),
+                finding_score(explanation, some),
                 any(
                     (a == 0 and at > 0) or (b == side and at + side < length)
                     for a, b, at, side, length in zip(start, stop, corner, grid, size, strict=True)

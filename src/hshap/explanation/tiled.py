@@ -16,6 +16,7 @@ from hshap.explanation.concerns import Concern, HowSure, how_sure, in_order
 from hshap.explanation.display import map_as_html
 from hshap.explanation.seams import joined, pieces_of, without_copies
 from hshap.explanation.storage import MAX_BYTES
+from hshap.games.tree import shares, sources, sources_held
 from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class TiledExplanation:
         """Return the map of the attribution in a region of the whole image.
 
         Over the whole image, its total is `score - baseline_score`, but for the shares of dropped
-        parts. Where tiles overlap, their maps are added.
+        parts. A tile holds as many sources of the score as were found inside it. Where tiles
+        overlap, their maps are added.
         """
         size = [b - a for a, b in zip(start, stop, strict=True)]
         fits = all(0 <= a < b <= n for a, b, n in zip(start, stop, self.shape, strict=True))
@@ -237,12 +239,27 @@ class TiledExplanation:
         region = self._owner[place]
         own, every = self.scores[place], self._sums[region]
         first = inside.games[0]
-        # A share is divided among parts in proportion to their positive coefficients.
+        # A share is divided among parts in proportion to their positive values.
         is_whole = first.region in inside.leaves or bool(first.contexts)
-        unit = first.total if is_whole else float(np.maximum(first.coefficients, 0).sum())
+        divided = [inside.parts[part].share for part in first.children]
+        unit = first.total if is_whole else sum(max(share, 0.0) for share in divided)
         if unit <= 0 or every <= 0:
             return 0.0
-        return self.tiles.parts[region].share * (own / every) / unit
+        return self._shares[region] * (own / every) / unit
+
+    @cached_property
+    def _shares(self) -> dict[Region, float]:
+        """The share of each region of tiles, which holds the sources that were found inside."""
+        held: dict[Region, float] = {}
+        for one in self.inside:
+            place = divmod(one.position, self.scores.shape[1])
+            region = self._owner[place]
+            alone = self.tiles.parts[region].alone
+            part = min(max(float(self.scores[place]) / alone, 0.0), 1.0) if alone else 0.0
+            count = sources_held(one.games).get(one.games[0].region, 1.0)
+            held[region] = held.get(region, 0.0) + count * part
+        inside = {region: max(count, 1.0) for region, count in held.items()}
+        return shares(self.tiles.games, sources(self.tiles.games, inside))
 
     @cached_property
     def _owner(self) -> dict[Grid, Region]:

@@ -13,6 +13,7 @@ from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.findings import finding_score
 from hshap.export.inputs import as_name, as_result, by_category, leaves_of, picture_size
 from hshap.export.places import bounds, column_runs, outlines, pieces
 
@@ -52,11 +53,11 @@ def coco(
     An image has one explanation, of the category `category`, or one for each of several categories:
     `{"cell.png": {"ring": ..., "spot": ...}}`. A large image has the result of `explain_tiles`, and
     an annotation for each leaf inside its tiles. The `score` of an annotation is the coefficient of
-    its leaf, `leaf` its position among the leaves. A leaf that continues at the opposite border has
-    one annotation for each piece. Segmentations are polygons, or runs of pixels for leaves with
-    holes, which COCO's polygons cannot have. All places and areas are in pixels of the original
-    image, by the explanation's `placement`. A photograph that `hshap explain` turned upright has
-    those of the upright image, and a `note` that says so.
+    its leaf, or after `BestFirst` its share; `leaf` is its position among the leaves. A leaf that
+    continues at the opposite border has one annotation for each piece. Segmentations are polygons,
+    or runs of pixels for leaves with holes, which COCO's polygons cannot have. All places and areas
+    are in pixels of the original image, by the explanation's `placement`. A photograph that
+    `hshap explain` turned upright has those of the upright image, and a `note` that says so.
 
     >>> from hshap.demo import example
     >>> document = coco({"cell.png": example()})
@@ -185,7 +186,7 @@ def _annotations(explanation: Result) -> list[dict[str, Json]]:
         {
             **_outline(piece, leaf.explanation.placement),
             "iscrowd": 0,
-            "score": leaf.explanation.parts[leaf.region].coefficient,
+            "score": finding_score(leaf.explanation, [leaf.region]),
             "leaf": number,
         }
         for number, leaf in enumerate(leaves_of(explanation))

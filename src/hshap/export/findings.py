@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.inputs import as_explanation, as_result, leaves_of
 from hshap.partitions.joining import touching
@@ -39,7 +40,7 @@ def found_in(explanation: object) -> tuple[Found, ...]:
             Found(
                 leaf.region,
                 leaf.explanation.placement,
-                leaf.explanation.parts[leaf.region].coefficient,
+                finding_score(leaf.explanation, [leaf.region]),
                 leaf.share,
             )
             for leaf in leaves_of(result)
@@ -94,17 +95,12 @@ def _groups(explanation: Explanation) -> list[list[Region]]:
 
 
 def _joined(explanation: Explanation, group: list[Region]) -> Found:
-    parts = [explanation.parts[leaf] for leaf in group]
     region = group[0]
     if len(group) > 1:
         flat = np.flatnonzero(mask(tuple(group), explanation.grid))
         region = Pixels(flat, explanation.grid)
-    return Found(
-        region,
-        explanation.placement,
-        max(part.coefficient for part in parts),
-        float(sum(part.share for part in parts)),
-    )
+    share = float(sum(explanation.parts[leaf].share for leaf in group))
+    return Found(region, explanation.placement, finding_score(explanation, group), share)
 
 
 def _integers(count: int) -> type[np.unsignedinteger]:

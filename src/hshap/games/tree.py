@@ -13,7 +13,7 @@ from hshap.games.contexts import ALONE
 from hshap.games.shapley import shapley, weighted_shapley
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Heat
     from hshap.games.game import Game
@@ -63,7 +63,8 @@ def parts(
     # The root is a player of no game, so its standard error is not known.
     error = 0.0 if draws == 1 else float("nan")
     seen = {root.region: Part(root.region, 0, -1, 0, root.total, error, root.total, root.total)}
-    counts, divided = shared or _shared(games)
+    counts = shared[0] if shared else sources(games)
+    divided = shared[1] if shared else ratios(games, counts)
     for game, ratio in zip(games, divided, strict=True):
         whole, values = seen[game.region], game.values.tolist()
         shares = _passed_on(game, whole.share, ratio, counts[0] if game is root else None)
@@ -85,22 +86,21 @@ def parts(
     return seen
 
 
-def shares(games: Sequence[Game]) -> dict[Region, float]:
-    """Return the share of every region, as `parts` has it, without the rest."""
+def shares(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> dict[Region, float]:
+    """Return the share of every region, as `parts` has it, without the rest.
+
+    `counted` are the `sources` that count, if they are not those of these games.
+    """
     root = games[0]
     seen = {root.region: root.total}
-    counts, divided = _shared(games)
+    counts = sources(games) if counted is None else counted
+    divided = ratios(games, counts)
     for game, ratio in zip(games, divided, strict=True):
         top = counts[0] if game is root else None
         seen.update(
             zip(game.children, _passed_on(game, seen[game.region], ratio, top), strict=True)
         )
     return seen
-
-
-def _shared(games: Sequence[Game]) -> tuple[list[Counts], list[Ratios]]:
-    counts = sources(games)
-    return counts, ratios(games, counts)
 
 
 def _passed_on(game: Game, share: float, ratio: Ratios, top: Counts | None) -> list[float]:
@@ -158,7 +158,7 @@ def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> li
 
     A value is a part's coefficient, or of a game in several contexts the sum over all of them, with
     the sign of their total; the areas count if that is 0. None for a game in which no value is
-    positive. `counted` are the `sources` of these games, if they are of several trees.
+    positive. `counted` are the `sources` that count, if they are not those of these games.
 
     Where parts can stand in for each other, the coefficient divides what they have in common
     evenly. But one of them may hold more sources of the score than another, and so it is divided by
@@ -179,24 +179,36 @@ def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> li
     return found
 
 
-def sources(games: Sequence[Game]) -> list[Counts]:
+def sources(games: Sequence[Game], inside: Mapping[Region, float] | None = None) -> list[Counts]:
     """Return for each game how many sources of the score each of its parts holds, 1 or more.
 
-    A part that was not split is one. A region holds those of its parts, each as far as the part
-    alone has the score of the region: all of them if any is enough, and one if they add up.
+    `inside` are those of parts that were split in games of their own; any other part that was not
+    split is one.
     """
-    held: dict[Region, float] = {}
-    found: list[Counts] = []
+    held = sources_held(games, inside)
+    return [tuple([held.get(part, 1.0) for part in game.children]) for game in games]
+
+
+def sources_held(
+    games: Sequence[Game], inside: Mapping[Region, float] | None = None
+) -> dict[Region, float]:
+    """Return how many sources of the score each region that was split holds, 1 or more.
+
+    A region holds those of its parts, each as far as the part alone has the score of the region:
+    all of them if any is enough, and one if they add up. `inside` is as in `sources`.
+    """
+    held = dict(inside or {})
     for game in reversed(games):
-        counts = tuple([held.get(part, 1.0) for part in game.children])
-        found.append(counts)
         values = game.values.tolist()
         low, worth = values[0], values[-1] - values[0]
-        if worth and len(counts) > 1:
-            alone = [(values[1 << i] - low) / worth for i in range(len(counts))]
-            own = [count * min(max(a, 0.0), 1.0) for count, a in zip(counts, alone, strict=True)]
+        if worth and len(game.children) > 1:
+            alone = [(values[1 << i] - low) / worth for i in range(len(game.children))]
+            own = [
+                held.get(part, 1.0) * min(max(a, 0.0), 1.0)
+                for part, a in zip(game.children, alone, strict=True)
+            ]
             held[game.region] = max(1.0, sum(own))
-    return found[::-1]
+    return held
 
 
 def _values(game: Game, counts: Counts) -> Heat:

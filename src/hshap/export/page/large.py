@@ -17,6 +17,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.raster import png
 from hshap.errors import ArgumentError
+from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page.picture import BYTES, LEVELS, Shown
 from hshap.export.page.tiles import TILE, encoded, halved, sizes_of
@@ -182,7 +183,7 @@ def _name(place: Place) -> str:
 
 
 def _strength(leaf: Leaf) -> float:
-    return leaf.explanation.parts[leaf.region].coefficient
+    return finding_score(leaf.explanation, [leaf.region])
 
 
 def _box(rings: Sequence[Sequence[float]]) -> list[float]:

@@ -186,8 +186,16 @@ class _Tree:
             "sides": [_longest(region) for region in regions],
             "games": [self._game(game) for game in made.games],
             "leaves": [self.numbers[leaf] for leaf in made.leaves],
+            "shares": self._shares(),
             "unfinished": [] if made.complete else [self.numbers[leaf] for leaf in made.unfinished],
         }
+
+    def _shares(self) -> list[float | None] | None:
+        """Return the share of each leaf, where boxes are scored by it."""
+        made = self.explanation
+        if not made.settings.drops_nothing:
+            return None
+        return [_plain(made.parts[leaf].share) for leaf in made.leaves]
 
     def _ends_at(self, game: Game) -> bool:
         """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""

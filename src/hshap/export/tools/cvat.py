@@ -30,8 +30,8 @@ def cvat(
     """Return an XML document of the format "CVAT for images 1.1", with a polygon for each finding.
 
     Upload it to a task that has the images under the same file names and the categories as labels.
-    Polygons have the attribute `score`, the largest coefficient of the finding; those of one
-    finding have one group.
+    Polygons have the attribute `score`, which is that of the finding's box; those of one finding
+    have one group.
 
     >>> from hshap.demo import example
     >>> document = cvat({"cell.png": example()})

@@ -23,7 +23,7 @@ def datumaro(
     """Return a document of Datumaro with a polygon for each finding.
 
     Write it by `write_json` to `annotations/default.json` of a folder whose `images/default` has
-    the images. Polygons of one finding have one group; `score` is its largest coefficient.
+    the images. Polygons of one finding have one group; `score` is that of its box.
 
     >>> from hshap.demo import example
     >>> (item,) = datumaro({"cell.png": example()})["items"]

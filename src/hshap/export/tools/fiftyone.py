@@ -25,7 +25,7 @@ def fiftyone(
     A sample has the file's path, detections in the field `findings` and their outlines in
     `outlines`; places are parts of the image's sides. In Python, `[fiftyone.Sample.from_dict(each)
     for each in document["samples"]]` gives samples to add to a data set. The `confidence` is the
-    largest coefficient of the finding.
+    score of the finding's box.
 
     >>> from hshap.demo import example
     >>> (sample,) = fiftyone({"cell.png": example()})["samples"]

@@ -28,7 +28,7 @@ def label_studio(
     Import them into a project whose labelling interface has `<Image name="image"
     value="$image"/>` and `<PolygonLabels name="label" toName="image">` with the categories. File
     names become the task's `image`: give them as the addresses under which Label Studio finds the
-    images. A finding's `score` is its largest coefficient.
+    images. A finding's `score` is that of its box.
 
     >>> from hshap.demo import example
     >>> (task,) = label_studio({"cell.png": example()})

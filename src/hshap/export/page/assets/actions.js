@@ -75,7 +75,7 @@ export function goTo(i) {
   state.focus = null;
   const finding = findings[state.finding];
   state.hover = finding.cells.map((cell) => leafOf[cell])
-    .reduce((a, b) => (tree.weight[b] > tree.weight[a] ? b : a));
+    .reduce((a, b) => (tree.strength[b] > tree.strength[a] ? b : a));
   const onScreen = boxOnImage(view, finding.box);
   if (view.axes === 3) state.at = [0, 1, 2].map((axis) => Math.floor((onScreen[axis] + onScreen[3 + axis]) / 2));
   cameras.forEach((camera, axis) => camera.fit(boxIn(view, finding.box, axis), 3));

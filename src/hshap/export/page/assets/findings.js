@@ -5,16 +5,14 @@
 
 import { boxInOriginal } from "./place.js";
 
-/** A class of a view, with the game, parent and coefficient of each region.
+/** A class of a view, with the game, parent and coefficient of each region, and strengths of leaves.
     @param {ClassTable} table
     @returns {Tree} */
 export function makeTree(table) {
-  const regions = table.sizes.length;
-  const root = table.games[0].region;
+  const [regions, root] = [table.sizes.length, table.games[0].region];
   const gameOf = /** @type {(Game | null)[]} */ (new Array(regions).fill(null));
   const parent = new Int32Array(regions).fill(-1);
-  const weight = new Float64Array(regions);
-  const error = new Float64Array(regions);
+  const [weight, error] = [new Float64Array(regions), new Float64Array(regions)];
   weight[root] = table.games[0].total;
   for (const game of table.games) {
     gameOf[game.region] = game;
@@ -24,7 +22,9 @@ export function makeTree(table) {
       error[part] = game.errors ? (game.errors[i] ?? NaN) : 0;
     });
   }
-  return { ...table, root, gameOf, parent, weight, error };
+  const strength = weight.slice();
+  table.shares?.forEach((share, i) => { strength[table.leaves[i]] = share ?? NaN; });
+  return { ...table, root, gameOf, parent, weight, strength, error };
 }
 
 /** The limits in use for a tree: the requested ones, but never finer than those of the run.
@@ -264,7 +264,8 @@ function findingsOf(view, tree, leafOf) {
     const at = boxInOriginal(view, box);
     if (at === null) return [];
     const area = cells.reduce((sum, cell) => sum + view.areas[cell], 0);
-    const score = cells.reduce((most, cell) => Math.max(most, tree.weight[leafOf[cell]]), -Infinity);
+    const strengths = Array.from(new Set(cells.map((cell) => leafOf[cell])), (leaf) => tree.strength[leaf]);
+    const score = strengths.reduce((a, b) => (tree.shares ? a + b : Math.max(a, b)));
     return [{ cells, box, at, score, area, key: `${box.join(",")};${area}` }];
   });
   /** @type {(a: Box, b: Box) => number} */
@@ -295,7 +296,7 @@ export function resultAt(view, tree, asked) {
     if (leaf !== -1 && inTruth) both += area;
     if (leaf !== -1 || inTruth) either += area;
   });
-  const largest = leaves.reduce((most, leaf) => Math.max(most, tree.weight[leaf]), 0);
+  const largest = leaves.reduce((most, leaf) => Math.max(most, tree.strength[leaf]), 0);
   return {
     leaves, leafOf, findings, findingOf, largest,
     holds: holdersOf(tree, leaves),

@@ -123,7 +123,7 @@ export function makeGallery(open) {
 function factsAt(view, klass, facts) {
   const result = resultAt(view, view.trees[klass], state.asked);
   const boxes = result.findings.flatMap(({ box }) => boxIn(view, box, 0));
-  return { ...facts, count: result.findings.length, share: result.share, largest: result.largest, overlap: result.overlap, boxes };
+  return { ...facts, count: result.findings.length, share: result.share, largest: result.findings[0]?.score ?? 0, overlap: result.overlap, boxes };
 }
 
 /** Draw the small picture with the boxes of the findings.

@@ -80,11 +80,12 @@ function fillsOf(tree, result, look, parts, focus, largest) {
   const alpha = Math.round(look.opacity * 255);
   const game = focus === null ? null : tree.gameOf[focus];
   const top = game === null ? largest : Math.max(...game.phi.map(Math.abs));
+  const strength = parts === null ? tree.strength : tree.weight;
   for (let cell = 0; cell < none; cell++) {
     const region = parts === null ? result.leafOf[cell] : parts[cell];
     if (region === -1) fill[cell] = parts === null ? 0 : packed(0, 0, 0, 150);
-    else if (look.layers.heat && tree.weight[region] > 0) {
-      const [red, green, blue] = colourAt(look.map, tree.weight[region] / (top || 1));
+    else if (look.layers.heat && strength[region] > 0) {
+      const [red, green, blue] = colourAt(look.map, strength[region] / (top || 1));
       fill[cell] = packed(red, green, blue, alpha);
     }
   }
@@ -107,7 +108,7 @@ function outlinesOf(scene, parts) {
   if (look.layers.visited) outline(tree.cells, VISITED);
   if (showsLeaves(scene)) {
     const colours = Uint32Array.from(result.leafOf, (leaf) => {
-      const [red, green, blue] = colourAt(look.map, leaf === -1 ? 0 : tree.weight[leaf] / (largest || 1));
+      const [red, green, blue] = colourAt(look.map, leaf === -1 ? 0 : tree.strength[leaf] / (largest || 1));
       return packed(red, green, blue);
     });
     outline(result.leafOf, colours, DARK);

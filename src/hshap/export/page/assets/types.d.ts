@@ -44,6 +44,7 @@ interface ClassTable {
   sides: number[];
   games: Game[];
   leaves: number[];
+  shares: (number | null)[] | null; // of the leaves; null where findings are scored by coefficients
   unfinished: number[];
   map: PackedMap | null; // attribution(); null if it is 0 everywhere
   contexts: Record<Side, PackedMap | null> | null; // attribution(context=...); null for runs without contexts
@@ -126,6 +127,7 @@ interface Tree extends ClassTable {
   gameOf: (Game | null)[];
   parent: Int32Array;
   weight: Float64Array;
+  strength: Float64Array;
   error: Float64Array;
 }
 

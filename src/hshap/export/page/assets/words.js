@@ -12,7 +12,8 @@ export const WORDS = {
   "enough alone": "the map of areas that raise the score while everything else is hidden",
   "cannot be missing": "the map of areas without which the score falls, while everything else is shown",
   strength: "how much an area raises the score, on average over all choices of shown areas (its Shapley " +
-    "coefficient), in the unit of the score. It is not the chance that the finding is right",
+    "coefficient), in the unit of the score; that of a finding is its part of the map, where areas were checked in " +
+    "several contexts. It is not the chance that the finding is right",
   "how sure": "what the checks of this run say. \"supported\": no check raised a concern, which is no proof. " +
     "\"look twice\": one did, but the findings stand. \"do not trust\": the findings may be in the wrong place. " +
     "\"negative\": the model does not decide for the class, so there was nothing to explain",
