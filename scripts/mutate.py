@@ -154,13 +154,15 @@ def _number_or_word(node: ast.AST, file: Path) -> Change | None:
 
 
 def _is_for_people(child: ast.AST, parent: ast.AST) -> bool:
-    """Tell whether a part of the program is an annotation, a message or a decorator."""
+    """Tell whether a part is an annotation, a message, a decorator, or changes nothing."""
     if isinstance(child, ast.JoinedStr | ast.Raise | ast.arguments):
         return True
     if isinstance(parent, ast.FunctionDef):
         return child in parent.decorator_list or child is parent.returns
     if isinstance(parent, ast.AnnAssign):
         return child is parent.annotation
+    if isinstance(parent, ast.Call) and isinstance(child, ast.UnaryOp):
+        return getattr(parent.func, "attr", "") == "reshape"  # -1 and -2 mean the same there
     if isinstance(parent, ast.Module) and isinstance(child, ast.Assign | ast.AnnAssign):
         return True  # sizes of batches and the like: benchmarks choose them, and no answer changes
     return isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"

@@ -310,3 +310,25 @@ def test_seconds_and_progress_are_those_of_the_run():
         1,
         0,
     )
+
+
+@pytest.mark.parametrize("draws", [2, 5])
+def test_draws_are_averaged(draws, rng):
+    """Each score is the mean over draws; errors are those of the coefficients of each draw."""
+    image, others = rng.random((1, 4, 4)), rng.random((draws, 1, 4, 4))
+    model = lambda batch: np.tanh(batch.sum(axis=(1, 2, 3)))
+    found = Explainer(model, References(others), Bisection(1)).explain(image, target=0)
+    for game in found.games:
+        values = np.zeros((draws, 4))
+        for coalition in range(4):
+            shown = others.copy()
+            for i, part in enumerate(game.children):
+                if coalition >> i & 1:
+                    shown[(..., *part.index)] = image[(..., *part.index)]
+            values[:, coalition] = model(shown)
+        one, other = values[:, 1] - values[:, 0], values[:, 3] - values[:, 2]
+        phi = np.stack([(one + other) / 2, values[:, 3] - values[:, 0] - (one + other) / 2], 1)
+        assert game.values == pytest.approx(values.mean(0))
+        assert game.coefficients == pytest.approx(phi.mean(0))
+        errors = phi.std(0, ddof=1) / draws**0.5
+        assert game.errors == pytest.approx(errors)
