@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hshap.drop_ins import Attribution, OcclusionSensitivity, ShapExplainer
+from oracle import by_definition
 
 import hshap
 from hshap import ArgumentError, Bisection, Dyadic
@@ -32,6 +33,21 @@ def quarter_sums(values):
     """Return the sum over each quarter of arrays (n, channels, 8, 8)."""
     values = np.asarray(values)
     return values.reshape(len(values), -1, 2, 4, 2, 4).sum((1, 3, 5)).reshape(len(values), 4)
+
+
+def test_sums_over_quarters_are_shapley_values():
+    model, inputs, target = Bright().eval(), batch(), [0, 1, 1]
+    found = Attribution(model, partition=Dyadic(4)).attribute(inputs, target=torch.tensor(target))
+    of_shap = ShapExplainer(model, partition=Dyadic(4)).shap_values(inputs.numpy())
+    for row, (one, label) in enumerate(zip(inputs, target, strict=True)):
+
+        def worth(kept, one=one, label=label):
+            shown = sum((QUARTERS[0] == quarter for quarter in kept), torch.zeros(1, 8, 8))
+            return float(model((one * shown)[None])[0, label].detach())
+
+        expected = by_definition(worth, players=4)
+        assert np.allclose(quarter_sums(found)[row], expected, atol=1e-5)
+        assert np.allclose(quarter_sums(of_shap[..., label])[row], expected, atol=1e-5)
 
 
 @pytest.mark.frameworks
