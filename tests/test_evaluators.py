@@ -220,6 +220,7 @@ SCORES = {
     "list of one": lambda scores: [scores],
     "one column": lambda scores: scores[:, None],
     "last layer a convolution": lambda scores: scores[:, None, None, None],
+    "last layer a convolution of signals": lambda scores: scores[:, None, None],
     "one array for each input": lambda scores: [score[None] for score in scores],
 }
 
@@ -237,6 +238,7 @@ def test_other_classes_may_be_infinite():
 
 BAD_OUTPUTS = [
     (lambda s: (s, s), r"a tuple of 2; .* lambda batch: model\(batch\)\[0\]"),
+    (lambda s: tuple(s[:, None]), r"a tuple of \d+; .*model\(batch\)\[0\]"),
     (lambda s: Unnamed(s, s), r"a Unnamed of 2; .*model\(batch\)\[0\]"),
     (lambda s: {"a": s, "b": s}, r"entries a, b; .*model\(batch\)\['a'\]"),
     (lambda s: {}, "a dict with the entries"),
@@ -364,7 +366,7 @@ def test_memory_that_one_shape_lacks_does_not_slow_the_others():
 
 
 def test_batches_are_limited_by_their_bytes_and_by_the_games():
-    sizes, image = [], np.zeros((1, 2048, 1024), np.float32)
+    sizes, image = [], np.zeros((2, 2048, 1024), np.float32)
     image[0, 5, 5] = 1
     explain(counted(sizes), image, partition=Dyadic(256))
     assert max(sizes) == 128 * 2**20 // image.nbytes

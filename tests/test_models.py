@@ -381,6 +381,41 @@ def test_names_of_a_config_are_targets_unless_they_are_placeholders():
         Explainer(placeholders, Constant(0.0), Dyadic(8)).explain(picture, target="LABEL_1")
 
 
+def explained(picture, target="green", names=("red", "green", "blue")):
+    """Explain a picture by a model that takes three channels."""
+    ready = hshap.models.prepared(Colours().eval(), hshap.models.Preparation(), names=list(names))
+    return Explainer(ready, Constant(0.0), Dyadic(4)).explain(picture, target=target)
+
+
+@pytest.mark.parametrize(
+    ("picture", "said"),
+    [
+        (np.zeros((3, 9, 3), np.float32), "in which channels may come first or last"),
+        (np.zeros((2, 3, 8, 8), np.float32), "takes one picture; pass image[0]"),
+        (np.zeros((8, 9, 4), np.float32), "takes 3 channels; pass image[..., :3]"),
+        (np.full((3, 8, 9), 200.0), "divide it by 255"),
+        (np.full((3, 8, 9), -2.0), "before it is normalised"),
+        (np.zeros((3, 8, 9), np.int64), "holds int64 numbers"),
+        (np.zeros((0, 8, 3)), "pass numbers"),
+    ],
+)
+def test_a_picture_that_a_prepared_model_cannot_take_is_told(picture, said):
+    with pytest.raises(ArgumentError) as caught:
+        explained(picture)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_no_class_is_told():
+    picture = np.zeros((3, 8, 9), np.float32)
+    with pytest.raises(ArgumentError, match=r"no class of the model; did you mean 'green'\?"):
+        explained(picture, "grene")
+    with pytest.raises(ArgumentError, match=r"is the name of outputs \[0, 2\]"):
+        explained(picture, "red", names=("red", "green", "red"))
+    with pytest.raises(hshap.ModelError, match="the number of class names is 2"):
+        explained(picture, "red", names=("red", "green"))
+
+
 @pytest.mark.parametrize(("shape", "layout"), [((8, 9, 3), "HWC"), ((3, 8, 9), "CHW")])
 def test_a_prepared_model_finds_the_order_of_axes(shape, layout):
     ready = hshap.models.prepared(Colours().eval(), hshap.models.Preparation(), names=list("rgb"))
