@@ -131,11 +131,13 @@ def test_a_larger_budget_begins_the_same():
     assert [g.region for g in small.games] == [g.region for g in large.games[: len(small.games)]]
 
 
-@pytest.mark.parametrize("weights", [np.arange(1.0, 17.0), np.arange(1.0, 17.0)[::-1] ** 3])
+@pytest.mark.parametrize(
+    "weights", [np.arange(1.0, 17.0)[::-1] ** 3, np.random.default_rng(0).random(64) ** 4]
+)
 def test_large_shares_are_split_first(weights):
     """Of an additive model, shares are sums of weights: a share times the root of the area."""
     model = lambda batch: (batch[:, 0] * weights).sum(axis=1)
-    made = explained(model, np.ones((1, 16)), contexts=2, max_evaluations=1000)
+    made = explained(model, np.ones((1, len(weights))), contexts=2, max_evaluations=1000)
     waiting, order = [made.games[0].region], [game.region for game in made.games]
     urgent = lambda region: weights[region.index].sum() * region.area**0.5
     while order:

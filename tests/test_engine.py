@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from oracle import any_marked, marked, same_explanation
 
@@ -162,6 +164,24 @@ def test_batches_are_full_while_work_waits():
     assert max(sizes) == 16
     # Only when the last images run out may batches be short: each has 8 levels left at most.
     assert sum(size < 16 for size in sizes) <= 9 + CHECK
+
+
+@pytest.mark.parametrize("batch_size", ["auto", None, 64, 3])
+def test_batches_fit_the_model(batch_size):
+    """A file of a fixed batch gets no more than that, whatever size is asked for."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    node = helper.make_node("ReduceMax", ["image"], ["high"], axes=[1, 2, 3], keepdims=0)
+    takes = helper.make_tensor_value_info("image", floats, [4, 1, 16, 16])
+    gives = helper.make_tensor_value_info("high", floats, [4])
+    graph = helper.make_graph([node], "brightest", [takes], [gives])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    evaluator = Batched(session, batch_size=batch_size, check_batches=False)
+    pairs = [(marked((16, 16), [17 * i, 3]), 0) for i in range(4)]
+    found = Explainer(evaluator, Constant(0.0), Dyadic(1)).explain_many(pairs)
+    for one in found:
+        single = Explainer(any_marked, Constant(0.0), Dyadic(1)).explain(*pairs[one.position])
+        assert same_explanation(one, single)
 
 
 @pytest.mark.parametrize(("batch_size", "least", "most"), [(4, 1, 2), (50, 6, 9), (1000, 16, 16)])
