@@ -25,6 +25,8 @@ OPTIONAL = (
     "highdicom",
     "httpx2",
     "imagecodecs",
+    "jax",
+    "keras",
     "lime",
     "matplotlib",
     "myst_nb",

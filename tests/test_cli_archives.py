@@ -275,7 +275,7 @@ def test_other_commands_skip_large_images(mixed, command):
 def test_python_reads_pictures_by_a_decoder_alone(tmp_path):
     written(tmp_path / "a.png", "7")
     np.save(tmp_path / "a.npy", np.ones((1, 4, 4)))
-    with pytest.warns(RuntimeWarning, match=r"1 entry is no image .*\(1 \.png\)"):
+    with pytest.warns(RuntimeWarning, match=r"1 entry is not an image .*\(1 \.png\)"):
         hshap.runs.explain_dataset(WHOLE, tmp_path, tmp_path / ".run", target=0)
     (tmp_path / "a.npy").unlink()
     decode = lambda data, _: np.full((1, 4, 4), float(data))

@@ -277,7 +277,8 @@ class Watched:
 
 
 def held_by_torch():
-    tensors = (one for one in gc.get_objects() if isinstance(one, torch.Tensor))
+    plain = (torch.Tensor, nn.Parameter)  # other classes may hold no memory of their own
+    tensors = (one for one in gc.get_objects() if type(one) in plain)
     real = [one.untyped_storage() for one in tensors if one.device.type != "meta"]
     return sum({storage.data_ptr(): storage.nbytes() for storage in real}.values())
 
