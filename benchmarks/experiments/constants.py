@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 SETS = {"coco-choosing": 10, "platelets-validation": 10, "boards-validation": 10, "crosses": 4}
 SEARCH, CONTEXTS = "hshap.games.search.best_first", "hshap.games.contexts"
-SHOWN = "hshap.explanation.explanation"
 MAPS, TREE = "hshap.explanation.maps", "hshap.partitions.merge_tree"
 NEVER = 10**9
 
@@ -79,7 +78,7 @@ CONSTANTS = (
     _other("WORTH", "contexts that say little are not asked", SEARCH, 0.1, 0.0),
     _other("TOGETHER", "regions split at once", SEARCH, 4, 1),
     _other("WIDTH", "smoothing, in sides of a region", MAPS, 0.5, 0.0),
-    _other("BORDER", "smoothing of cells of a template, in pixels", SHOWN, 1.0, 0.0),
+    _other("BORDER", "smoothing where no region can be split, in sides", MAPS, 0.01, 0.0),
     Constant(
         "MIN_AREA",
         "pixels of the smallest region",

@@ -32,16 +32,15 @@ from hshap.explanation.findings import (
 from hshap.explanation.guarantees.methods import Guarantees
 from hshap.explanation.maps import (
     AUTO,
-    BORDER,
     CONTEXTS,
     Context,
     Smooth,
+    border_width,
     confined,
     is_resolved,
     regions_left,
     shares_left,
     soft_map,
-    unknown_regions,
 )
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
@@ -252,10 +251,10 @@ class Explanation(Guarantees):
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
         it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it, and one pixel for the cells of `Spots`, which have the largest
-        difference in their middle. It leaves the map as it is where a search in several contexts
-        has divided the whole score among the smallest parts of a grid. This is the default for
-        games in several contexts and for cells; other maps are not smoothed. Nothing flows into
+        nothing is known inside it. Where a search in several contexts has divided the whole score
+        among regions that its partition does not split, and for the cells of `Spots`, it takes a
+        hundredth of the image's shorter side, or nothing below half a pixel. This is the default
+        for games in several contexts and for cells; other maps are not smoothed. Nothing flows into
         parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
@@ -267,9 +266,9 @@ class Explanation(Guarantees):
         softens = self.settings.drops_nothing or self.settings.has_cells
         width = smooth if smooth is not None else AUTO if softens else 0.0
         if width == AUTO:
-            width = BORDER if self.settings.has_cells else 0.0
-            if not width and not self._is_exact(values):
+            if not self.settings.has_cells and not self._is_exact(values):
                 return self._without_ignored(soft_map(values, self.grid))
+            width = border_width(self.grid)
         return smoothed(self._confined(values), width, self.ignored if width else None)
 
     def alone(self) -> Heat:
@@ -445,7 +444,8 @@ class Explanation(Guarantees):
     @property
     def unknown(self) -> tuple[Region, ...]:
         """The regions inside which a share may lie anywhere, if their search drops nothing."""
-        return unknown_regions(self.games, self.unfinished, cells=self.settings.has_cells)
+        # The largest difference of a cell of `Spots` is in its middle.
+        return () if self.settings.has_cells else self.unfinished
 
     def _is_exact(self, values: Mapping[Region, float]) -> bool:
         """Whether a map needs no softening: its regions are all that the partition can tell."""

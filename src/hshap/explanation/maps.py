@@ -1,9 +1,10 @@
 """Maps of games in several contexts: every region that is left spreads its share over its own size.
 
 The share of a region is exact for the contexts that were played. How it lies inside the region is
-not known, and the border of the region is the tree's. So each share is smoothed by a Gaussian
-filter as wide as half of its region's side. The total stays the same. Only where a grid has divided
-the whole score among the smallest parts that it was asked for, the map shows these as they are.
+not known, and the border of the region is the tree's. So while regions could be split further, each
+share is smoothed by a Gaussian filter as wide as half of its region's side. The total stays the
+same. Once the whole score is in regions that the tree does not split, their borders are taken for
+those of the evidence, and the map is smoothed a little.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hshap._util.smoothing import enlarged, gaussian
 from hshap.games.contexts import MISSING
 from hshap.games.shapley import shapley
 from hshap.games.tree import shares, sources
-from hshap.partitions.regions import Pixels, fill, pixels_of
+from hshap.partitions.regions import fill, pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 WIDTH = 0.5
 """Standard deviation of the smoothing, in sides of the region."""
 
-BORDER = 1.0
-"""Standard deviation for the cells of `Spots`, in pixels: their borders are known to a pixel."""
+BORDER = 0.01
+"""Standard deviation where no region could be split, in shorter sides of the image."""
 
 STRONG = 0.2
 """A region is a finding if its mean is this share of the highest one, as for activation maps."""
+
+LEAST = 0.5
+"""Pixels below which a standard deviation changes next to nothing."""
 
 FINENESS = 4
 """Pixels of a coarser copy that the standard deviation of its smoothing has at least."""
@@ -98,21 +102,6 @@ def shares_left(games: Sequence[Game], context: Context | None = None) -> dict[R
     return {region: found[region] for region in regions_left(games)}
 
 
-def unknown_regions(
-    games: Sequence[Game], unfinished: Sequence[Region], *, cells: bool
-) -> tuple[Region, ...]:
-    """Return the regions inside which a share may lie anywhere.
-
-    In a grid they are those that could be split further. A region that follows the image always is
-    one, however small; but the largest difference of one of the `cells` of `Spots` is in its
-    middle.
-    """
-    if cells:
-        return ()
-    left = regions_left(games)
-    return tuple(left) if any(isinstance(one, Pixels) for one in left) else tuple(unfinished)
-
-
 def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
     """Return a map on which each region spreads its value, softened by half of its side.
 
@@ -127,6 +116,12 @@ def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
         heat = even_map({region: values[region] for region in regions}, grid)
         total += softened(heat, WIDTH * 2 ** (size / 2))
     return total
+
+
+def border_width(grid: Grid) -> float:
+    """Return the standard deviation, in pixels, for borders that are known; 0 on small images."""
+    width = BORDER * min(grid)
+    return width if width >= LEAST else 0.0
 
 
 def even_map(values: Mapping[Region, float], grid: Grid) -> Heat:
@@ -145,8 +140,8 @@ def is_resolved(values: Mapping[Region, float], unfinished: Collection[Region]) 
 def softened(heat: Heat, width: float) -> Heat:
     """Return a smoothed map of the same total; wide filters work on a coarser copy."""
     step = max(1, int(width / FINENESS))
-    if width < 0.5 or step == 1:
-        return heat if width < 0.5 else gaussian(heat, width, range(heat.ndim))
+    if width < LEAST or step == 1:
+        return heat if width < LEAST else gaussian(heat, width, range(heat.ndim))
     coarse = gaussian(_shrunk(heat, step), width / step, range(heat.ndim))
     padded = tuple(side * step for side in coarse.shape)
     smooth = enlarged(coarse, padded)[tuple(map(slice, heat.shape))]
