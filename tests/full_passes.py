@@ -145,7 +145,7 @@ def explained_alike(module, shape, seed, *, partition=None, baseline=None, **opt
     assert np.array_equal(image, before), "the image was changed"
     assert [game.region for game in found.games] == [game.region for game in dense.games]
     values = [np.concatenate([game.values for game in one.games]) for one in (found, dense)]
-    allowed = 1e-5 * max(np.abs(values[1]).max(), 1e-3)
+    allowed = 1e-5 * max(np.abs(values[1]).max(), 0.1)  # scores near 0 are sums of larger numbers
     np.testing.assert_allclose(*values, rtol=0, atol=allowed)
     return found.provenance
 

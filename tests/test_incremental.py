@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Incremental runs every input in full"),
 ]
 GUARDED = {"a hook on a norm", "a hook on a ReLU", "low precision inside"}
-"""The trace of these differs; only the comparison of a run shows it."""
+"""The trace of these differs, or they take a mean over the batch: a comparison may show it."""
 
 IN_FULL = {
     *(
@@ -100,7 +100,7 @@ def test_named_networks_explain_alike(name):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", sorted({*ARCHITECTURES, *ODD}))
+@pytest.mark.parametrize("name", sorted({*ARCHITECTURES, *ODD} - GUARDED))
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_every_network_explains_alike(name, seed):
     explained_alike(network(name), larger(name), seed)

@@ -320,8 +320,8 @@ def test_negative_is_told_everywhere(words):
 def test_tables_of_negative_images_have_their_whole(words):
     pytest.importorskip("pandas")
     fine("explain", "images/0.png", *words, "-o", "found")
-    fine("export", "found", "-f", "csv", "-o", "csv")
-    (heading, row) = Path("csv/0.csv").read_text().splitlines()
+    fine("export", "found", "-f", "csv", "-o", "0.csv")
+    (heading, row) = Path("0.csv").read_text().splitlines()
     assert dict(zip(heading.split(","), row.split(","), strict=True))["leaf"] == "False"
 
 

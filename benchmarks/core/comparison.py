@@ -28,6 +28,12 @@ def by_method(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
     return dict(by)
 
 
+def of_common_images(by: Mapping[str, Mapping[str, Row]]) -> dict[str, dict[str, Row]]:
+    """Return the rows of the images that every method has."""
+    common = frozenset.intersection(*map(frozenset, by.values()))
+    return {name: {image: rows[image] for image in sorted(common)} for name, rows in by.items()}
+
+
 def evaluations(rows: Mapping[str, Row]) -> float:
     """Return the median of a method's evaluations."""
     return median(float(row["evaluations"]) for row in rows.values())

@@ -204,7 +204,8 @@ def _tables(name: str, by: Rows) -> list[str]:
     measures = {key: title for key, title in MEASURES.items() if key in _first(by)}
     every = [call.name for call in CALLS if call.name in by]
     of_all = frozenset.intersection(*(frozenset(by[one]) for one in every))
-    parts = [_means_table(f"{name} (for {SETS[name]}), {len(of_all)} images", by, measures, of_all)]
+    title = f"{name} (for {SETS[name]}), {len(of_all)} images"
+    parts = [_means_table(title, by, measures, of_all)] if of_all else []
     ours_alone = {one.name: by[one.name] for one in OURS if one.name in by}
     further = frozenset.intersection(*map(frozenset, ours_alone.values())) - of_all
     if further:

@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 
 from benchmarks.core import results
-from benchmarks.core.comparison import by_method, evaluations
+from benchmarks.core.comparison import by_method, evaluations, of_common_images
 from benchmarks.core.folders import RESULTS, MissingDataError
 from benchmarks.core.protocol import UnknownNameError
 from benchmarks.datasets.photographs import PHOTOGRAPHS
@@ -57,15 +57,17 @@ def default() -> Figure:
     figure = style.canvas(4.6)
     panels = [axes for row in style.panels(figure, 2, 3) for axes in row]
     for axes, (name, shown) in zip(panels, JUDGED.items(), strict=False):
-        by = by_method(rows[name])
+        by = of_common_images(by_method(rows[name]))
         ours = sorted(_point(by[one]) for one in by if one.startswith(FUNCTION))
         axes.plot(*zip(*ours, strict=True), "o-", color=style.COLOURS["hshap"], markersize=4)
         for peer in PEERS:
             points = sorted(_point(by[one]) for one in by if _is_of(one, peer))
             if points:
                 axes.plot(*zip(*points, strict=True), "s--", color=style.COLOURS[peer], ms=4)
-        axes.set(xscale="log", xlim=(0.7, 700), ylim=(0, 1), title=f"{shown}, {_images(by)} images")
-        axes.set_xticks([1, 10, 100, 500], ["1", "10", "100", "500"])
+        axes.set(
+            xscale="log", xlim=(0.7, 1500), ylim=(0, 1), title=f"{shown}, {_images(by)} images"
+        )
+        axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
         axes.minorticks_off()
     panels[0].set_ylabel("AUPRC")
     panels[3].set(xlabel="evaluations", ylabel="AUPRC")

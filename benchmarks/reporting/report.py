@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.core import markdown, results
-from benchmarks.core.comparison import by_method, compared
+from benchmarks.core.comparison import by_method, compared, of_common_images
 from benchmarks.core.folders import RESULTS, ROOT
 from benchmarks.methods import METHODS
 from benchmarks.reporting.claims import claims
@@ -146,7 +146,7 @@ def _default() -> str:
     stored = results.read_summary("default")["rows"]
     rows = []
     for name in JUDGED:
-        by = by_method(stored[name])
+        by = of_common_images(by_method(stored[name]))
         ours = next(front for front in FRONTS if front in by)
         mean = fmean(row["average_precision"] for row in by[ours].values())
         cells = [_against(by, ours, peer) for peer in SHOWN]
