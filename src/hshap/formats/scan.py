@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat
 
 SPATIAL = "ZYX"
+UPRIGHT = 1
+"""The EXIF orientation of an image that need not be turned."""
 
 LPS = "LPS"
 """World coordinates of DICOM: millimetres to the patient's left, to the back, and to the head."""
@@ -48,7 +50,9 @@ class Scan:
     low values are white, as in some radiographs. `unit` is the unit of the values, such as "HU".
     `name` is the name that the caller gave, `format` the kind of the file, and `files` are the
     files that were read, one for each slice of a DICOM series. A scan holds nothing about a
-    patient: exports read the header that they need from `files` again.
+    patient: exports read the header that they need from `files` again. `notes` say how the values
+    of a picture differ from those in its file; `orientation` is the EXIF orientation by which it
+    was turned upright, 1 if it was upright.
 
     >>> scan = Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", name="knee.nii", spacing=(3.0, 1.0, 1.0))
     >>> scan
@@ -68,6 +72,8 @@ class Scan:
     inverted: bool = False
     unit: str = ""
     files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    orientation: int = UPRIGHT
 
     def __post_init__(self) -> None:
         array = to_numpy("array", self.array)

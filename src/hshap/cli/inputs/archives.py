@@ -16,13 +16,13 @@ import numpy as np
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
-from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
 from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
 from hshap.explainer import Explainer
 from hshap.formats.listing import PICTURES, SCANS
+from hshap.formats.scan import UPRIGHT
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource

@@ -10,7 +10,6 @@ import numpy as np
 
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.files import opened
-from hshap.cli.inputs.image_files.pixel_size import PixelSize
 from hshap.cli.output import say
 from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.listing import SCANS, elsewhere, is_large
@@ -94,26 +93,14 @@ def _checked(path: Path, scan: Scan) -> Scan:
     return scan
 
 
-def shown(
-    scan: Scan, white: float | None, *, grey: bool, window: tuple[float, float] | None = None
+def levels_of(
+    scan: Scan, white: float | None, *, window: tuple[float, float] | None = None
 ) -> tuple[NDArray[np.float32], str]:
-    """Return the values from 0 (black) to 1 (white), as grey or colours, and a note about them."""
+    """Return the values from 0 (black) to 1 (white), and a note about them."""
     if window is None and white is not None:
         window = (0.0, white)
-    pixels = scan.shown(window)
     low, high = scan.window_shown(window)
     note = f"values from {low:g} to {high:g} were shown from black to white"
     if scan.inverted:
         note += ", turned around, since low values are white in it"
-    if grey and len(pixels) == 3:
-        weights = np.array([0.299, 0.587, 0.114], np.float32)
-        return np.tensordot(weights, pixels, 1)[None].astype(np.float32), note
-    return pixels, note
-
-
-def pixel_size(scan: Scan) -> PixelSize | None:
-    """Return the size of a pixel, if the file tells it."""
-    if scan.spacing is None:
-        return None
-    height, width = scan.spacing[-2:]
-    return PixelSize((height, width), "mm", "header")
+    return scan.shown(window), note

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hshap._util.types import Grid
-    from hshap.cli.inputs.image_files.pixel_size import PixelSize
     from hshap.cli.inputs.images import Original, Reader
     from hshap.explanation.explanation import Explanation
+    from hshap.formats.lengths import PixelSize
 
 GREY = 200
 """Brightness of the page's picture if there is no image."""
@@ -68,7 +68,7 @@ class Originals:
         """Return the view of an image that was read."""
         told = original.pixel_size
         if told is not None and self.scale.pixel_size is None:
-            note = f"{told}, as its {told.source} says; --pixel-size takes another size"
+            note = f"{told}, as the file says; --pixel-size takes another size"
             self.notes.setdefault(note, []).append(original.path)
         size, unit = self.scale.of(told)
         name, window = as_text(original.path.name), original.window
