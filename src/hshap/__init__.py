@@ -32,7 +32,6 @@ from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
-from hshap.evaluators.onnx_import.conversion import from_onnx
 from hshap.evaluators.protocol import Evaluator, Session
 from hshap.evaluators.provenance import Provenance
 from hshap.evaluators.tiles import Tiles
@@ -170,7 +169,6 @@ __all__ = [
     "explain_tiles",
     "export",
     "found_slices",
-    "from_onnx",
     "keep_memory",
     "metrics",
     "models",
