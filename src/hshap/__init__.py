@@ -31,8 +31,7 @@ from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.recipe import CostPolicy, Incremental
-from hshap.evaluators.protocol import Evaluator, Session
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Evaluator, Provenance, Session
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, drop_ins

@@ -22,7 +22,7 @@ from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.recipe import CostLedger
 from hshap.evaluators.incremental.row_groups import Difference, Group, difference, grouped
 from hshap.evaluators.outputs import as_scores
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.drawing import Corners, Sides
     from hshap.evaluators.incremental.network import Network
     from hshap.evaluators.incremental.recipe import CostPolicy
-    from hshap.evaluators.provenance import Comparison
+    from hshap.evaluators.protocol import Comparison
 
 
 LARGEST_BATCH = 64
@@ -188,9 +188,9 @@ class IncrementalSession:
         A crop of a large image has shown that, if its two inputs score differently.
         """
         if self._crop is not None and self._crop.tells_mates_apart(self._epsilon):
-            self._batched.mates.note_independent()
+            self._batched.independence.note_independent()
             return self._part_scores(group)
-        return self._batched.mates.scores(
+        return self._batched.independence.scores(
             group.rows, lambda rows: self._part_scores(group.only(rows))
         )
 
