@@ -30,11 +30,8 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
-from hshap.evaluators.incremental.cost_policy import CostPolicy
-from hshap.evaluators.incremental.recipe import Incremental
-from hshap.evaluators.onnx_import.conversion import from_onnx
-from hshap.evaluators.protocol import Evaluator, Session
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.incremental.recipe import CostPolicy, Incremental
+from hshap.evaluators.protocol import Evaluator, Provenance, Session
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, drop_ins
@@ -155,7 +152,6 @@ __all__ = [
     "explain_tiles",
     "export",
     "found_slices",
-    "from_onnx",
     "guarantees",
     "keep_memory",
     "metrics",

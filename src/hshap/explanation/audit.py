@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.games.shapley import FEW, sides
 from hshap.games.tree import parts, ratios, sources
 from hshap.partitions.filling import filling

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
-from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.explanation import findings, heatmaps, storage
 from hshap.explanation.audit import Audit, audit
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure

@@ -10,7 +10,6 @@ from hshap.explanation.maps import strong_regions
 from hshap.explanation.placement import whole
 from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
-from hshap.partitions.lazy import find_corners
 from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ def boxes_around(
     placement: Placement,
 ) -> list[tuple[Finding, list[int]]]:
     """Return boxes around leaves, each with its largest score and the numbers of its leaves."""
-    find_corners(leaves)
     pieces = [
         (corners, scores[leaf], number)
         for number, leaf in enumerate(leaves)
