@@ -88,7 +88,7 @@ def test_tiffs_tell_their_pixel_size(tmp_path):
     tifffile.imwrite(path, np.stack([GREY] * 3), ome=True, metadata=metadata)
     done = opened(path, "--frame", 2)  # OME tells it for every page
     assert done.images["stack.ome.tif"].table["pixelSize"] == [0.5, 0.5]
-    assert "stack.ome.tif: pixels of 0.5 µm, as its OME-XML says" in done.told
+    assert "stack.ome.tif: pixels of 0.5 µm, as the file says" in done.told
     done = opened(path, "--frame", 2, "--pixel-size", 3, "--unit", "km")
     table = done.images["stack.ome.tif"].table
     assert (table["pixelSize"], table["unit"]) == ([3, 3], "km")
@@ -338,5 +338,5 @@ def test_exports_of_turned_photographs_are_upright(here, command, orientation, k
             assert (note in path.read_text()) == (orientation > 1)
     # Formats with geometry have the pixels of the file, so they are refused.
     placed = run("export", "found", "--format", "ome-tiff", "-o", "a.ome.tif", "--scan", "in/a.png")
-    assert placed.exit_code != 0
+    assert (placed.exit_code != 0) == (orientation > 1)
     assert ("EXIF orientation" in placed.stderr) == (orientation > 1)

@@ -233,7 +233,7 @@ def _seek(name: str, image: ImageFile, options: PictureOptions) -> None:
 def _count(image: ImageFile) -> str:
     """Return the number of frames, and how to take one."""
     count = int(getattr(image, "n_frames", 1))
-    return f"{count} frames; pass --frame 0 to {count - 1}"
+    return f"{count} frames; pass --frame 0 to {count - 1} (frame in Python)"
 
 
 def _description(image: ImageFile) -> str:

@@ -5,22 +5,20 @@ Everything here pickles: each worker makes the model by itself.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
-from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
-from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
+from hshap.cli.inputs.choices import TOP, classes_of
+from hshap.cli.inputs.images import MAX_PIXELS, Reader, decode_bytes, prepare
+from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
-from hshap.explainer import Explainer
 from hshap.formats.listing import PICTURES, SCANS
 from hshap.formats.scan import UPRIGHT
 from hshap.games.targets import Output
@@ -36,10 +34,10 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array
     from hshap.cli.inputs.formats import Format
+    from hshap.cli.options import MethodOptions, ModelOptions
     from hshap.evaluators.tiles import Tiles
-    from hshap.games.search import Search
+    from hshap.explainer import Explainer
     from hshap.games.targets import Activation, Target
-    from hshap.partitions.protocol import Partition
     from hshap.runs.sources.protocol import Source
 
 TRIED = 20
@@ -59,14 +57,7 @@ class Pictures:
 
     def __call__(self, data: bytes, name: str) -> Decoded:
         """Return the image, and how it was changed."""
-        with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
-            # By way of a file: all limits on hostile images are those of the other commands.
-            path = Path(folder, f"image{_ending(name)}")
-            path.write_bytes(data)
-            try:
-                picture = read(path, self.reader)
-            except Refusal as error:
-                raise Refusal(error.code, str(error).replace(str(path), name)) from error
+        picture = prepare(Path(name), decode_bytes(data, name, self.reader), self.reader)
         changed = {
             "resized_from": picture.resized_from,
             "notes": list(picture.notes),
@@ -78,40 +69,19 @@ class Pictures:
         return Decoded(pixels, {"size": size, **told}, picture.resized_from)
 
 
-def _ending(name: str) -> str:
-    """Return the ending of a file's name, by which its decoder is found."""
-    long = next((one for one in SCANS if one.count(".") > 1 and name.lower().endswith(one)), None)
-    return long or Path(name).suffix[:10]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """The explainer of a run, as options describe it; calling it loads the model."""
 
     model: str
-    format: Format
-    trust: bool
-    device: str
-    baseline: str
-    partition: Partition | None
-    search: Search | None
-    batch_size: int | Literal["auto"] | None
+    options: ModelOptions
+    method: MethodOptions
     reader: Reader
-    channels_last: bool = False
 
     def __call__(self) -> Explainer:
         """Return the explainer, with the model in memory."""
-        loaded, _ = fitted(load(self.model, trust=self.trust, device=self.device), self.format)
-        return self.explainer(loaded)
-
-    def explainer(self, loaded: Loaded) -> Explainer:
-        """Return the explainer of a model that is in memory already."""
-        return Explainer(
-            evaluator_of(loaded, self.batch_size, channels_last=self.channels_last),
-            baseline=baseline_of(self.baseline, self.reader),
-            partition=self.partition,
-            search=self.search,
-        )
+        made = load(self.model, trust=self.options.trust, device=self.options.device)
+        return self.method.explainer(fitted(made, self.reader.format)[0], self.reader)
 
 
 def source_of(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.files import read_regular
 from hshap.cli.inputs.sandbox import ProcessEndedError, Sandbox
 from hshap.cli.inputs.scans import is_scan, levels_of, read_slice
 from hshap.cli.output import say
-from hshap.errors import ArgumentError, require
+from hshap.errors import ArgumentError, FormatError, require
+from hshap.formats.dicom.headers import starts_as_dicom
 from hshap.formats.large.ome_zarr import GROUP, is_zarr
 from hshap.formats.lengths import PixelSize, pixel_size
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large, listed
@@ -172,8 +174,23 @@ def decode(path: Path, reader: Reader) -> Scan:
         return read_slice(path, reader.frame, reader.max_pixels)
     most = SMALL_FILE + BYTES_PER_PIXEL * reader.max_pixels
     larger = "if you trust it, pass a larger --max-pixels"
-    with opened(path, most=most, fix="pass an image or a folder", larger=larger) as file:
-        return decode_picture(file.read(), str(path), reader)
+    data = read_regular(path, most=most, fix="pass an image or a folder", larger=larger)
+    return decode_picture(data, str(path), reader)
+
+
+def decode_bytes(data: bytes, name: str, reader: Reader) -> Scan:
+    """Read the content of a file, as `decode` reads the file; a refusal begins with the name."""
+    ending = next((one for one in SCANS if name.lower().endswith(one)), None)
+    if ending is None and (PurePath(name).suffix or not starts_as_dicom(data)):
+        return decode_picture(data, name, reader)
+    with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
+        path = Path(folder, f"scan{ending or ''}")  # the libraries of scans want a file
+        path.write_bytes(data)
+        try:
+            return read_slice(path, reader.frame, reader.max_pixels)
+        except (Refusal, FormatError) as error:
+            code = error.code if isinstance(error, Refusal) else Code.INPUT
+            raise Refusal(code, str(error).replace(str(path), name)) from error
 
 
 def decode_picture(data: bytes, name: str, reader: Reader) -> Scan:

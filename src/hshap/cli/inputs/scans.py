@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.files import open_regular
 from hshap.cli.output import say
 from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.listing import SCANS, elsewhere, is_large
@@ -40,7 +40,7 @@ def is_scan(path: Path) -> bool:
 def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
     """Read one picture of a scan: the file's own, or the slice that `--frame` names."""
     # A pipe, a device or a missing file is told as for any other input.
-    with opened(path, most=2**33, fix=FIX):
+    with open_regular(path, most=2**33, fix=FIX):
         pass
     scan = read_image(path)
     if "T" in scan.axes:
@@ -67,7 +67,7 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
 def read_volume(path: Path) -> Scan:
     """Read a volume: a folder of DICOM or OME-Zarr, or a file with several slices."""
     if not path.is_dir():
-        with opened(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
+        with open_regular(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
             pass
     scan = read_image(path)
     if scan.format == "numpy" and scan.axes == "CYX" and len(scan.array) > 1:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.visible import as_text
-from hshap.cli.faults import Refusal
 from hshap.cli.inputs.images import read_original
 from hshap.cli.runs.record import digest
+from hshap.errors import HshapError
 from hshap.export.page import View
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Originals:
             if not path.is_file() or digest(path) != sha256:
                 return None
             found = read_original(path, self.reader)
-        except (OSError, Refusal):
+        except (OSError, HshapError):
             return None
         return found if found.size == size else None
 
