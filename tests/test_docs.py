@@ -114,7 +114,7 @@ MEANT = {
     "hshap": hshap,
     "explainer": hshap.Explainer,
     "explanation": hshap.Explanation,
-    "spin": hshap.Spin,
+    "spin": hshap.protocols.Spin,
 }
 
 

@@ -34,7 +34,7 @@ def test_importing_hshap_imports_nothing_optional():
     code = (
         "import sys, hshap\n"
         "print({'torch', 'matplotlib', 'onnxruntime', 'scipy'} & {*sys.modules})\n"
-        "print(hshap.viewer.View, hshap.export.page.write_page)"
+        "print(hshap.export.page.View, hshap.export.page.write_page)"
     )
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -127,7 +127,7 @@ class PairsFailedError(HshapError, RuntimeError):
     >>> try:
     ...     for explanation in explainer.explain_many(pairs):
     ...         print(explanation.position)
-    ... except hshap.PairsFailedError as error:
+    ... except hshap.errors.PairsFailedError as error:
     ...     print(list(error.errors))
     0
     [1]

@@ -141,7 +141,7 @@ class Row(NamedTuple):
     """One input for the model: a coalition shown on a canvas, over one draw of the baseline.
 
     >>> import hshap
-    >>> image, region = np.ones((1, 2, 2)), hshap.Box((0, 0), (1, 2))
+    >>> image, region = np.ones((1, 2, 2)), hshap.protocols.Box((0, 0), (1, 2))
     >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
     >>> canvas = Canvas(image, stand_ins, region, put=np.asarray, position=0)
     >>> Row(canvas, kept=(region,), draw=0).painted()

@@ -13,7 +13,6 @@ from hshap._util.axes import by_name
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.deciding import ReadOrder, as_jobs
 from hshap.explainer.drawing import Plan, test_regions
@@ -22,6 +21,7 @@ from hshap.explainer.setups import Setups
 from hshap.games.engine import Progress, run
 from hshap.games.pairs import iterated, read, unpacked
 from hshap.games.targets import Target, Wanted, as_targets, is_several
+from hshap.models.facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

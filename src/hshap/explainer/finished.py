@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.arrays import to_numpy
-from hshap.evaluators.models.facts import Facts
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.maps import shares_left, strong_regions
 from hshap.games.decisions import decided_against, not_above
 from hshap.games.search import SearchResult
 from hshap.games.targets import Output, class_index, describe_target
+from hshap.models.facts import Facts
 from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:

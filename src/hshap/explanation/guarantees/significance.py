@@ -59,7 +59,7 @@ class Tests:
     `evaluations` are the model inputs of all rounds.
 
     >>> import hshap
-    >>> Tests({hshap.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
+    >>> Tests({hshap.protocols.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
     0
     """
 
@@ -145,8 +145,8 @@ class TestedRegion(NamedTuple):
     `adjusted` is the smallest level at which the region survives. `parent` is the place of the next
     larger tested region in `Significance.regions`, -1 if there is none.
 
-    >>> import hshap
-    >>> TestedRegion(hshap.Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
+    >>> from hshap.protocols import Box
+    >>> TestedRegion(Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
     -1
     """
 
