@@ -37,8 +37,8 @@ from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, drop_ins
 from hshap.explainer.predicting import PredictedCost, predicted_cost
+from hshap.explainer.repeating import cycle_spin
 from hshap.explainer.slicing import explain_slices
-from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
@@ -59,7 +59,6 @@ from hshap.formats.large.protocol import LargeImage
 from hshap.formats.reading import read_image
 from hshap.formats.scan import Scan
 from hshap.games import theory
-from hshap.games.decisions import Positives
 from hshap.games.engine import Progress
 from hshap.games.game import Game
 from hshap.games.search import (
@@ -74,7 +73,7 @@ from hshap.games.search import (
     Share,
 )
 from hshap.games.shapley import shapley
-from hshap.games.targets import Output
+from hshap.games.targets import Output, Positives
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
 from hshap.partitions.protocol import Partition, Region
 from hshap.partitions.regions import Box, Pixels, Rolled

@@ -15,7 +15,7 @@ from hshap.cli.inputs.images import MAX_PIXELS
 from hshap.cli.inputs.models import Loaded, config_of, fitted, load, told_by_file
 from hshap.cli.output import say
 from hshap.evaluators.batched import AUTO
-from hshap.games.decisions import Positives
+from hshap.games.targets import Positives
 
 MODEL = "Input of the model"
 SEARCH = "How to explain"

@@ -29,7 +29,7 @@ from hshap.cli.output import print_json
 from hshap.cli.progress import duration, table, tell
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.run import Method, refusals
-from hshap.explainer.budgets import budget_of
+from hshap.explainer.choosing_parts import budget_of
 from hshap.explainer.predicting import MOST, Range
 from hshap.games.search import BestFirst
 from hshap.partitions.grids import AUTO

@@ -16,7 +16,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import opened
 from hshap.cli.inputs.formats import numbers
 from hshap.cli.inputs.images import find, read
-from hshap.games.automatic import usual_partition
+from hshap.explainer.choosing_parts import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.search.best_first import MOST_EVALUATIONS
 from hshap.games.search.paper import SHARE

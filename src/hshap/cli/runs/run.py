@@ -17,9 +17,8 @@ from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
 from hshap.explainer import Explainer
-from hshap.explainer.budgets import budget_of
-from hshap.games.automatic import usual_search
-from hshap.games.decisions import POSITIVES, Positives
+from hshap.explainer.choosing_parts import budget_of, usual_search
+from hshap.games.targets import POSITIVES, Positives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.models import Loaded
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
+    from hshap.explainer.readings import Pair
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.games.engine import Progress
-    from hshap.games.pairs import Pair
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 

@@ -1,4 +1,4 @@
 """Guarantees: tests of regions, error rates, calibrated areas, agreement. No model is called here.
 
-`hshap.explainer.drawing` makes the draws that the tests need.
+`hshap.explainer.region_tests` makes the draws that the tests need.
 """
