@@ -448,10 +448,7 @@ class MethodOptions:
     @property
     def most_evaluations(self) -> int | None:
         """The most evaluations of an explanation; None without a limit that is known."""
-        from hshap.explainer.choosing_parts import (
-            budget_of,
-            usual_search,
-        )
+        from hshap.explainer.choosing_parts import budget_of, usual_search  # noqa: PLC0415
 
         is_given = self.make_partition() is not None
         return budget_of(self.make_search() or usual_search(partition_is_given=is_given))

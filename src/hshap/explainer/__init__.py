@@ -25,21 +25,20 @@ from hshap.games import engine
 from hshap.games.targets import Target, Wanted, as_targets, is_several
 
 if TYPE_CHECKING:
-    from hshap.explainer.choosing_parts import ImageRun
-    from hshap.explainer.readings import Pair
-    from hshap.games.engine import Progress
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
     from hshap._util.types import Model
     from hshap.baselines.protocol import Baseline
+    from hshap.explainer.choosing_parts import ImageRun
+    from hshap.explainer.readings import Pair
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import ErrorRate
-    from hshap.games.targets import Positives
-    from hshap.games.engine import OnError
+    from hshap.games.engine import OnError, Progress
     from hshap.games.jobs import Job
     from hshap.games.search import Search
+    from hshap.games.targets import Positives
     from hshap.partitions.protocol import Partition
 
     OnProgress = Callable[[Progress], None]
