@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from hshap.explainer.spinning import cycle_spin
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.findings import Finding
-    from hshap.games.decisions import Positives
     from hshap.games.search import (
         BestFirst,
         BreadthFirst,
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
         Share,
     )
     from hshap.games.shapley import shapley
-    from hshap.games.targets import Output
+    from hshap.games.targets import Output, Positives
     from hshap.partitions.grids import Bisection, Dyadic, Shifted
     from hshap.partitions.spots import Spots
     from hshap.partitions.superpixels import Superpixels
@@ -130,10 +129,9 @@ _MODULES = {
     "hshap.explainer.spinning": ("cycle_spin",),
     "hshap.explanation.explanation": ("Explanation",),
     "hshap.explanation.findings": ("Finding",),
-    "hshap.games.decisions": ("Positives",),
     "hshap.games.search": ("BestFirst", "BreadthFirst", "DepthFirst", "GroupTesting", "Share"),
     "hshap.games.shapley": ("shapley",),
-    "hshap.games.targets": ("Output",),
+    "hshap.games.targets": ("Output", "Positives"),
     "hshap.partitions.grids": ("Bisection", "Dyadic", "Shifted"),
     "hshap.partitions.spots": ("Spots",),
     "hshap.partitions.superpixels": ("Superpixels",),
