@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
+__all__ = [
+    "ArgumentError",
+    "FormatError",
+    "HshapError",
+    "MissingExtraError",
+    "ModelError",
+    "ModelFailedError",
+    "PairsFailedError",
+    "UnknownOptionError",
+]
+
 EXTRAS = {
     "torch": ("torch", "safetensors"),
     "plot": ("matplotlib",),

@@ -236,6 +236,11 @@ def significance(explanation: Explanation, *, error: ErrorRate = "family") -> Si
     has an adjusted value of at most `alpha`. Or it is "discovery": of the leaves with an adjusted
     value of at most `alpha`, the expected share whose null is true is at most `alpha`.
     `Explainer.test` makes the tests; without them, this is an `ArgumentError`.
+
+    >>> import hshap
+    >>> significance(hshap.demo.example())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.ArgumentError: the regions of this explanation were not tested; pass it to ...
     """
     tests = explanation.tests
     if tests is None:
