@@ -39,14 +39,11 @@ from hshap.explainer.predicting import PredictedCost, predicted_cost
 from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
+from hshap.explanation import guarantees
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading, SignificantFinding
-from hshap.explanation.guarantees.agreement import Agreement, agreement
-from hshap.explanation.guarantees.calibration import Calibration, calibrate
-from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
-from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
+from hshap.explanation.findings import Finding
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
@@ -81,7 +78,6 @@ from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
-    "Agreement",
     "ArgumentError",
     "Audit",
     "Bags",
@@ -92,10 +88,7 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
-    "Calibration",
     "Canvas",
-    "Carried",
-    "Carriers",
     "Certificate",
     "Concern",
     "Conditional",
@@ -131,7 +124,6 @@ __all__ = [
     "Progress",
     "Provenance",
     "Question",
-    "Reading",
     "References",
     "Region",
     "Rolled",
@@ -143,23 +135,16 @@ __all__ = [
     "Settings",
     "Share",
     "Shifted",
-    "Significance",
-    "SignificantFinding",
     "Similar",
     "Spin",
     "Spots",
     "Still",
     "Superpixels",
-    "TestedRegion",
-    "Tests",
     "TiledExplanation",
     "Tiles",
     "Tokens",
     "UnknownOptionError",
     "__version__",
-    "agreement",
-    "calibrate",
-    "carriers",
     "cycle_spin",
     "demo",
     "drop_ins",
@@ -167,6 +152,7 @@ __all__ = [
     "explain_tiles",
     "export",
     "found_slices",
+    "guarantees",
     "keep_memory",
     "metrics",
     "models",
@@ -184,6 +170,7 @@ __all__ = [
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
 _modules["hshap.drop_ins"] = drop_ins
+_modules["hshap.guarantees"] = guarantees
 _modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer

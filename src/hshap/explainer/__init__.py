@@ -18,7 +18,6 @@ from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.deciding import ReadOrder, as_jobs
 from hshap.explainer.drawing import Plan, test_regions
 from hshap.explainer.finished import explanation_of
-from hshap.explainer.repeating import variants
 from hshap.explainer.setups import Setups
 from hshap.games.engine import Progress, run
 from hshap.games.pairs import iterated, read, unpacked
@@ -207,14 +206,13 @@ class Explainer:
         alpha: float = 0.05,
         error: ErrorRate = "family",
         rounds: int = 64,
-        early: bool = True,
         max_evaluations: int | None = None,
         baseline: Baseline | None = None,
         target: Target | None = None,
         seed: int = 0,
         layout: str | None = None,
     ) -> Explanation:
-        """Return the explanation with tests of its regions, for `significance` and `boxes(alpha)`.
+        """Return the explanation with tests of its regions, for `guarantees.significance`.
 
         Each round takes the model's score twice, with and without a region, over two independent
         draws of the hidden pixels. The null hypothesis of a region: on this image, whichever other
@@ -226,9 +224,8 @@ class Explainer:
         part, larger ones first; "discovery" the leaves alone. A region takes at most `rounds`, and
         all together `max_evaluations`, by default four times those of the explanation.
 
-        With `early`, rounds end as soon as a region is significant at `alpha`, and a region inside
-        another one waits for it. A second call continues the rounds. Without `early`, all regions
-        take equally many rounds, and p-values are sharper. `target` is needed if a callable was
+        Rounds end as soon as a region is significant at `alpha`, and a region inside another one
+        waits for it. A second call continues the rounds. `target` is needed if a callable was
         explained, and `layout` is as in `explain`.
 
         >>> import hshap
@@ -240,47 +237,18 @@ class Explainer:
         ... )
         >>> image = np.eye(4)[None]
         >>> tested = explainer.test(explainer.explain(image, target=0), image)
-        >>> len(tested.boxes(alpha=0.05, merge=False)), tested.tests.evaluations < 400
+        >>> found = hshap.guarantees.significance(tested)
+        >>> len(found.boxes(alpha=0.05, merge=False)), tested.tests.evaluations < 400
         (4, True)
         """
         given = self.baseline if baseline is None else baseline
-        plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
+        plan = Plan(alpha, error, rounds, seed, max_evaluations)
         if self.facts.intake is not None:
             named = by_name("image", image, layout)
             image, layout, _ = self.facts.intake.read(named.array, named.layout)
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
-
-    def repeat(  # noqa: PLR0913, one for each kind of variation
-        self,
-        image: ArrayLike,
-        target: Target,
-        *,
-        seeds: Iterable[int] = (),
-        baselines: Iterable[Baseline] = (),
-        shifts: Iterable[int | Sequence[int]] = (),
-        layout: str | None = None,
-        spacing: Sequence[float] | None = None,
-    ) -> list[Explanation]:
-        """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
-
-        Each seed replaces the seeds of baseline, partition and search, where they have one. Each
-        baseline replaces the explainer's, and each shift moves its partition.
-
-        >>> import hshap
-        >>> import numpy as np
-        >>> explainer = hshap.Explainer(
-        ...     lambda batch: batch.max(axis=(1, 2, 3)),
-        ...     baseline=hshap.Constant(0.0),
-        ...     partition=hshap.Bisection(min_size=2),
-        ... )
-        >>> found = explainer.repeat(np.eye(8)[None], 0, shifts=[1], baselines=[hshap.Blur(2.0)])
-        >>> len(found), hshap.agreement(found).value > 0.5
-        (3, True)
-        """
-        every = variants(self, seeds, baselines, shifts)
-        return [one.explain(image, target, layout=layout, spacing=spacing) for one in every]
 
     def _run(
         self,

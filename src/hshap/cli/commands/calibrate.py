@@ -13,8 +13,8 @@ from hshap.cli.options import AsJson, Force
 from hshap.cli.output import print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import single
+from hshap.explanation.guarantees.calibration import NEEDED, as_loss
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
-from hshap.explanation.guarantees.losses import NEEDED, as_loss
 
 
 def calibrate(  # noqa: PLR0913, one for each option
