@@ -55,7 +55,6 @@ from hshap.formats.large.protocol import LargeImage
 from hshap.formats.reading import read_image
 from hshap.formats.scan import Scan
 from hshap.games import theory
-from hshap.games.decisions import Positives
 from hshap.games.engine import Progress
 from hshap.games.game import Game
 from hshap.games.search import (
@@ -70,7 +69,7 @@ from hshap.games.search import (
     Share,
 )
 from hshap.games.shapley import shapley
-from hshap.games.targets import Output
+from hshap.games.targets import Output, Positives
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
 from hshap.partitions.protocol import Partition, Region
 from hshap.partitions.regions import Box, Pixels, Rolled

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
     from hshap.explainer import Explainer
+    from hshap.explainer.readings import Pair
     from hshap.games.engine import Progress
-    from hshap.games.pairs import Pair
 
 MANY = 20
 """Failures before the first result after which a run gives up."""
