@@ -21,7 +21,7 @@ from hshap.cli.inputs.images import find, read
 from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_file
 from hshap.cli.output import say
 from hshap.explainer import Explainer
-from hshap.games.automatic import usual_partition
+from hshap.explainer.choosing_parts import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.search.best_first import MOST_EVALUATIONS
 from hshap.games.search.paper import SHARE

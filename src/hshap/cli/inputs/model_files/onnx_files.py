@@ -17,8 +17,8 @@ import numpy as np
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.sandbox import ProcessEndedError, Sandbox, machine_memory
 from hshap.errors import HshapError, require
-from hshap.evaluators.models.onnx_metadata import KEYS
 from hshap.evaluators.runners import ONNX_TYPES, OnnxRunner, runner
+from hshap.models.onnx_metadata import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Drawing: scores with and without a region over fresh draws of the hidden pixels, for its test.
+"""Tests of regions: scores with and without a region over fresh draws of the hidden pixels.
 
 In each round a coalition of the other parts of the region's game is drawn as in Shapley's value:
 its size evenly, then its members. The model scores it once with and once without the region, each
@@ -17,10 +17,11 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.recipes import describe
 from hshap.baselines.protocol import Still
-from hshap.baselines.recipes import Conditional, Constant, References
+from hshap.baselines.recipes import Conditional, References
 from hshap.baselines.samplers import check_shape
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.canvas import Canvas, Easel, Row, StandIns
+from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.explainer.readings import Reader
 from hshap.explanation.guarantees.significance import (
     Tests,
     as_error,
@@ -109,7 +110,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     trials = _trials(explanation, plan)
     wanted = _target(explanation, target)
     session = evaluator.open_session()
-    pixels = Easel(Constant(), session.put, layout).pixels(image)
+    pixels = Reader(None, layout).read(image).pixels
     if pixels.shape[1:] != explanation.grid:
         message = (
             f"image has the grid {pixels.shape[1:]}, but the explanation is of "
