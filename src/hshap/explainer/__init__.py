@@ -14,7 +14,7 @@ from hshap._util.axes import by_name
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.models.facts import Facts, facts_of
+from hshap.evaluators.models.model_description import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.choosing_parts import PartChooser
 from hshap.explainer.image_jobs import Decisions, search_jobs

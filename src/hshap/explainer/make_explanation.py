@@ -18,7 +18,7 @@ from hshap.partitions.spots import Spots
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hshap.evaluators.models.facts import Facts
+    from hshap.evaluators.models.model_description import Facts
     from hshap.evaluators.protocol import Provenance
     from hshap.explainer.choosing_parts import ImageRun
     from hshap.games.game import Game

@@ -19,8 +19,8 @@ from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProce
 from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.models.facts import facts_of
-from hshap.evaluators.models.onnx_metadata import (
+from hshap.evaluators.models.model_description import facts_of
+from hshap.evaluators.models.onnx_sessions import (
     MetadataError,
     is_bgr,
     names_in,
