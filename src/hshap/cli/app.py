@@ -20,9 +20,10 @@ from hshap.cli.faults import Code, code_of, lines_of
 from hshap.cli.output import say
 from hshap.cli.progress import tell
 from hshap.cli.runs.signals import Stop, stoppable
+from hshap.errors import require_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hshap._util.types import Untyped
 
@@ -32,27 +33,31 @@ HELP = "Find the regions of images that drive a classifier's score."
 
 
 class About(NamedTuple):
-    """The line of a command in the help; hidden commands are listed nowhere, and work."""
+    """The line of a command in the help, and the extras without which it cannot do its work.
+
+    Hidden commands are listed nowhere, and work.
+    """
 
     text: str
+    extras: tuple[str, ...] = ()
     hidden: bool = False
 
 
 COMMANDS = {
-    "explain": About("Find the regions of images that drive a model's score."),
+    "explain": About("Find the regions of images that drive a model's score.", ("plot",)),
     "view": About("Make a page of stored results; no model runs."),
-    "serve": About("Show the page of a folder in a browser, and explain images as they come."),
+    "serve": About("Show the page of a folder, and explain images as they come.", ("serve",)),
     "export": About("Write findings or maps in a format that other programs read."),
-    "verify": About("Check that results are as they were written, and recompute some."),
+    "verify": About("Check that a run is as it was written, and recompute some of it.", ("runs",)),
     "calibrate": About("Choose how far around findings to look, by annotated images."),
     "report": About("Measure the share of the score on objects, background and marks."),
     "cost": About("Predict evaluations and time before a long run."),
     "doctor": About("Show what is installed and what each command lacks; test hshap."),
-    "demo": About("Explain four images with the bundled network."),
-    "run": About("Explain an archive of images into a run folder.", hidden=True),
+    "demo": About("Explain four images with the bundled network.", ("torch", "plot")),
+    "run": About("Explain an archive of images into a run folder.", ("runs",), hidden=True),
     "exam": About("Find the slices of a volume that drive a model's score.", hidden=True),
     "tiles": About("Explain large images tile by tile.", hidden=True),
-    "query": About("Print the rows of an SQL query over a run.", hidden=True),
+    "query": About("Print the rows of an SQL query over a run.", ("runs",), hidden=True),
 }
 """Each is a function of its name, in a module of its name in `hshap.cli.commands`."""
 
@@ -134,7 +139,7 @@ def load_command(name: str) -> Untyped:
     """Return the command of a name, with the options of its groups and --debug."""
     made = typer.Typer(add_completion=False)
     function = getattr(import_module(f"hshap.cli.commands.{name}"), name)
-    made.command(name)(flatten(function))
+    made.command(name)(flatten(function, COMMANDS[name].extras))
     return typer.main.get_command(made)
 
 
@@ -151,15 +156,14 @@ Debug = Annotated[
         callback=_note_debug,
         is_eager=True,
         help="Show the traceback of an error.",
-        rich_help_panel="How to run",
     ),
 ]
 
 
-def flatten(function: Callable[..., None]) -> Callable[..., None]:
+def flatten(function: Callable[..., None], extras: Sequence[str] = ()) -> Callable[..., None]:
     """Return a command whose options are the fields of the dataclasses that a function takes.
 
-    Each command gets --debug, too.
+    Each command gets --debug, too. It is refused where packages of its extras are missing.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -190,6 +194,8 @@ def flatten(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**given: Untyped) -> None:
         del given["debug"]  # its callback has noted it
+        for extra in extras:
+            require_extra(extra, needed_by=f"hshap {function.__name__}")
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         function(**given)

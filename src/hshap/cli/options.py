@@ -76,6 +76,15 @@ SkipBad = Annotated[
 Root = Annotated[Path | None, typer.Option(help="Folder that the paths of a list may not leave.")]
 
 
+def refuse_options(command: str, group: object, *names: str) -> None:
+    """Refuse options of a group that a command has no use for, if they were given."""
+    for name in names:
+        if getattr(group, name) != getattr(type(group), name):
+            option = name.rstrip("_").replace("_", "-")
+            message = f"--{option} does nothing for {command}; leave it out"
+            raise Refusal(Code.USAGE, message)
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """How the model is loaded, what it takes, and what its outputs mean."""

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from hshap._util.axes import Spacing
     from hshap._util.types import Image, Untyped
     from hshap.baselines.protocol import Baseline
-    from hshap.evaluators.models.model_description import Intake
     from hshap.games.engine import OnError
     from hshap.games.targets import Target
+    from hshap.models.model_description import Intake
 
 T = TypeVar("T")
 

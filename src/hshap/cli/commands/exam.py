@@ -13,7 +13,14 @@ from hshap._util.visible import as_text
 from hshap.cli.faults import Code, few
 from hshap.cli.inputs.choices import files_of_options
 from hshap.cli.inputs.scans import read_volume
-from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, RunOptions
+from hshap.cli.options import (
+    MethodOptions,
+    Model,
+    ModelOptions,
+    ReadOptions,
+    RunOptions,
+    refuse_options,
+)
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import Shown, table, tell
 from hshap.cli.runs.exam import HEADINGS, VOLUME_HEADINGS, ExamRun, rows_of
@@ -47,6 +54,9 @@ def exam(  # noqa: PLR0913, one for each option
     taken: ModelOptions,
 ) -> None:
     """Find the slices of a volume that drive a model's score, and the regions inside them."""
+    refuse_options("hshap exam", run, "resume", "skip_bad")
+    refuse_options("hshap exam", method, "template", "calibration", "search")
+    refuse_options("hshap exam", read, "frame", "pixel_size", "unit", "max_pixels", "background")
     out = run.out
     inputs = [scan, *files_of_options(model, taken, method)]
     # Output of the user's own code must not mix with a JSON document.

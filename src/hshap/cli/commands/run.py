@@ -25,6 +25,7 @@ from hshap.cli.options import (
     ReadOptions,
     Root,
     TileOptions,
+    refuse_options,
 )
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import left_out, status, tell
@@ -105,6 +106,7 @@ def run(  # noqa: PLR0913, one for each option
     taken: ModelOptions,
 ) -> None:
     """Explain an archive of images into a run folder; run the command again to resume."""
+    refuse_options("hshap run", method, "template", "calibration")
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
     tiles = cut.tiles_if_asked()

@@ -19,6 +19,7 @@ from hshap.cli.options import (
     ReadOptions,
     RunOptions,
     TileOptions,
+    refuse_options,
 )
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table, tell
@@ -52,6 +53,10 @@ def tiles(  # noqa: PLR0913, one for each group of options
     taken: ModelOptions,
 ) -> None:
     """Explain large images tile by tile, and then inside the tiles that were found."""
+    refuse_options("hshap tiles", run, "skip_bad")
+    refuse_options("hshap tiles", method, "template", "calibration")
+    read_whole = ("resize", "frame", "window", "pixel_size", "unit", "max_pixels", "background")
+    refuse_options("hshap tiles", read, *read_whole)
     out = run.out
     how = cut.make_tiles(cut.tiles or SIDE)
     inputs = [*images, *files_of_options(model, taken, method)]

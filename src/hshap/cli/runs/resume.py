@@ -66,6 +66,7 @@ def settings_of(plan: Plan, method: MethodOptions, baseline: Baseline | None) ->
         "resize": plan.reader.resize,
         "frame": plan.reader.frame,
         "background": plan.reader.background,
+        "window": plan.reader.window,
         "targets": list(plan.targets),
         "output": plan.format.output,
         "baseline": {"option": method.baseline, **described},

@@ -79,10 +79,10 @@ class Run:
         Without any result, the reason is raised instead.
         """
         plan, method, out = self.plan, self.method, self.way.out
+        explainer = method.explainer(plan.loaded, plan.reader)  # a wrong baseline ends here
         usable = self._usable()
         with Shown("first call of the model"):
             outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
-        explainer = method.explainer(plan.loaded, plan.reader)
         settings = settings_of(plan, method, explainer.baseline)
         settings["template"] = plan.templates is not None
         settings["calibration"] = method.promise and method.promise.document

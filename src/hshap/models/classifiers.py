@@ -9,8 +9,8 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError, require
-from hshap.evaluators.models.model_description import class_names, names_in_config
-from hshap.evaluators.models.preparation import (
+from hshap.models.model_description import class_names, names_in_config
+from hshap.models.preparation import (
     Preparation,
     check_processor,
     of_preset,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Model, Tensor, Untyped
-    from hshap.evaluators.models.torch_modules import Prepared, SentenceScores
+    from hshap.models.torch_modules import Prepared, SentenceScores
 
 TRIED = ((67, 93), (120, 41))
 """Heights and widths of the images on which a processor is tried."""
@@ -56,7 +56,7 @@ def prepared(
             "use the function of the model's library"
         )
         raise ArgumentError(message)
-    from hshap.evaluators.models.torch_modules import Prepared  # noqa: PLC0415, torch is optional
+    from hshap.models.torch_modules import Prepared  # noqa: PLC0415, torch is optional
 
     return Prepared(model, preparation, class_names("names", names))
 
@@ -158,7 +158,7 @@ def torchvision(model: Model, weights: object, *, resize: bool = True) -> Prepar
 
 def _try_out(processor: object, ready: Prepared, size: tuple[int, int], *, resize: bool) -> None:
     """Compare the preparation with the processor's own, on an image of a size."""
-    from hshap.evaluators.models.torch_modules import inputs_of  # noqa: PLC0415, torch is optional
+    from hshap.models.torch_modules import inputs_of  # noqa: PLC0415, torch is optional
 
     channels = ready.preparation.channels
     rows, columns = np.mgrid[: size[0], : size[1]]
@@ -225,7 +225,7 @@ def image_text(
         found = model.get_text_features(**tokens)
         texts = getattr(found, "pooler_output", found)
         texts = texts / texts.norm(dim=-1, keepdim=True)
-    from hshap.evaluators.models.torch_modules import SentenceScores  # noqa: PLC0415
+    from hshap.models.torch_modules import SentenceScores  # noqa: PLC0415
 
     made = SentenceScores(ready, texts, several)
     _compare(torch, made, tokens)

@@ -17,13 +17,13 @@ from hshap._util import checks
 from hshap._util.arrays import is_tensor, to_numpy
 from hshap._util.smoothing import enlarged
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.models.model_description import Facts, Function, facts_of, plain_image
 from hshap.evaluators.outputs import scores_in
 from hshap.evaluators.runners import is_torch_module, outputs_of
+from hshap.models.model_description import Facts, Function, facts_of, plain_image
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat, Ints, Mask, Model, ScoreFunction, Tensor
-    from hshap.evaluators.models.preparation import Preparation
+    from hshap.models.preparation import Preparation
 
 
 @runtime_checkable
@@ -305,7 +305,7 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     named = (replace(box, name=box.name or own.name(box.label)).title for box in boxes)
     facts = Facts(tuple(named), own.intake, own.preparation)
     if is_torch_module(model):
-        from hshap.evaluators.models.torch_modules import Similarities  # noqa: PLC0415
+        from hshap.models.torch_modules import Similarities  # noqa: PLC0415
 
         return Similarities(model, boxes, facts)
     if not callable(model):
@@ -394,7 +394,7 @@ def segmenter(model: Model, region: object, *, scores: Scores = "softmax") -> Mo
     own = facts_of(model)
     facts = Facts(own.classes, own.intake, own.preparation)
     if is_torch_module(model):
-        from hshap.evaluators.models.torch_modules import RegionScores  # noqa: PLC0415
+        from hshap.models.torch_modules import RegionScores  # noqa: PLC0415
 
         return RegionScores(model, mask, scores, facts)
     if not callable(model):

@@ -13,23 +13,23 @@ itself. Pixels are hidden in the image of the user, before it is resized and nor
 1.0
 """
 
-from hshap.evaluators.models.boxes_and_regions import (
+from hshap.models.boxes_and_regions import (
     Detection,
     detections,
     detector,
     segmenter,
     segments,
 )
-from hshap.evaluators.models.classifiers import (
+from hshap.models.classifiers import (
     image_text,
     prepared,
     timm,
     torchvision,
     transformers,
 )
-from hshap.evaluators.models.functions import function, keras
-from hshap.evaluators.models.onnx_sessions import onnx
-from hshap.evaluators.models.preparation import Preparation
+from hshap.models.functions import function, keras
+from hshap.models.onnx_sessions import onnx
+from hshap.models.preparation import Preparation
 
 __all__ = [
     "Detection",

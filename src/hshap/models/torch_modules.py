@@ -13,21 +13,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hshap.evaluators.models.boxes_and_regions import (
+from hshap.models.boxes_and_regions import (
     Detection,
     candidates_in,
     check_region,
     logits_in,
     similarity,
 )
-from hshap.evaluators.models.model_description import Facts, Intake
+from hshap.models.model_description import Facts, Intake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hshap._util.types import Array, Heat, Mask
-    from hshap.evaluators.models.boxes_and_regions import Scores
-    from hshap.evaluators.models.preparation import Preparation
+    from hshap.models.boxes_and_regions import Scores
+    from hshap.models.preparation import Preparation
 
 
 def moved(images: torch.Tensor, preparation: Preparation) -> torch.Tensor:

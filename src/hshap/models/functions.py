@@ -12,7 +12,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError, ModelError, require
-from hshap.evaluators.models.model_description import (
+from hshap.models.model_description import (
     Facts,
     Function,
     Intake,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap.errors import ArgumentError
-from hshap.evaluators.models.model_description import (
+from hshap.evaluators.runners import OnnxRunner
+from hshap.models.model_description import (
     Facts,
     Function,
     Intake,
@@ -22,8 +23,7 @@ from hshap.evaluators.models.model_description import (
     check_layout,
     class_names,
 )
-from hshap.evaluators.models.preparation import Preparation
-from hshap.evaluators.runners import OnnxRunner
+from hshap.models.preparation import Preparation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
