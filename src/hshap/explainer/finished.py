@@ -11,7 +11,7 @@ from hshap._util.arrays import to_numpy
 from hshap.evaluators.models.facts import Facts
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.maps import shares_left, strong_regions
+from hshap.explanation.maps import strong_regions
 from hshap.games.decisions import decided_against, not_above
 from hshap.games.search import SearchResult
 from hshap.games.targets import Output, class_index, describe_target
@@ -41,7 +41,7 @@ def explanation_of(job: Job, setup: Setup, provenance: Provenance) -> Explanatio
     leaves, unsplit = found.leaves, found.unfinished
     if settings.drops_nothing:
         unknown = () if settings.has_cells else unsplit
-        leaves, unsplit = strong_regions(shares_left(games), unknown, canvas.grid), ()
+        leaves, unsplit = strong_regions(games, unknown, canvas.grid), ()
     name = Facts(setup.class_names).name(class_index(target)) if setup.class_names else ""
     if name:
         settings = settings.updated(source={"class": name})

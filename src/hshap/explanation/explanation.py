@@ -250,26 +250,30 @@ class Explanation(Guarantees):
         inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it. Where a search in several contexts has divided the whole score
-        among regions that its partition does not split, and for the cells of `Spots`, it takes a
-        hundredth of the image's shorter side, or nothing below half a pixel. This is the default
-        for games in several contexts and for cells; other maps are not smoothed. Nothing flows into
-        parts that the model ignores.
+        it is, but not the sums over regions. "auto", the default for games in several contexts, is
+        the mean of the maps at all sizes of regions, from the image to a pixel, since nothing tells
+        at which size the evidence lies; each region is softened by half of its side. Once nothing
+        can be split further, and for the cells of `Spots`, the finest map alone is softened by a
+        hundredth of the image's shorter side instead. Maps of other searches are not smoothed.
+        Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
         played in several contexts. Such a map need not add up: a region that changes little in a
         context, against the others, is not divided there and has no share.
         """
-        values = {region: value for region, value in self._values(context).items() if value}
-        softens = self.settings.drops_nothing or self.settings.has_cells
-        width = smooth if smooth is not None else AUTO if softens else 0.0
-        if width == AUTO:
-            if not self.settings.has_cells and not self._is_exact(values):
-                return self._without_ignored(soft_map(values, self.grid))
+        width = smooth if smooth is not None else self._usual_width()
+        values = self._values(context)
+        if width == AUTO and self._is_exact:
             width = border_width(self.grid)
+        if width == AUTO:
+            resolved = self.settings.drops_nothing and is_resolved(values, self.unknown)
+            heat = soft_map(values, self.games, self.grid, resolved=resolved)
+            return self._without_ignored(heat)
         return smoothed(self._confined(values), width, self.ignored if width else None)
+
+    def _usual_width(self) -> Smooth:
+        return AUTO if self.settings.drops_nothing or self.settings.has_cells else 0.0
 
     def alone(self) -> Heat:
         """Return a map in which each leaf spreads the score it adds to the baseline by itself.
@@ -334,11 +338,11 @@ class Explanation(Guarantees):
         """
         place = self.placement if checks.flag("original", original) else Placement(self.grid)
         if context is not None:
-            values = self._values(context)
+            self._check_context(context)
             if alpha is not None:
                 message = "boxes takes alpha or context, not both: only leaves are tested"
                 raise ArgumentError(message)
-            return context_boxes(values, self.unknown, self.grid, merge=merge, placement=place)
+            return context_boxes(self, context, merge=merge, placement=place)
         if alpha is None:
             return found_boxes(self, merge=merge, placement=place)
         rows = self.significance(error=error).regions
@@ -430,6 +434,12 @@ class Explanation(Guarantees):
         if context is None:
             left = regions_left(self.games) if self.settings.drops_nothing else self.leaves
             return {region: self._shares[region] for region in left}
+        self._check_context(context)
+        return shares_left(self.games, context)
+
+    def _check_context(self, context: Context | None) -> None:
+        if context is None:
+            return
         if not self.settings.has_contexts:
             message = (
                 f"context is {checks.shown(context)}, but this run did not play games in several "
@@ -439,7 +449,6 @@ class Explanation(Guarantees):
         if context not in CONTEXTS:
             message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
             raise ArgumentError(message)
-        return shares_left(self.games, context)
 
     @property
     def unknown(self) -> tuple[Region, ...]:
@@ -447,15 +456,19 @@ class Explanation(Guarantees):
         # The largest difference of a cell of `Spots` is in its middle.
         return () if self.settings.has_cells else self.unfinished
 
-    def _is_exact(self, values: Mapping[Region, float]) -> bool:
-        """Whether a map needs no softening: its regions are all that the partition can tell."""
-        return self.settings.drops_nothing and is_resolved(values, self.unknown)
+    @property
+    def _is_exact(self) -> bool:
+        """Whether the finest map is all that the partition can tell."""
+        if self.settings.has_cells:
+            return True
+        return self.settings.drops_nothing and not self.unfinished
 
     def _confined(self, values: Mapping[Region, float]) -> Heat:
         """Return an even map; a region that holds ignored parts shows its value on the others."""
         heat = np.zeros(self.grid)
         for region, value in values.items():
-            fill(region, heat, value / region.area)
+            if value:
+                fill(region, heat, value / region.area)
         played = {game.region for game in self.games}
         ended = [region for region in values if region in played]  # by the automatic rule
         return confined(heat, ended, self.ignored) if ended else heat

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hshap._util import checks
-from hshap.explanation.maps import shares_left, strong_regions
+from hshap.explanation.maps import Context, shares_left, strong_regions
 from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
 from hshap.partitions.regions import blocks
@@ -90,8 +90,7 @@ def found_boxes(explanation: Explanation, *, merge: bool, placement: Placement) 
     The score is the coefficient of the leaf, or of games in several contexts the share of the box.
     """
     if explanation.settings.drops_nothing:
-        every = shares_left(explanation.games), explanation.unknown, explanation.grid
-        return context_boxes(*every, merge=merge, placement=placement)
+        return context_boxes(explanation, None, merge=merge, placement=placement)
     known = coefficients(explanation.games) if explanation.leaves else {}
     run = (explanation.leaves, known, explanation.grid)
     return [box for box, _ in _boxes(*run, merge=merge, placement=placement)]
@@ -106,18 +105,15 @@ def finding_score(explanation: Explanation, leaves: Sequence[Region]) -> float:
 
 
 def context_boxes(
-    shares: Mapping[Region, float],
-    unfinished: Sequence[Region],
-    grid: Grid,
-    *,
-    merge: bool,
-    placement: Placement,
+    explanation: Explanation, context: Context | None, *, merge: bool, placement: Placement
 ) -> list[Finding]:
-    """Return the boxes around the regions where the map of these shares is strong.
+    """Return the boxes around the regions where the map of one context, or of all, is strong.
 
     A box has the sum of the shares of its regions.
     """
-    strong = strong_regions(shares, unfinished, grid)
+    games, grid = explanation.games, explanation.grid
+    strong = strong_regions(games, explanation.unknown, grid, context)
+    shares = shares_left(games, context)
     every = _boxes(strong, shares, grid, merge=merge, placement=placement)
     found = [
         box._replace(score=sum(shares[strong[number]] for number in set(inside)))
