@@ -305,5 +305,3 @@ def test_sides_need_contexts_and_names():
     for view in (made.attribution, made.boxes):
         with pytest.raises(hshap.ArgumentError, match='pass "alone", "missing" or None'):
             view(context="mixed")
-    with pytest.raises(hshap.ArgumentError, match="alpha or context, not both"):
-        made.boxes(alpha=0.05, context="alone")

@@ -155,7 +155,7 @@ def test_standard_errors_are_told_where_known(rng):
         found = explain(image, partition, lambda batch: batch.mean((1, 2, 3)), baseline)
         assert found.leaves
         for leaf, feature in zip(found.leaves, export.geojson(found)["features"], strict=True):
-            error = found.errors()[leaf.index].flat[0]
+            error = found.parts[leaf].error
             told = feature["properties"]["measurements"].get("standard error")
             assert told == (error if np.isfinite(error) and error else None)
 

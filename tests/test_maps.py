@@ -16,6 +16,7 @@ from oracle import any_marked, marked
 from scipy import ndimage
 
 import hshap
+from hshap.explanation.heatmaps import ignored
 
 ZERO = hshap.Constant(0.0)
 
@@ -116,8 +117,8 @@ def test_maps_show_shares_of_leaves(seed, grid, partition):
     share = shares_by_rule(found)
     assert {part.region: part.share for part in found.parts.values()} == pytest.approx(share)
     expected = even({leaf: share[leaf] for leaf in found.leaves}, grid)
-    ignored = found.ignored
-    assert found.attribution()[~ignored] == pytest.approx(expected[~ignored])
+    kept = ~ignored(found)
+    assert found.attribution()[kept] == pytest.approx(expected[kept])
     gained = found.attribution().sum() + found.residual
     assert gained == pytest.approx(found.score - found.baseline_score)
     own = {p: phi for g in found.games for p, phi in zip(g.children, g.coefficients, strict=True)}
@@ -164,19 +165,6 @@ def test_sums_get_their_terms(weights, tolerance, expected, residual):
     found = explain(model, image, hshap.Bisection(1), hshap.DepthFirst(tolerance))
     np.testing.assert_allclose(found.attribution(), expected, atol=1e-12)
     assert found.residual == pytest.approx(residual, abs=1e-12)
-
-
-def test_alone_does_not_divide_the_score():
-    """What each leaf adds by itself, however many others there are; so does the mean of a spin."""
-    image = np.zeros((1, 8))
-    image[0, 1] = image[0, 6] = 1.0
-    model = lambda batch: batch.max(axis=(1, 2))
-    found = explain(model, image, hshap.Bisection(1))
-    assert found.alone().tolist() == image[0].tolist()
-    assert found.attribution().tolist() == (image[0] / 2).tolist()
-    explainer = hshap.Explainer(model, ZERO, hshap.Bisection(1))
-    spin = hshap.cycle_spin(explainer, image, target=0, shifts=[0, 1])
-    assert spin.alone().tolist() == found.alone().tolist()
 
 
 # Smoothing
@@ -330,7 +318,6 @@ def maps(found):
     return {
         "attribution": found.attribution(),
         "smooth": found.attribution(smooth=3.0),
-        "alone": found.alone(),
         "even": found.attribution(smooth=0.0),
     }
 
@@ -353,7 +340,7 @@ def test_ignored_parts_have_no_weight(kind, budget, seed):
     search = None if budget is None else hshap.BestFirst(budget)
     found = hshap.Explainer(model, search=search).explain(image, target=0)
     null = null_pixels(found)
-    assert np.array_equal(found.ignored, null)
+    assert np.array_equal(ignored(found), null)
     for game in found.games:
         for part in game.children:
             assert weights[part.index].any() or null[part.index].all()
@@ -418,7 +405,7 @@ def test_smoothing_stays_out_of_ignored_pixels(search):
     model = lambda batch: batch[:, 0, :, :16].sum((1, 2))
     found = explain(model, image, hshap.Bisection(4), search)
     left = np.tile(np.arange(32) < 16, (16, 1))
-    assert np.array_equal(found.ignored, ~left)
+    assert np.array_equal(ignored(found), ~left)
     auto = found.attribution(smooth="auto")
     assert not auto[~left].any()
     assert auto.sum() == pytest.approx(found.score - found.baseline_score)
@@ -433,7 +420,7 @@ def test_smoothing_stays_out_of_ignored_pixels(search):
 def test_nothing_found_gives_empty_maps():
     found = explain(any_marked, marked((8, 8), []), hshap.Dyadic(1))
     assert found.leaves == ()
-    views = (found.saliency, found.coefficients, found.attribution, found.errors, found.alone)
+    views = (found.saliency, found.coefficients, found.attribution)
     for view in views:
         assert view().shape == (8, 8)
         assert not view().any()

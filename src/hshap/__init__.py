@@ -39,14 +39,11 @@ from hshap.explainer.predicting import PredictedCost, predicted_cost
 from hshap.explainer.slicing import explain_slices
 from hshap.explainer.spinning import cycle_spin
 from hshap.explainer.tiling import explain_tiles
+from hshap.explanation import guarantees
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading, SignificantFinding
-from hshap.explanation.guarantees.agreement import Agreement, agreement
-from hshap.explanation.guarantees.calibration import Calibration, calibrate
-from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
-from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
+from hshap.explanation.findings import Finding
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings
 from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
@@ -58,7 +55,6 @@ from hshap.formats.large.protocol import LargeImage
 from hshap.formats.reading import read_image
 from hshap.formats.scan import Scan
 from hshap.games import theory
-from hshap.games.decisions import Positives
 from hshap.games.engine import Progress
 from hshap.games.game import Game
 from hshap.games.search import (
@@ -73,7 +69,7 @@ from hshap.games.search import (
     Share,
 )
 from hshap.games.shapley import shapley
-from hshap.games.targets import Output
+from hshap.games.targets import Output, Positives
 from hshap.partitions.grids import Bisection, Dyadic, Shifted
 from hshap.partitions.protocol import Partition, Region
 from hshap.partitions.regions import Box, Pixels, Rolled
@@ -81,7 +77,6 @@ from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
-    "Agreement",
     "ArgumentError",
     "Audit",
     "Bags",
@@ -92,10 +87,7 @@ __all__ = [
     "Blur",
     "Box",
     "BreadthFirst",
-    "Calibration",
     "Canvas",
-    "Carried",
-    "Carriers",
     "Certificate",
     "Concern",
     "Conditional",
@@ -131,7 +123,6 @@ __all__ = [
     "Progress",
     "Provenance",
     "Question",
-    "Reading",
     "References",
     "Region",
     "Rolled",
@@ -143,23 +134,16 @@ __all__ = [
     "Settings",
     "Share",
     "Shifted",
-    "Significance",
-    "SignificantFinding",
     "Similar",
     "Spin",
     "Spots",
     "Still",
     "Superpixels",
-    "TestedRegion",
-    "Tests",
     "TiledExplanation",
     "Tiles",
     "Tokens",
     "UnknownOptionError",
     "__version__",
-    "agreement",
-    "calibrate",
-    "carriers",
     "cycle_spin",
     "demo",
     "drop_ins",
@@ -167,6 +151,7 @@ __all__ = [
     "explain_tiles",
     "export",
     "found_slices",
+    "guarantees",
     "keep_memory",
     "metrics",
     "models",
@@ -184,6 +169,7 @@ __all__ = [
 
 # `import hshap.theory` finds the module by its public name, as `import os.path` does.
 _modules["hshap.drop_ins"] = drop_ins
+_modules["hshap.guarantees"] = guarantees
 _modules["hshap.models"] = models
 _modules["hshap.theory"] = theory
 _modules["hshap.viewer"] = viewer

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from hshap.explainer.tile_parts import KeptTiles
     from hshap.explainer.tile_scores import TileScores
     from hshap.explanation.explanation import Explanation
-    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
     from hshap.games.search import Search
-    from hshap.games.targets import Target
+    from hshap.games.targets import Positives, Target
 
     OnProgress = Callable[[Progress], None]
 

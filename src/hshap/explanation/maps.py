@@ -166,7 +166,8 @@ def even_map(values: Mapping[Region, float], grid: Grid) -> Heat:
     """Return a map on which each region spreads its value evenly."""
     heat = np.zeros(grid)
     for region, value in values.items():
-        fill(region, heat, value / region.area)
+        if value:
+            fill(region, heat, value / region.area)
     return heat
 
 
@@ -188,16 +189,15 @@ def softened(heat: Heat, width: float) -> Heat:
 
 
 def strong_regions(
+    values: Mapping[Region, float],
     games: Sequence[Game],
     unfinished: Collection[Region],
     grid: Grid,
-    context: Context | None = None,
 ) -> tuple[Region, ...]:
-    """Return the regions where the map is strong, the strongest first.
+    """Return the regions where the map of these shares is strong, the strongest first.
 
     Once no region with a share could be split further, the regions speak for themselves.
     """
-    values = shares_left(games, context)
     resolved = is_resolved(values, unfinished)
     heat = even_map(values, grid) if resolved else soft_map(values, games, grid)
     means = {one: float(pixels_of(one, heat).mean()) for one, value in values.items() if value > 0}

@@ -24,8 +24,7 @@ from hshap.errors import ArgumentError, FormatError
 from hshap.evaluators.tiles import Tiles
 from hshap.explainer import Explainer
 from hshap.explainer.probes import ask, noted_probes
-from hshap.games.decisions import POSITIVES, Positives
-from hshap.games.targets import as_targets
+from hshap.games.targets import POSITIVES, Positives, as_targets
 from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
 from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess

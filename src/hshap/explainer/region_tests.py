@@ -1,4 +1,4 @@
-"""Drawing: scores with and without a region over fresh draws of the hidden pixels, for its test.
+"""Tests of regions: scores with and without a region over fresh draws of the hidden pixels.
 
 In each round a coalition of the other parts of the region's game is drawn as in Shapley's value:
 its size evenly, then its members. The model scores it once with and once without the region, each
@@ -17,12 +17,18 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.recipes import describe
 from hshap.baselines.protocol import Still
-from hshap.baselines.recipes import Conditional, Constant, References
+from hshap.baselines.recipes import Conditional, References
 from hshap.baselines.samplers import check_shape
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.canvas import Canvas, Easel, Row, StandIns
-from hshap.explanation.guarantees.evidence_values import running
-from hshap.explanation.guarantees.significance import Tests, as_error, family, junctions_of
+from hshap.evaluators.canvas import Canvas, Row, StandIns
+from hshap.explainer.readings import Reader
+from hshap.explanation.guarantees.significance import (
+    Tests,
+    as_error,
+    e_values,
+    family,
+    junctions_of,
+)
 from hshap.games.targets import as_targets, describe_target, measure
 from hshap.partitions.regions import mask
 
@@ -50,7 +56,6 @@ class Plan:
     alpha: float
     error: str
     rounds: int
-    early: bool
     seed: int
     most: int | None
 
@@ -58,7 +63,6 @@ class Plan:
         checks.number("alpha", self.alpha, minimum=1e-9, maximum=1.0)
         as_error(self.error)
         checks.integer("rounds", self.rounds, minimum=1)
-        checks.flag("early", self.early)
         checks.integer("seed", self.seed, minimum=0)
         if self.most is not None:
             checks.integer("max_evaluations", self.most, minimum=2)
@@ -106,7 +110,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     trials = _trials(explanation, plan)
     wanted = _target(explanation, target)
     session = evaluator.open_session()
-    pixels = Easel(Constant(), session.put, layout).pixels(image)
+    pixels = Reader(None, layout).read(image).pixels
     if pixels.shape[1:] != explanation.grid:
         message = (
             f"image has the grid {pixels.shape[1:]}, but the explanation is of "
@@ -118,15 +122,10 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     )
     found = [list(before.get(trial.region, ())) for trial in trials]
     most = TIMES * explanation.evaluations if plan.most is None else plan.most
-    if plan.early:
-        _until_clear(rounds, trials, found, plan.rounds, most)
-    else:
-        _all(rounds, trials, found, plan.rounds, most)
+    _until_clear(rounds, trials, found, plan.rounds, most)
     made = {**before, **{t.region: tuple(row) for t, row in zip(trials, found, strict=True)}}
     spent = rounds.evaluations + (explanation.tests.evaluations if explanation.tests else 0)
-    return replace(
-        explanation, tests=Tests(made, described, plan.early, plan.seed, evaluations=spent)
-    )
+    return replace(explanation, tests=Tests(made, described, plan.seed, evaluations=spent))
 
 
 def _until_clear(
@@ -147,16 +146,8 @@ def _until_clear(
         rounds.play(trials, asked, found)
 
 
-def _all(
-    rounds: _Rounds, trials: Sequence[Trial], found: list[list[float]], each: int, most: int
-) -> None:
-    """Test every region in equally many rounds, a number that no result can change."""
-    count = min(each, most // (2 * max(len(trials), 1)))
-    rounds.play(trials, [(n, place) for n in range(len(trials)) for place in range(count)], found)
-
-
 def _is_clear(trial: Trial, differences: Sequence[float]) -> bool:
-    return bool(differences) and float(running(differences).max()) >= trial.needed
+    return bool(differences) and float(e_values(differences).max()) >= trial.needed
 
 
 class _Rounds:
@@ -277,9 +268,6 @@ def _before(
     fresh = "pass the explanation as explain returned it, to test it anew"
     if (tests.sampler, tests.seed) != (described, plan.seed):
         message = f"the explanation was tested with another sampler or seed ({tests.name}); {fresh}"
-        raise ArgumentError(message)
-    if not plan.early:
-        message = f"early=False, but a number of rounds that is fixed cannot be continued; {fresh}"
         raise ArgumentError(message)
     return tests.differences
 

@@ -50,7 +50,7 @@ def reread(
     settings = explanation.settings
     search = _search(settings, tolerance=tolerance, percentile=percentile)
     by_worth = isinstance(search, GroupTesting)
-    adaptive = explanation.adaptive
+    adaptive = is_adaptive(explanation)
     if by_worth:
         adaptive = False  # its leaves were not ended by games
     # A run by the automatic rule ends where it ended.
@@ -88,6 +88,11 @@ def reread(
         certificate=_certificate(explanation, found, games),
         settings=settings.updated(search=search),
     )
+
+
+def is_adaptive(explanation: Explanation) -> bool:
+    """Tell whether branches ended by the automatic rule; they did not where a size was given."""
+    return explanation.settings.adaptive or explanation.games[0].region.adaptive
 
 
 def _spacing(settings: Settings, grid: Grid) -> Spacing | None:
