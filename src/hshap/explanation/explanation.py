@@ -293,8 +293,8 @@ class Explanation:
     def view(self, image: Array | None = None, *, name: str = "image", height: int = 640) -> Frame:
         """Return the page of this explanation, which a notebook shows in place.
 
-        Without `image`, the findings are shown on grey. `hshap.viewer.write_page` writes pages of
-        many images and classes to a file.
+        Without `image`, the findings are shown on grey. `hshap.export.page.write_page` writes pages
+        of many images and classes to a file.
         """
         from hshap.export.page import notebook  # noqa: PLC0415, the page imports explanations
 
