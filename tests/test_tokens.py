@@ -10,16 +10,8 @@ torch = pytest.importorskip("torch")
 from full_passes import every_game
 
 from benchmarks.models.vit import ViT
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Constant,
-    Dyadic,
-    Explainer,
-    ModelFailedError,
-    Superpixels,
-    Tokens,
-)
+from hshap import ArgumentError, Bisection, Constant, Dyadic, Explainer, Superpixels, Tokens
+from hshap.errors import ModelFailedError
 
 SIDE, PATCH = 24, 4
 torch.manual_seed(0)

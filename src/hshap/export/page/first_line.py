@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.audit import dropped_alone
+from hshap.explanation.guarantees.calibration import marked_area
 from hshap.partitions.regions import mask
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def missed(explanation: Explanation) -> str:
     """
     told = _outside(explanation)
     if explanation.calibration is not None:
-        share = float(explanation.marked_area().mean())
+        share = float(marked_area(explanation).mean())
         marked = f"this is the area within the dashed line, {share:.1%} of the image"
         told += f" {explanation.calibration}: {marked if share else 'nothing is marked here'}."
     return told

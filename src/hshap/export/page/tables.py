@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.explanation.display import as_text
+from hshap.explanation.guarantees.calibration import marked_area
 from hshap.explanation.maps import CONTEXTS
-from hshap.explanation.reading import worths
+from hshap.explanation.replay import is_adaptive, worths
 from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
 from hshap.export.page.shared_grid import shared_grid
@@ -153,7 +154,7 @@ class _Tree:
 
     def marked(self, shared: SharedGrid | None) -> NDArray[np.int32]:
         """Return the area that keeps the promise of a calibration, on its own grid or a shared."""
-        area = self.explanation.marked_area().astype(np.int32)
+        area = marked_area(self.explanation).astype(np.int32)
         return area if shared is None else area[np.ix_(*shared.pixels(area.shape))]
 
     def maps(self, shared: SharedGrid | None) -> dict[str, Json]:
@@ -202,7 +203,7 @@ class _Tree:
         made = self.explanation
         if self._worths is not None:
             return False
-        return is_end(game, adaptive=made.adaptive) and game.region in made.leaves
+        return is_end(game, adaptive=is_adaptive(made)) and game.region in made.leaves
 
     def _worth(self, game: Game) -> dict[str, Json]:
         """Return the worth of each part, where a run is read again by it, and if it is inferred."""

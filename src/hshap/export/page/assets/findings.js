@@ -1,6 +1,6 @@
 /* The findings at other limits: the rule of `Explanation.at`, over the games in the page.
 
-   Follows hshap/explanation/reading.py and hshap/games/search step by step; tests compare the two.
+   Follows hshap/explanation/replay.py and hshap/games/search step by step; tests compare the two.
    Pure functions on numbers: nothing here draws. A limit of null is the run's own. */
 
 import { boxInOriginal } from "./place.js";
