@@ -92,7 +92,7 @@ def missing_extra_names_its_command() -> None:
     said = "nothing: Superpixels worked without higra"
     try:
         explainer.explain(np.ones((1, 8, 8)), target=0)
-    except hshap.MissingExtraError as error:
+    except hshap.errors.MissingExtraError as error:
         said = str(error)
     assert "pip install higra scipy" in said, said
 

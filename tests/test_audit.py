@@ -14,7 +14,6 @@ from oracle import any_marked, marked
 
 from hshap import (
     Bisection,
-    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
@@ -25,6 +24,7 @@ from hshap import (
     Superpixels,
 )
 from hshap.explanation.audit import FAR, audit_many, dropped, filled_by
+from hshap.protocols import Box
 
 
 def explain(image, model, partition=None, search=None):

@@ -11,7 +11,6 @@ from hshap import (
     ArgumentError,
     Bisection,
     Blur,
-    Box,
     Conditional,
     Constant,
     Dyadic,
@@ -20,8 +19,8 @@ from hshap import (
     Mean,
     References,
     Similar,
-    Still,
 )
+from hshap.protocols import Box, Still
 
 IMAGE = np.linspace(0, 1, 2 * 6 * 5).reshape(2, 6, 5)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hshap.guarantees import Calibration, calibrate, marked_area, with_calibration
 
 import hshap
 from hshap import ArgumentError, Bisection, Constant, Explainer, FormatError
 from hshap.export.page.first_line import facts
 from hshap.export.page.tables import tabulate
+from hshap.guarantees import Calibration, calibrate, marked_area, with_calibration
 
 SIDE = 24
 LOSSES = ("missed area", "missed objects", "false area")

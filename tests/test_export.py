@@ -29,17 +29,10 @@ from shapes import (
     with_leaf,
 )
 
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Box,
-    Dyadic,
-    MissingExtraError,
-    Placement,
-    References,
-    Shifted,
-    export,
-)
+from hshap import ArgumentError, Bisection, Dyadic, References, Shifted, export
+from hshap.errors import MissingExtraError
+from hshap.images import Placement
+from hshap.protocols import Box
 
 
 class Column:

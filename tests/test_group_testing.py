@@ -15,19 +15,17 @@ import hshap
 from hshap import (
     ArgumentError,
     Bisection,
-    Box,
     Constant,
     DepthFirst,
     Dyadic,
     Explainer,
     Explanation,
     GroupTesting,
-    Question,
     References,
-    SearchResult,
     Superpixels,
     theory,
 )
+from hshap.protocols import Box, Question, SearchResult
 
 LABELS = np.kron(np.arange(16).reshape(4, 4), np.ones((3, 3), int))
 PARTITIONS = {
@@ -552,7 +550,7 @@ def test_tiles_name_inferred_games():
         hshap.Bisection(1),
         GroupTesting(max_evaluations=40),
     )
-    found = hshap.explain_tiles(explainer, image, 0, tiles=hshap.Tiles(8))
+    found = hshap.large.explain_tiles(explainer, image, 0, tiles=hshap.large.Tiles(8))
     assert not found.tiles.unfinished
     assert len(found.inside) == 5
     inferred = sum(one.certificate.inferred for one in (found.tiles, *found.inside))

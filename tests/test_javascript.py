@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from browsers import expected_leaves, explained
-from hshap.viewer import View, write_page
 
 import hshap
+from hshap.export.page import View, write_page
 
 HOME = Path(__file__).parent / "javascript"
-ASSETS = Path(hshap.viewer.__file__).parent / "assets"
+ASSETS = Path(hshap.export.page.__file__).parent / "assets"
 TOOLS = HOME / "node_modules"
 
 
@@ -36,7 +36,7 @@ def test_modules_fit_into_one_scope():
     Functions may call each other in a circle; lines at the top of a module run in order.
     """
     image, explanation = explained(3, hshap.Dyadic(8), hshap.DepthFirst())
-    code = hshap.viewer.page([View("x.png", image, {"one": explanation})])
+    code = hshap.export.page.page([View("x.png", image, {"one": explanation})])
     texts = {path.name: path.read_text("utf-8") for path in ASSETS.glob("*.js")}
     places = {name: code.find(text.partition("*/")[0]) for name, text in texts.items()}
     assert min(places.values()) > 0

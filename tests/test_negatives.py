@@ -366,7 +366,7 @@ def test_tiles_and_exam_leave_negative_images_out(words):
     assert [images[name]["explained"] for name in ("clean.npy", "spot.npy")] == [False, True]
     assert images["clean.npy"]["findings"] == []
     assert [images[name]["how_sure"] for name in images] == ["negative", "supported"]
-    assert "negative: not explained" in repr(hshap.TiledExplanation.load("tiled/clean-0.npz"))
+    assert "negative: not explained" in repr(hshap.large.TiledExplanation.load("tiled/clean-0.npz"))
     np.save("scan.npy", np.zeros((4, 32, 32), np.uint8))
     done = fine("exam", "scan.npy", *words, "-o", "exam")
     assert "negative, not explained" in " ".join(done.stdout.split())

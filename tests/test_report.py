@@ -14,12 +14,11 @@ from commands import run as call
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
 
-from hshap.guarantees import Calibration, carriers
-
 import hshap
 from hshap import ArgumentError, Bisection, Constant, Explainer
 from hshap.cli.inputs.annotated_runs import on_grid
 from hshap.cli.inputs.annotations import Annotation, mask_of
+from hshap.guarantees import Calibration, carriers
 
 SIDE = 32
 
@@ -333,7 +332,7 @@ def test_objects_carry_the_score_of_images_that_have_them():
 
 
 def test_objects_outside_the_explained_part_are_not_there():
-    crop = hshap.Placement((SIDE, SIDE), (2 * SIDE, 2 * SIDE), (0, 0), (SIDE, SIDE))
+    crop = hshap.images.Placement((SIDE, SIDE), (2 * SIDE, 2 * SIDE), (0, 0), (SIDE, SIDE))
     found = replace(explain(reads(CENTRE)), placement=crop)
     report = carriers({"in": (found, truth()), "out": (found, truth((40, 40, 50, 50)))})
     assert ([row.image for row in report.images], report.clean) == (["in"], ("out",))

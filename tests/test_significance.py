@@ -7,12 +7,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hshap.guarantees import significance
 from scipy import stats
 
 import hshap
 from hshap import ArgumentError, Bisection, Conditional, Explainer, References
 from hshap.explanation.guarantees.significance import e_values
+from hshap.guarantees import significance
 
 
 def all_signs(rounds):

@@ -254,12 +254,12 @@ def test_a_spacing_that_does_not_fit_is_refused(spacing):
 
 def test_a_scan_brings_its_axes_and_its_spacing():
     image = volume((7, 20, 20), grid=(16, 64, 64))
-    scan = hshap.Scan(image, axes="CZYX", spacing=(5.0, 1.0, 1.0))
+    scan = hshap.images.Scan(image, axes="CZYX", spacing=(5.0, 1.0, 1.0))
     found = explained(scan, Dyadic(8))
     assert found.settings.spacing == (5.0, 1.0, 1.0)
     assert found.settings.axes == "ZYX"
     assert masks(found) == masks(explained(image, Dyadic(8), spacing=(5, 1, 1)))
-    film = hshap.Scan(image, axes="CTYX", spacing=(1.0, 1.0))
+    film = hshap.images.Scan(image, axes="CTYX", spacing=(1.0, 1.0))
     assert explained(film, Dyadic(8)).settings.spacing is None
 
 

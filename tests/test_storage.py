@@ -18,9 +18,10 @@ import pytest
 from oracle import any_marked, marked, same_explanation
 
 import hshap
-from hshap import Bisection, Box, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
+from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Shifted
 from hshap.errors import ArgumentError, FormatError
 from hshap.explanation.region_tables import pack_labels, unpack_labels
+from hshap.protocols import Box, Pixels
 
 GRID = (8, 8)
 

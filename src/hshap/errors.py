@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
+__all__ = [
+    "ArgumentError",
+    "FormatError",
+    "HshapError",
+    "MissingExtraError",
+    "ModelError",
+    "ModelFailedError",
+    "PairsFailedError",
+    "UnknownOptionError",
+]
+
 MODULES = {"pillow": "PIL", "openslide-python": "openslide"}
 """Packages that are imported by another name."""
 
@@ -112,7 +123,7 @@ class PairsFailedError(HshapError, RuntimeError):
     >>> try:
     ...     for explanation in explainer.explain_many(pairs):
     ...         print(explanation.position)
-    ... except hshap.PairsFailedError as error:
+    ... except hshap.errors.PairsFailedError as error:
     ...     print(list(error.errors))
     0
     [1]

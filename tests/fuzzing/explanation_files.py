@@ -110,13 +110,13 @@ def stripes(image):
         if region.area < 12:
             return ()
         halves = [region.flat[i::2] for i in range(2)]
-        return tuple(hshap.Pixels(half, grid, rule) for half in halves)
+        return tuple(hshap.protocols.Pixels(half, grid, rule) for half in halves)
 
     def root_rule(region):
         below = region.flat[grid[1] :]
-        return hshap.Box((0, 0), (1, grid[1])), hshap.Pixels(below, grid, rule)
+        return hshap.protocols.Box((0, 0), (1, grid[1])), hshap.protocols.Pixels(below, grid, rule)
 
-    return hshap.Pixels(np.arange(np.prod(grid)), grid, root_rule)
+    return hshap.protocols.Pixels(np.arange(np.prod(grid)), grid, root_rule)
 
 
 def exchange_member(rng, content):

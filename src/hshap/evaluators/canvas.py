@@ -70,10 +70,11 @@ class StandIns:
 class Backdrop:
     """The stand-ins of a run: images share them where the baseline does not look at the image.
 
-    >>> import hshap
+    >>> from hshap import Constant
+    >>> from hshap.protocols import Box
     >>> image = np.ones((3, 4, 4))
-    >>> behind = Backdrop(hshap.Constant(0.5), put=np.asarray)
-    >>> float(behind.hidden(image).mean()), behind.canvas(image, hshap.Box((0, 0), (4, 4)), 0).grid
+    >>> behind = Backdrop(Constant(0.5), put=np.asarray)
+    >>> float(behind.hidden(image).mean()), behind.canvas(image, Box((0, 0), (4, 4)), 0).grid
     (0.5, (4, 4))
     """
 
@@ -163,7 +164,7 @@ class Row(NamedTuple):
     """One input for the model: a coalition shown on a canvas, over one draw of the baseline.
 
     >>> import hshap
-    >>> image, region = np.ones((1, 2, 2)), hshap.Box((0, 0), (1, 2))
+    >>> image, region = np.ones((1, 2, 2)), hshap.protocols.Box((0, 0), (1, 2))
     >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
     >>> canvas = Canvas(image, stand_ins, region, put=np.asarray, position=0)
     >>> Row(canvas, kept=(region,), draw=0).painted()

@@ -140,7 +140,7 @@ def score_rows(session: Session, rows: Sequence[Row]) -> Heat:
     >>> import hshap
     >>> from hshap.evaluators.canvas import Backdrop, Row
     >>> session = hshap.Batched(lambda batch: batch.mean(axis=(1, 2, 3))).open_session()
-    >>> root = hshap.Box((0, 0), (2, 2))
+    >>> root = hshap.protocols.Box((0, 0), (2, 2))
     >>> canvas = Backdrop(hshap.Constant(0.5), session.put).canvas(np.ones((1, 2, 2)), root, 0)
     >>> score_rows(session, [Row(canvas, (root,), 0), Row(canvas, (), 0)]).tolist()
     [[1.0], [0.5]]

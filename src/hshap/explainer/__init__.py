@@ -14,7 +14,6 @@ from hshap._util.axes import by_name
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.choosing_parts import PartChooser
 from hshap.explainer.image_jobs import Decisions, search_jobs
@@ -23,6 +22,7 @@ from hshap.explainer.readings import Reader, iterate, read_pairs, unpack
 from hshap.explainer.region_tests import Plan, test_regions
 from hshap.games import engine
 from hshap.games.targets import Target, Wanted, as_targets, is_several
+from hshap.models.facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from hshap._util.axes import Spacing
     from hshap._util.types import Image, Untyped
     from hshap.baselines.protocol import Baseline
-    from hshap.evaluators.models.facts import Intake
     from hshap.games.engine import OnError
     from hshap.games.targets import Target
+    from hshap.models.facts import Intake
 
 T = TypeVar("T")
 

@@ -100,7 +100,7 @@ def explain_tiles(
     ...     baseline=hshap.Constant(0.0),
     ...     partition=hshap.Bisection(min_size=1),
     ... )
-    >>> found = explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> found = explain_tiles(explainer, image, target=0, tiles=hshap.large.Tiles(side=16))
     >>> found.boxes()
     [Finding(start=(40, 21), stop=(41, 22), score=1.0)]
     """

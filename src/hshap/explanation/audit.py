@@ -229,7 +229,7 @@ def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]
     The difference of a pixel is that of all its channels, over all stand-ins `(channels, *grid)`.
     None if a difference is not finite: some models take NaN for a missing pixel.
 
-    >>> from hshap import Box
+    >>> from hshap.protocols import Box
     >>> image = np.zeros((1, 10))
     >>> image[0, 3] = 1.0
     >>> round(filled_by([Box((0,), (10,))], image, [np.zeros((1, 10))]), 2)

@@ -203,6 +203,12 @@ def with_calibration(explanation: Explanation, calibration: Calibration) -> Expl
 
     The explanation must be made like those of the calibration; else it is refused with an
     `ArgumentError`.
+
+    >>> import hshap
+    >>> explanations = [hshap.demo.example()] * 12
+    >>> made = calibrate(explanations, [one.saliency() > 0 for one in explanations], level=0.2)
+    >>> with_calibration(explanations[0], made).calibration.images
+    12
     """
     given = cast("object", calibration)
     if not isinstance(given, Calibration):
@@ -216,7 +222,14 @@ def with_calibration(explanation: Explanation, calibration: Calibration) -> Expl
 
 
 def marked_area(explanation: Explanation) -> Mask:
-    """Return the area around the findings that keeps the promise of the calibration."""
+    """Return the area around the findings that keeps the promise of the calibration.
+
+    >>> import hshap
+    >>> explanations = [hshap.demo.example()] * 12
+    >>> made = calibrate(explanations, [one.saliency() > 0 for one in explanations], level=0.2)
+    >>> int(marked_area(with_calibration(explanations[0], made)).sum())
+    1
+    """
     if explanation.calibration is None:
         message = (
             "the explanation has no calibration; pass it with one from calibrate to "

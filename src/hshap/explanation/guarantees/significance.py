@@ -59,7 +59,7 @@ class Tests:
     `evaluations` are the model inputs of all rounds.
 
     >>> import hshap
-    >>> Tests({hshap.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
+    >>> Tests({hshap.protocols.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
     0
     """
 
@@ -145,8 +145,8 @@ class TestedRegion(NamedTuple):
     `adjusted` is the smallest level at which the region survives. `parent` is the place of the next
     larger tested region in `Significance.regions`, -1 if there is none.
 
-    >>> import hshap
-    >>> TestedRegion(hshap.Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
+    >>> from hshap.protocols import Box
+    >>> TestedRegion(Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
     -1
     """
 
@@ -236,6 +236,11 @@ def significance(explanation: Explanation, *, error: ErrorRate = "family") -> Si
     has an adjusted value of at most `alpha`. Or it is "discovery": of the leaves with an adjusted
     value of at most `alpha`, the expected share whose null is true is at most `alpha`.
     `Explainer.test` makes the tests; without them, this is an `ArgumentError`.
+
+    >>> import hshap
+    >>> significance(hshap.demo.example())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.ArgumentError: the regions of this explanation were not tested; pass it to ...
     """
     tests = explanation.tests
     if tests is None:

@@ -54,7 +54,7 @@ class SharedGrid:
 def shared_grid(places: Sequence[Placement]) -> SharedGrid:
     """Return the grid of the lines of several placements, which differ in their grids alone.
 
-    >>> from hshap import Placement
+    >>> from hshap.images import Placement
     >>> shared_grid([Placement((2,), (12,)), Placement((3,), (12,))]).positions
     ((0, 4, 6, 8, 12),)
     """

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hshap.evaluators.models.facts import Facts, Intake
+from hshap.models.facts import Facts, Intake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Array, Heat
-    from hshap.evaluators.models.preparation import Preparation
+    from hshap.models.preparation import Preparation
 
 
 def moved(images: torch.Tensor, preparation: Preparation) -> torch.Tensor:

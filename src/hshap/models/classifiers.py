@@ -9,15 +9,15 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError, require
-from hshap.evaluators.models.configs import check_processor, of_preset, of_processor, of_timm
-from hshap.evaluators.models.facts import class_names, names_in_config
-from hshap.evaluators.models.preparation import Preparation
+from hshap.models.configs import check_processor, of_preset, of_processor, of_timm
+from hshap.models.facts import class_names, names_in_config
+from hshap.models.preparation import Preparation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Model
-    from hshap.evaluators.models.torch_modules import Prepared
+    from hshap.models.torch_modules import Prepared
 
 TRIED = ((67, 93), (120, 41))
 """Heights and widths of the images on which a processor is tried."""
@@ -51,7 +51,7 @@ def prepared(
             "use the function of the model's library"
         )
         raise ArgumentError(message)
-    from hshap.evaluators.models.torch_modules import Prepared  # noqa: PLC0415, torch is optional
+    from hshap.models.torch_modules import Prepared  # noqa: PLC0415, torch is optional
 
     return Prepared(model, preparation, class_names("names", names))
 
@@ -153,7 +153,7 @@ def torchvision(model: Model, weights: object, *, resize: bool = True) -> Prepar
 
 def _try_out(processor: object, ready: Prepared, size: tuple[int, int], *, resize: bool) -> None:
     """Compare the preparation with the processor's own, on an image of a size."""
-    from hshap.evaluators.models.torch_modules import inputs_of  # noqa: PLC0415, torch is optional
+    from hshap.models.torch_modules import inputs_of  # noqa: PLC0415, torch is optional
 
     channels = ready.preparation.channels
     rows, columns = np.mgrid[: size[0], : size[1]]

@@ -13,11 +13,11 @@ from hshap._util import checks
 from hshap._util.arrays import is_tensor, to_numpy
 from hshap._util.smoothing import enlarged
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.models.detectors import outputs_of
-from hshap.evaluators.models.facts import Facts, facts_of, plain_image
-from hshap.evaluators.models.frames import Frame
-from hshap.evaluators.models.functions import Function
 from hshap.evaluators.outputs import scores_in
+from hshap.models.detectors import outputs_of
+from hshap.models.facts import Facts, facts_of, plain_image
+from hshap.models.frames import Frame
+from hshap.models.functions import Function
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat, Ints, Mask, Model, ScoreFunction, Tensor
@@ -103,7 +103,7 @@ def segmenter(model: Model, region: object, *, scores: Scores = "softmax") -> Mo
     facts = Facts(own.classes, own.intake, own.preparation)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from hshap.evaluators.models.torch_outputs import RegionScores  # noqa: PLC0415
+        from hshap.models.torch_outputs import RegionScores  # noqa: PLC0415
 
         return RegionScores(model, mask, scores, facts)
     if not callable(model):

@@ -9,8 +9,8 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.models.facts import Facts, Intake, class_names
-from hshap.evaluators.models.functions import Function, Layout, check_layout
+from hshap.models.facts import Facts, Intake, class_names
+from hshap.models.functions import Function, Layout, check_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

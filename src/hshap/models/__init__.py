@@ -12,14 +12,14 @@ itself. Pixels are hidden in the image of the user, before it is resized and nor
 1.0
 """
 
-from hshap.evaluators.models.classifiers import prepared, timm, torchvision, transformers
-from hshap.evaluators.models.detectors import Detection, detections, detector
-from hshap.evaluators.models.image_text import image_text
-from hshap.evaluators.models.keras_and_jax import jax, keras
-from hshap.evaluators.models.onnx_sessions import onnx
-from hshap.evaluators.models.pipelines import scikit_learn
-from hshap.evaluators.models.preparation import Preparation
-from hshap.evaluators.models.segmenters import segmenter, segments
+from hshap.models.classifiers import prepared, timm, torchvision, transformers
+from hshap.models.detectors import Detection, detections, detector
+from hshap.models.image_text import image_text
+from hshap.models.keras_and_jax import jax, keras
+from hshap.models.onnx_sessions import onnx
+from hshap.models.pipelines import scikit_learn
+from hshap.models.preparation import Preparation
+from hshap.models.segmenters import segmenter, segments
 
 __all__ = [
     "Detection",

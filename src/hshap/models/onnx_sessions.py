@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import ArgumentError
-from hshap.evaluators.models.facts import Facts, Intake, class_names
-from hshap.evaluators.models.functions import Function, Layout, check_layout
-from hshap.evaluators.models.onnx_metadata import (
+from hshap.evaluators.runners import OnnxRunner
+from hshap.models.facts import Facts, Intake, class_names
+from hshap.models.functions import Function, Layout, check_layout
+from hshap.models.onnx_metadata import (
     MetadataError,
     is_bgr,
     names_in,
     preparation_in,
 )
-from hshap.evaluators.runners import OnnxRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap._util.types import Array, Heat, Model
-    from hshap.evaluators.models.preparation import Preparation
+    from hshap.models.preparation import Preparation
 
 
 @dataclass(frozen=True, eq=False)

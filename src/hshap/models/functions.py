@@ -12,7 +12,7 @@ from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, ScoreFunction
-    from hshap.evaluators.models.facts import Facts
+    from hshap.models.facts import Facts
 
 Layout = Literal["HWC", "CHW"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from hshap._util.types import Grid, Tensor
-    from hshap.evaluators.models.preparation import Preparation
+    from hshap.models.preparation import Preparation
 
 
 @runtime_checkable

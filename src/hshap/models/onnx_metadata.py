@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hshap.errors import ArgumentError
-from hshap.evaluators.models.facts import class_names
-from hshap.evaluators.models.preparation import Preparation
+from hshap.models.facts import class_names
+from hshap.models.preparation import Preparation
 
 NAMES = ("id2label", "names", "classes", "class_names", "labels")
 """Entries that name the classes; the first one that is there counts."""

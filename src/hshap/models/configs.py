@@ -10,7 +10,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.models.preparation import INTERPOLATIONS, Interpolation, Preparation
+from hshap.models.preparation import INTERPOLATIONS, Interpolation, Preparation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,13 +8,13 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError, require
-from hshap.evaluators.models.classifiers import transformers
+from hshap.models.classifiers import transformers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap._util.types import Model, Tensor, Untyped
-    from hshap.evaluators.models.torch_outputs import SentenceScores
+    from hshap.models.torch_outputs import SentenceScores
 
 CLOSE = 1e-3
 """Largest difference from the model's own similarities, relative to the largest of them."""
@@ -73,7 +73,7 @@ def image_text(
         found = model.get_text_features(**tokens)
         texts = getattr(found, "pooler_output", found)
         texts = texts / texts.norm(dim=-1, keepdim=True)
-    from hshap.evaluators.models.torch_outputs import SentenceScores  # noqa: PLC0415
+    from hshap.models.torch_outputs import SentenceScores  # noqa: PLC0415
 
     made = SentenceScores(ready, texts, several)
     _compare(torch, made, tokens)

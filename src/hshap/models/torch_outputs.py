@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch.nn import functional
 
-from hshap.evaluators.models.detectors import Detection, candidates_in, similarity
-from hshap.evaluators.models.segmenters import check_region, logits_in
-from hshap.evaluators.models.torch_modules import Prepared, Wrapper, moved
+from hshap.models.detectors import Detection, candidates_in, similarity
+from hshap.models.segmenters import check_region, logits_in
+from hshap.models.torch_modules import Prepared, Wrapper, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hshap._util.types import Mask
-    from hshap.evaluators.models.facts import Facts
-    from hshap.evaluators.models.segmenters import Scores
+    from hshap.models.facts import Facts
+    from hshap.models.segmenters import Scores
 
 
 class Similarities(Wrapper):

@@ -15,9 +15,9 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import is_tensor, to_numpy
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.models.facts import Facts, facts_of, plain_image
-from hshap.evaluators.models.frames import Frame
-from hshap.evaluators.models.functions import Function
+from hshap.models.facts import Facts, facts_of, plain_image
+from hshap.models.frames import Frame
+from hshap.models.functions import Function
 
 if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat, Model, ScoreFunction, Tensor
@@ -277,7 +277,7 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     facts = Facts(tuple(named), own.intake, own.preparation)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from hshap.evaluators.models.torch_outputs import Similarities  # noqa: PLC0415
+        from hshap.models.torch_outputs import Similarities  # noqa: PLC0415
 
         return Similarities(model, boxes, facts)
     if not callable(model):
