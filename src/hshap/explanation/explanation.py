@@ -206,12 +206,12 @@ class Explanation:
         inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it. Where a search in several contexts has divided the whole score
-        among regions that its partition does not split, and for the cells of `Spots`, it takes a
-        hundredth of the image's shorter side, or nothing below half a pixel. This is the default
-        for games in several contexts and for cells; other maps are not smoothed. Nothing flows into
-        parts that the model ignores.
+        it is, but not the sums over regions. "auto", the default for games in several contexts, is
+        the mean of the maps at all sizes of regions, from the image to a pixel, since nothing tells
+        at which size the evidence lies; each region is softened by half of its side. Once nothing
+        can be split further, and for the cells of `Spots`, the finest map alone is softened by a
+        hundredth of the image's shorter side instead. Maps of other searches are not smoothed.
+        Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were

@@ -75,7 +75,7 @@ def _strong_boxes(
     A box has the sum of the shares of its regions.
     """
     grid = explanation.grid
-    strong = strong_regions(shares, blurred_regions(explanation), grid)
+    strong = strong_regions(shares, explanation.games, blurred_regions(explanation), grid)
     every = boxes_around(strong, shares, grid, merge=merge, placement=placement)
     found = [
         box._replace(score=sum(shares[strong[number]] for number in set(inside)))

@@ -21,8 +21,8 @@ from hshap.cli.inputs.sandbox import ProcessEndedError
 from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
 from hshap.evaluators.runners import runner
-from hshap.models.facts import facts_of
-from hshap.models.onnx_metadata import (
+from hshap.models.model_description import facts_of
+from hshap.models.onnx_sessions import (
     MetadataError,
     is_bgr,
     names_in,

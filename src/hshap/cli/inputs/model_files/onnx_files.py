@@ -18,7 +18,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.sandbox import ProcessEndedError, Sandbox, machine_memory
 from hshap.errors import HshapError, require
 from hshap.evaluators.runners import ONNX_TYPES, OnnxRunner, runner
-from hshap.models.onnx_metadata import KEYS
+from hshap.models.onnx_sessions import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
