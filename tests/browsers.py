@@ -8,9 +8,9 @@ import shutil
 
 import numpy as np
 import pytest
-from hshap.viewer import write_page
 
 import hshap
+from hshap.export.page import write_page
 
 MILLISECONDS = 120_000
 """For a browser to do something: longer than usual, since a busy machine is slow."""

@@ -35,7 +35,7 @@ def enlarged(explanation, factor):
     """Return the explanation of an image in which every pixel is a square of pixels."""
 
     def large(box):
-        return hshap.Box(
+        return hshap.protocols.Box(
             tuple(factor * place for place in box.start),
             tuple(factor * place for place in box.stop),
         )
@@ -51,7 +51,7 @@ def enlarged(explanation, factor):
         games=games,
         leaves=tuple(map(large, explanation.leaves)),
         unfinished=(),
-        placement=hshap.Placement(grid),
+        placement=hshap.images.Placement(grid),
     )
 
 

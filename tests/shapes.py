@@ -12,18 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 from oracle import any_marked, marked
 
-from hshap import (
-    Constant,
-    DepthFirst,
-    Dyadic,
-    Explainer,
-    Explanation,
-    Game,
-    Pixels,
-    Placement,
-    Shifted,
-    Superpixels,
-)
+from hshap import Constant, DepthFirst, Dyadic, Explainer, Explanation, Shifted, Superpixels
+from hshap.images import Placement
+from hshap.protocols import Game, Pixels
 
 
 def filled(rings, grid):

@@ -10,8 +10,9 @@ import pytest
 from pages import page_labels
 
 import hshap
-from hshap import ArgumentError, Bisection, Calibration, Constant, Explainer, FormatError, calibrate
+from hshap import ArgumentError, Bisection, Constant, Explainer, FormatError
 from hshap.export.page.tables import card, class_table
+from hshap.guarantees import Calibration, calibrate, marked_area, with_calibration
 
 SIDE = 24
 LOSSES = ("missed area", "missed objects", "false area")
@@ -225,26 +226,26 @@ def test_a_calibration_is_saved_and_read_back(images, tmp_path):
         Calibration.load(tmp_path / "pipe")
     # An explanation shows and stores the calibration that it is given.
     made = calibrate(explanations, truths)
-    explanation = images[30][0].calibrated(made)
-    assert (explanation.marked_area() == made.area(images[30][0])).all()
+    explanation = with_calibration(images[30][0], made)
+    assert (marked_area(explanation) == made.area(images[30][0])).all()
     assert "90 % of object area expected inside on images with objects" in repr(explanation)
     assert "calibrated on 20 such images" in repr(explanation)
     explanation.save(tmp_path / "one.npz")
     loaded = hshap.Explanation.load(tmp_path / "one.npz")
     assert loaded.calibration == made
-    assert (loaded.marked_area() == explanation.marked_area()).all()
+    assert (marked_area(loaded) == marked_area(explanation)).all()
 
 
 def test_the_page_marks_the_calibrated_area(images):
     explanations, truths = zip(*images[:20], strict=True)
     made = calibrate(explanations, truths)
-    plain, calibrated = images[30][0], images[30][0].calibrated(made)
+    plain, calibrated = images[30][0], with_calibration(images[30][0], made)
     table = class_table("with", calibrated)
     assert class_table("without", plain)["marked"] is None
-    marked = calibrated.marked_area()
+    marked = marked_area(calibrated)
     assert np.array_equal(page_labels(table["marked"], 2, marked.shape) == 1, marked)
     assert "inside on images with objects, calibrated on 20 such images" in table["missed"]
-    blind = replace(plain, leaves=()).calibrated(made)
+    blind = with_calibration(replace(plain, leaves=()), made)
     missed = class_table("blind", blind)["missed"]
     assert missed.endswith("calibrated on 20 such images: nothing is marked here.")
 
@@ -258,9 +259,9 @@ def test_mistakes_with_calibrations_get_one_line(images):
         partition=hshap.Dyadic(min_size=2),
     ).explain(np.ones((1, 4, 4)), target=0)
     with pytest.raises(ArgumentError, match="made with Dyadic, DepthFirst, but the calibration"):
-        other.calibrated(made)
-    with pytest.raises(ArgumentError, match=r"pass one from hshap\.calibrate"):
-        other.marked_area()
+        with_calibration(other, made)
+    with pytest.raises(ArgumentError, match=r"no calibration; pass it with one"):
+        marked_area(other)
     with pytest.raises(ArgumentError, match="loss is 'recall'; pass one of"):
         calibrate(explanations, truths, loss="recall")
     with pytest.raises(ArgumentError, match="explanations has 20 entries and truths has 2"):
@@ -268,4 +269,4 @@ def test_mistakes_with_calibrations_get_one_line(images):
     with pytest.raises(ArgumentError, match="for missed objects, pass a list"):
         calibrate(explanations, [np.ones((SIDE, SIDE), bool)] * 20, loss="missed objects")
     with pytest.raises(ArgumentError, match="calibration is 3; pass the result"):
-        other.calibrated(3)
+        with_calibration(other, 3)

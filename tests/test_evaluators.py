@@ -17,12 +17,10 @@ from hshap import (
     Explainer,
     Fixed,
     ModelError,
-    ModelFailedError,
-    PairsFailedError,
     Shifted,
     Superpixels,
 )
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, ModelFailedError, PairsFailedError
 
 torch = pytest.importorskip("torch")
 

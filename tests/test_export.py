@@ -29,17 +29,10 @@ from shapes import (
     with_leaf,
 )
 
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Box,
-    Dyadic,
-    MissingExtraError,
-    Placement,
-    References,
-    Shifted,
-    export,
-)
+from hshap import ArgumentError, Bisection, Dyadic, References, Shifted, export
+from hshap.errors import MissingExtraError
+from hshap.images import Placement
+from hshap.protocols import Box
 
 
 class Column:
@@ -155,7 +148,7 @@ def test_standard_errors_are_told_where_known(rng):
         found = explain(image, partition, lambda batch: batch.mean((1, 2, 3)), baseline)
         assert found.leaves
         for leaf, feature in zip(found.leaves, export.geojson(found)["features"], strict=True):
-            error = found.errors()[leaf.index].flat[0]
+            error = found.parts[leaf].error
             told = feature["properties"]["measurements"].get("standard error")
             assert told == (error if np.isfinite(error) and error else None)
 

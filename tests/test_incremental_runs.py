@@ -22,14 +22,14 @@ from hshap import (
     Bisection,
     Conditional,
     Constant,
-    CostPolicy,
     Dyadic,
     Explainer,
     Fixed,
     Incremental,
-    ModelFailedError,
     References,
 )
+from hshap.errors import ModelFailedError
+from hshap.protocols import CostPolicy
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.random((3, 48, 52), dtype=np.float32)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from browsers import expected_leaves, explained
-from hshap.viewer import View, write_page
 
 import hshap
+from hshap.export.page import View, write_page
 
 HOME = Path(__file__).parent / "javascript"
-ASSETS = Path(hshap.viewer.__file__).parent / "assets"
+ASSETS = Path(hshap.export.page.__file__).parent / "assets"
 TOOLS = HOME / "node_modules"
 
 
@@ -33,7 +33,7 @@ def run(*words, timeout=900):
 def test_chapters_fit_into_one_scope():
     """Every chapter of the script is in the page, as it is, and no two share a name."""
     image, explanation = explained(3, hshap.Dyadic(8), hshap.DepthFirst())
-    code = hshap.viewer.page([View("x.png", image, {"one": explanation})])
+    code = hshap.export.page.page([View("x.png", image, {"one": explanation})])
     texts = [path.read_text("utf-8") for path in ASSETS.glob("*.js")]
     assert all(text in code for text in texts)
     named = r"(?m)^(?:async )?(?:const|let|function|class) (\w+)"

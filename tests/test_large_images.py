@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import hshap
-from hshap import ArgumentError, FormatError, LargeImage, open_image
+from hshap import ArgumentError, FormatError
+from hshap.large import LargeImage, open_image
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -286,7 +287,7 @@ def peak_of(side):
     )
     tracemalloc.start()
     try:
-        found = hshap.explain_tiles(explainer, Drawn(side), 0, tiles=hshap.Tiles(256))
+        found = hshap.large.explain_tiles(explainer, Drawn(side), 0, tiles=hshap.large.Tiles(256))
         return found, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -110,9 +110,9 @@ def test_a_density_is_not_a_pixel_size(tmp_path):
             path = tmp_path / f"{unit}{dots}.tif"
             options = {"tile": (16, 16), "photometric": "rgb", "resolutionunit": unit}
             tifffile.imwrite(path, COLOUR, resolution=(dots, dots), **options)
-            with closing(hshap.open_image(path)) as large:
+            with closing(hshap.large.open_image(path)) as large:
                 assert large.pixel_size is None
-            scan = hshap.read_image(path)
+            scan = hshap.images.read_image(path)
             assert (scan.spacing, scan.affine) == (None, None)
     info = PngImagePlugin.PngInfo()
     info.add(b"pHYs", (300).to_bytes(4, "big") * 2 + b"\0")  # a ratio, without a unit

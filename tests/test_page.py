@@ -18,11 +18,11 @@ from browsers import (
     shown_leaves,
     wait_until,
 )
-from hshap.viewer import View, write_page
 from oracle import any_marked, marked
 from pages import TILE, enlarged, in_contexts, spotted
 
 import hshap
+from hshap.export.page import View, write_page
 
 pytestmark = pytest.mark.browser
 
@@ -93,7 +93,7 @@ def any_placement(rng, grid):
         low, high = (0, side) if is_beside else (low, high)
         start.append(low)
         stop.append(high)
-    return hshap.Placement(grid, tuple(shape), tuple(start), tuple(stop))
+    return hshap.images.Placement(grid, tuple(shape), tuple(start), tuple(stop))
 
 
 def any_run(seed):
@@ -159,7 +159,7 @@ def test_runs_of_every_kind_are_read_as_in_python(show):
 def test_a_search_of_yours_is_shown_as_it_was(show):
     def search(root, draws):
         (game,) = yield [root]
-        return hshap.SearchResult(game.children[:1])
+        return hshap.protocols.SearchResult(game.children[:1])
 
     image = marked((8, 8), [3])
     explainer = hshap.Explainer(any_marked, hshap.Constant(0.0), hshap.Dyadic(2), search)
@@ -212,10 +212,10 @@ PLACES = {
 @pytest.mark.parametrize("name", PLACES)
 def test_places_are_those_of_the_original_image(show, name):
     image, explanation = explained(3, hshap.Dyadic(2), hshap.DepthFirst(0.02))
-    place = hshap.Placement(explanation.grid, **PLACES[name])
+    place = hshap.images.Placement(explanation.grid, **PLACES[name])
     placed = replace(explanation, placement=place)
     other = explained(5, hshap.Bisection("auto"), hshap.DepthFirst(), grid=(32, 20))[1]
-    other = replace(other, placement=hshap.Placement(other.grid, **PLACES[name]))
+    other = replace(other, placement=hshap.images.Placement(other.grid, **PLACES[name]))
     full = np.random.default_rng(0).integers(0, 256, place.shape, dtype=np.uint8)
     tabs = [
         show([View("x.png", image, {"a": placed}, original=False)]),
@@ -491,4 +491,3 @@ def test_names_do_nothing_on_any_page(visit, hostile, tmp_path, monkeypatch):
         assert tab.title() == f"hshap: {shown}"
         assert tab.locator("figcaption strong").all_text_contents() == [shown_class]
         is_unharmed(tab)
-    command("compare", "5.npz", "5.npz")

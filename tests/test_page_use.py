@@ -18,10 +18,10 @@ from browsers import (
     shown_leaves,
     wait_until,
 )
-from hshap.viewer import View, write_page
 from oracle import any_marked, marked
 
 import hshap
+from hshap.export.page import View, write_page
 
 pytestmark = [
     pytest.mark.browser,

@@ -31,7 +31,7 @@ def awaited(count, capsys):
 def test_a_line_is_written_every_few_seconds(capsys):
     started = time.monotonic()
     with bar(4, 100, every=0.05) as progress:
-        progress(hshap.Progress(evaluations=50, explanations=1, waiting=0))
+        progress(hshap.protocols.Progress(evaluations=50, explanations=1, waiting=0))
         found = awaited(3, capsys)
     found += lines(capsys)
     assert len(found) <= (time.monotonic() - started) / 0.05
@@ -43,7 +43,7 @@ def test_a_line_is_written_every_few_seconds(capsys):
 
 def test_short_work_writes_nothing(capsys):
     with bar(1) as progress:
-        progress(hshap.Progress(evaluations=1, explanations=1, waiting=0))
+        progress(hshap.protocols.Progress(evaluations=1, explanations=1, waiting=0))
     with each("reading images", (1, 2, 3)) as items:
         assert list(items) == [1, 2, 3]
     assert lines(capsys) == []

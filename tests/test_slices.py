@@ -22,13 +22,11 @@ from hshap import (
     References,
     Spots,
     Superpixels,
-    explain_slices,
-    found_slices,
-    slice_coefficients,
 )
 from hshap.baselines.per_slice import PerSlice
 from hshap.partitions.by_slices import BySlices
 from hshap.testing.brute_force import painted, shapley_by_permutations
+from hshap.volumes import explain_slices, found_slices, slice_coefficients
 
 LAYOUT = "CZYX"
 GRID = (7, 12, 16)
@@ -226,7 +224,7 @@ def test_it_is_saved_exported_plotted_and_shown_as_any_volume(tmp_path):
     path = hshap.export.write_tiff(tmp_path / "exam.tiff", found.coefficients())
     assert np.array_equal(tifffile.imread(path), found.coefficients().astype(np.float32))
     page = tmp_path / "exam.html"
-    hshap.viewer.write_page(page, [hshap.viewer.View("exam", exam, {"lesion": found})])
+    hshap.export.page.write_page(page, [hshap.export.page.View("exam", exam, {"lesion": found})])
     assert page.stat().st_size > 10_000
 
 

@@ -15,14 +15,8 @@ from hypothesis.extra import numpy as npst
 from oracle import nodes
 from scipy.cluster.hierarchy import linkage
 
-from hshap import (
-    ArgumentError,
-    Constant,
-    Explainer,
-    Fixed,
-    MissingExtraError,
-    Superpixels,
-)
+from hshap import ArgumentError, Constant, Explainer, Fixed, Superpixels
+from hshap.errors import MissingExtraError
 from hshap.partitions.filling import LOOSE, below, filling
 from hshap.partitions.regions import Pixels, mask
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hshap
+from hshap.protocols import Still
 from hshap.testing import (
     ConformanceError,
     check_baseline,
@@ -65,10 +66,10 @@ def quarters(image):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrong(hshap.Region):
+class Wrong(hshap.protocols.Region):
     """A region of the quadtree with one thing wrong."""
 
-    box: hshap.Box
+    box: hshap.protocols.Box
     fault: str
 
     @property
@@ -111,8 +112,8 @@ def other_tree_every_time(image):
 @pytest.mark.parametrize(
     ("partition", "rule"),
     [
-        (lambda image: hshap.Box((0, 0), (4, 4)), "the root holds every pixel"),
-        (lambda image: hshap.Box((0, 0), (4, 4)), "every marked pixel is found"),
+        (lambda image: hshap.protocols.Box((0, 0), (4, 4)), "the root holds every pixel"),
+        (lambda image: hshap.protocols.Box((0, 0), (4, 4)), "every marked pixel is found"),
         (wrong("area"), "area counts the pixels of index"),
         (wrong("overlap"), "parts are disjoint and cover their region"),
         (wrong("gap"), "parts are disjoint and cover their region"),
@@ -150,7 +151,7 @@ def test_our_baselines_conform(name):
 
 
 def still(image):
-    return hshap.Still(np.zeros((1, *image.shape)))
+    return Still(np.zeros((1, *image.shape)))
 
 
 BUFFER = np.zeros((1, 1, 8, 8))
@@ -167,7 +168,7 @@ def blanks_the_image(image):
     return still(image)
 
 
-class Moving(hshap.Still):
+class Moving(Still):
     def __call__(self, kept):
         return self.images + len(kept)
 
@@ -177,23 +178,26 @@ class StillDiffers:
         return still(image)
 
     def still(self, shape, dtype):
-        return hshap.Still(np.ones((1, *shape), dtype))
+        return Still(np.ones((1, *shape), dtype))
 
 
 def broken_on_other_shapes(image):
-    return hshap.Still((image - np.zeros((1, 8, 8)))[None])
+    return Still((image - np.zeros((1, 8, 8)))[None])
 
 
 @pytest.mark.parametrize(
     ("baseline", "rule"),
     [
-        (lambda image: hshap.Still(np.zeros(image.shape)), "stand-ins have the shape of the image"),
         (
-            lambda image: hshap.Still(np.zeros((1, *image.shape), int)),
+            lambda image: Still(np.zeros(image.shape)),
+            "stand-ins have the shape of the image",
+        ),
+        (
+            lambda image: Still(np.zeros((1, *image.shape), int)),
             "stand-ins are finite floats: they hold int64",
         ),
         (
-            lambda image: hshap.Still(np.full((1, *image.shape), np.nan)),
+            lambda image: Still(np.full((1, *image.shape), np.nan)),
             "stand-ins are finite floats: they hold NaN",
         ),
         (
@@ -365,7 +369,7 @@ def test_our_searches_conform(search):
 def one_level(root, draws=1):
     (game,) = yield [root]
     parts = zip(game.children, game.coefficients, strict=True)
-    return hshap.SearchResult(tuple(part for part, phi in parts if phi > 0))
+    return hshap.protocols.SearchResult(tuple(part for part, phi in parts if phi > 0))
 
 
 def every_game(root, draws=1):
@@ -373,31 +377,31 @@ def every_game(root, draws=1):
     while asked:
         games = yield asked
         asked = [part for game in games for part in game.children if part.split()]
-    return hshap.SearchResult(())
+    return hshap.protocols.SearchResult(())
 
 
 def starts_below(root, draws=1):
     yield list(root.split()) or [root]
-    return hshap.SearchResult(())
+    return hshap.protocols.SearchResult(())
 
 
 def asks_twice(root, draws=1):
     yield [root]
     yield [root]
-    return hshap.SearchResult(())
+    return hshap.protocols.SearchResult(())
 
 
 def asks_for_strangers(root, draws=1):
     yield [root]
-    yield [hshap.Box((0, 0), (3, 3), rule=hshap.Dyadic(1).split)]
-    return hshap.SearchResult(())
+    yield [hshap.protocols.Box((0, 0), (3, 3), rule=hshap.Dyadic(1).split)]
+    return hshap.protocols.SearchResult(())
 
 
 def asks_for_leaves(root, draws=1):
     (game,) = yield [root]
     while parts := [part for part in game.children if part != game.region]:
         (game,) = yield parts[:1]
-    return hshap.SearchResult(())
+    return hshap.protocols.SearchResult(())
 
 
 def never_ends(root, draws=1):
@@ -412,23 +416,23 @@ def returns_a_list(root, draws=1):
 
 def overlapping_leaves(root, draws=1):
     (game,) = yield [root]
-    return hshap.SearchResult((root, *game.children))
+    return hshap.protocols.SearchResult((root, *game.children))
 
 
 def unfinished_strangers(root, draws=1):
     yield [root]
-    return hshap.SearchResult((), (root,))
+    return hshap.protocols.SearchResult((), (root,))
 
 
 def writes_to_games(root, draws=1):
     (game,) = yield [root]
     game.coefficients[:] = 0.0
-    return hshap.SearchResult(())
+    return hshap.protocols.SearchResult(())
 
 
 def moody(root, draws=1):
     (game,) = yield [root]
-    return hshap.SearchResult(game.children[: 1 + next(CALLS) % 2])
+    return hshap.protocols.SearchResult(game.children[: 1 + next(CALLS) % 2])
 
 
 @pytest.mark.parametrize("search", [one_level, every_game])
@@ -437,29 +441,29 @@ def test_plain_functions_are_searches(search):
 
 
 def asks_the_same_again(root, draws):
-    yield [hshap.Question(()), hshap.Question((root,))]
-    yield [hshap.Question((root,))]
-    return hshap.SearchResult(())
+    yield [hshap.protocols.Question(()), hshap.protocols.Question((root,))]
+    yield [hshap.protocols.Question((root,))]
+    return hshap.protocols.SearchResult(())
 
 
 def asks_about_overlaps(root, draws):
-    yield [hshap.Question(()), hshap.Question((root,))]
-    yield [hshap.Question((root, root.split()[0]))]
-    return hshap.SearchResult(())
+    yield [hshap.protocols.Question(()), hshap.protocols.Question((root,))]
+    yield [hshap.protocols.Question((root, root.split()[0]))]
+    return hshap.protocols.SearchResult(())
 
 
 def asks_about_strangers(root, draws):
-    yield [hshap.Question(()), hshap.Question((root,))]
-    yield [hshap.Question((hshap.Box((0, 0), (5, 5)),))]
-    return hshap.SearchResult(())
+    yield [hshap.protocols.Question(()), hshap.protocols.Question((root,))]
+    yield [hshap.protocols.Question((hshap.protocols.Box((0, 0), (5, 5)),))]
+    return hshap.protocols.SearchResult(())
 
 
 def makes_games_up(root, draws):
-    values = yield [hshap.Question(()), hshap.Question((root,))]
+    values = yield [hshap.protocols.Question(()), hshap.protocols.Question((root,))]
     parts = root.split() or (root,)
     scores = np.arange(2.0 ** len(parts)) + values[1][0]
-    game = hshap.Game(root, parts, scores, hshap.shapley(scores), np.zeros(len(parts)))
-    return hshap.SearchResult(parts[:1], games=(game,))
+    game = hshap.protocols.Game(root, parts, scores, hshap.shapley(scores), np.zeros(len(parts)))
+    return hshap.protocols.SearchResult(parts[:1], games=(game,))
 
 
 @pytest.mark.parametrize(

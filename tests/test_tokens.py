@@ -8,16 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.models.vit import ViT
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Constant,
-    Dyadic,
-    Explainer,
-    ModelFailedError,
-    Superpixels,
-    Tokens,
-)
+from hshap import ArgumentError, Bisection, Constant, Dyadic, Explainer, Superpixels, Tokens
+from hshap.errors import ModelFailedError
 
 SIDE, PATCH = 24, 4
 torch.manual_seed(0)

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browsers import canvas_pixels, drawn
-from hshap.viewer import View, page, write_page
 from oracle import any_marked, marked
 from pages import ReadPage, enlarged, in_contexts, page_labels, page_map, spotted
 
 import hshap
 from hshap import ArgumentError
+from hshap.export.page import View, page, write_page
 
 IMAGE = marked((16, 20), [5, 200])
 IMAGE.flags.writeable = False  # what is given is only read
@@ -33,7 +33,7 @@ def explained(partition=None, image=IMAGE):
 
 
 EXPLANATION = explained()
-OTHER = replace(explained(hshap.Bisection(4)), placement=hshap.Placement((16, 20), (32, 40)))
+OTHER = replace(explained(hshap.Bisection(4)), placement=hshap.images.Placement((16, 20), (32, 40)))
 VIEW = View("x.png", IMAGE, {"marked": EXPLANATION})
 
 
@@ -117,7 +117,7 @@ PICTURES = {  # what is given: kind, bits, low, step, window
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_image_is_on_the_page_pixel_by_pixel(name):
     image, kind, bits, low, step, window = PICTURES[name]
-    placed = replace(EXPLANATION, placement=hshap.Placement((16, 20), image.shape[-2:]))
+    placed = replace(EXPLANATION, placement=hshap.images.Placement((16, 20), image.shape[-2:]))
     read = ReadPage(page([View("x", image, {"a": placed}, original=True)]))
     facts, found = read.table()["image"], read.pixels()
     assert (facts["kind"], facts["bits"], facts["low"]) == (kind, bits, low)

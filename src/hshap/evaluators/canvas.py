@@ -10,6 +10,7 @@ from hshap._util.arrays import frozen, to_numpy
 from hshap._util.cache import BoundedCache
 from hshap._util.checks import shown
 from hshap.baselines.protocol import IgnoresImage, Still
+from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.errors import ArgumentError
 from hshap.partitions.regions import copy
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Put: TypeAlias = Callable[[Array], Tensor]
 
-MOST_SHARED = 8
+MOST_SHAPES = 8
 """Image shapes whose stand-ins are kept at a time."""
 
 
@@ -67,17 +68,30 @@ class StandIns:
 
 
 class Backdrop:
-    """The stand-ins of a run: images share them where the baseline does not look at the image."""
+    """The stand-ins of a run: images share them where the baseline does not look at the image.
+
+    >>> from hshap import Constant
+    >>> from hshap.protocols import Box
+    >>> image = np.ones((3, 4, 4))
+    >>> behind = Backdrop(Constant(0.5), put=np.asarray)
+    >>> float(behind.hidden(image).mean()), behind.canvas(image, Box((0, 0), (4, 4)), 0).grid
+    (0.5, (4, 4))
+    """
 
     def __init__(self, baseline: Baseline, put: Put) -> None:
-        self._baseline, self._put = baseline, put
+        self.baseline, self._put = baseline, put
         self._unlooking = baseline if isinstance(baseline, IgnoresImage) else None
-        self._shared = BoundedCache[StandIns](MOST_SHARED)
+        self._shared = BoundedCache[StandIns](MOST_SHAPES)
+
+    @property
+    def may_be_template(self) -> bool:
+        """Whether the baseline may show the scene of an image: no colour and no blur does."""
+        return not isinstance(self.baseline, (Blur, Constant, OwnColour))
 
     def behind(self, image: Image) -> StandIns:
         """Return the stand-ins for the hidden pixels of an image."""
         if self._unlooking is None:
-            return StandIns(self._baseline(image), image.shape, self._put)
+            return StandIns(self.baseline(image), image.shape, self._put)
         key = (image.shape, image.dtype)
         found = self._shared.get(key)
         if found is None:
@@ -85,6 +99,20 @@ class Backdrop:
             found = StandIns(fill, image.shape, self._put)
             self._shared.put(key, found)
         return found
+
+    def hidden(self, image: Image) -> Image:
+        """Return an image with every pixel hidden; the mean if the baseline draws several."""
+        stand_ins = self.behind(image)
+        every = (stand_ins((), draw) for draw in range(stand_ins.draws))
+        # One after the other: hundreds of draws of a large image do not fit into memory together.
+        total = np.zeros(image.shape)
+        for one in every:
+            total += to_numpy("baseline's answer", one)
+        return total / stand_ins.draws
+
+    def canvas(self, image: Image, root: Region, position: int) -> Canvas:
+        """Return the canvas of an image, by its number in the run."""
+        return Canvas(image, self.behind(image), root, put=self._put, position=position)
 
 
 class Canvas:
@@ -136,7 +164,7 @@ class Row(NamedTuple):
     """One input for the model: a coalition shown on a canvas, over one draw of the baseline.
 
     >>> import hshap
-    >>> image, region = np.ones((1, 2, 2)), hshap.Box((0, 0), (1, 2))
+    >>> image, region = np.ones((1, 2, 2)), hshap.protocols.Box((0, 0), (1, 2))
     >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
     >>> canvas = Canvas(image, stand_ins, region, put=np.asarray, position=0)
     >>> Row(canvas, kept=(region,), draw=0).painted()

@@ -15,8 +15,7 @@ from hshap._util.arrays import as_floats
 from hshap.baselines.protocol import IgnoresImage
 from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
-from hshap.evaluators.canvas import Row
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Backdrop, Row
 from hshap.explainer.tile_parts import ScoredPart
 from hshap.formats.large.overview import Thumbnail, samples
 from hshap.formats.large.protocol import size_of_level
@@ -73,7 +72,7 @@ class TileReader:
         if not any(missing):
             return found
         whole = np.pad(found, [(0, 0), *((0, more) for more in missing)], mode="edge")
-        out = Easel(self.baseline, np.asarray).hidden(whole).astype(found.dtype)
+        out = Backdrop(self.baseline, np.asarray).hidden(whole).astype(found.dtype)
         out[:, : found.shape[1], : found.shape[2]] = found
         return out
 
@@ -138,7 +137,7 @@ class _Work:
 
     def __init__(self, session: Session, reader: TileReader) -> None:
         self._session, self._reader = session, reader
-        self._easel = Easel(reader.baseline, session.put)
+        self._backdrop = Backdrop(reader.baseline, session.put)
         self._root = Box((0, 0), (reader.tiles.side,) * 2)
         self._outputs: list[Heat | None] = []
         self._hidden: list[Heat | None] = []
@@ -183,7 +182,7 @@ class _Work:
         self._keep(slots, shown, hidden)
 
     def _canvas(self, tile: Image, position: int) -> Canvas:
-        canvas = self._easel.canvas(tile, self._root, position)
+        canvas = self._backdrop.canvas(tile, self._root, position)
         if canvas.draws > 1:
             message = (
                 f"baseline={checks.shown(self._reader.baseline)} draws {canvas.draws} stand-ins; "

@@ -19,7 +19,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError, FormatError
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.explanation.archive import (
     Archive,
     DamagedError,

@@ -130,11 +130,12 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     Games whose values were inferred show nothing, and neither does the game of an image that was
     not split: parts of it may cancel each other out.
 
-    >>> import hshap
-    >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
+    >>> from hshap import shapley
+    >>> from hshap.protocols import Box, Game
+    >>> left, right = Box((0,), (2,)), Box((2,), (4,))
     >>> values = np.array([0.0, 1.0, 0.0, 1.0])  # none, left, right, both
-    >>> whole = hshap.Box((0,), (4,))
-    >>> game = hshap.Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
+    >>> whole = Box((0,), (4,))
+    >>> game = Game(whole, (left, right), values, shapley(values), np.zeros(2))
     >>> null_players([game])
     (Box(start=(2,), stop=(4,)),)
     """

@@ -17,7 +17,7 @@ from hshap.runs.tasks import Chosen, texts_of
 if TYPE_CHECKING:
     from hshap._util.types import Array, Grid
     from hshap.explainer import Explainer
-    from hshap.games.pairs import Pair
+    from hshap.explainer.readings import Pair
     from hshap.games.targets import Target
     from hshap.runs.sources.protocol import Source
     from hshap.runs.storing.files import Files

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.tiled import TiledExplanation
-    from hshap.games.decisions import Positives
-    from hshap.games.targets import Target
+    from hshap.games.targets import Positives, Target
     from hshap.runs.storing.files import Files
 
 UNFINISHED = "unfinished"

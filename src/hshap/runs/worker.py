@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from hshap.errors import MissingExtraError
 from hshap.explainer import Explainer
-from hshap.games.decisions import POSITIVES, Positives
+from hshap.games.targets import POSITIVES, Positives
 from hshap.runs.asking import Asking, UnreadError
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.storing.folder import Writer
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hshap.evaluators.tiles import Tiles
+    from hshap.explainer.readings import Pair
     from hshap.explanation.explanation import Explanation
-    from hshap.games.pairs import Pair
     from hshap.games.targets import Target
     from hshap.runs.asking import Asked
     from hshap.runs.sources.protocol import Source

@@ -18,7 +18,7 @@ class ConformanceError(HshapError, AssertionError):
     >>> import hshap
     >>> def left_half(image):
     ...     height, width = image.shape[1:]
-    ...     return hshap.Box((0, 0), (height, width // 2))
+    ...     return hshap.protocols.Box((0, 0), (height, width // 2))
     >>> hshap.testing.check_partition(left_half)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     hshap.testing.report.ConformanceError: <function left_half at ...> breaks 2 of 9 rules:

@@ -19,14 +19,14 @@ from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProce
 from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.models.facts import facts_of
-from hshap.evaluators.models.onnx_metadata import (
+from hshap.evaluators.runners import runner
+from hshap.models.facts import facts_of
+from hshap.models.onnx_metadata import (
     MetadataError,
     is_bgr,
     names_in,
     preparation_in,
 )
-from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Picture
     from hshap.cli.inputs.templates import Templates
-    from hshap.games.pairs import Pair
+    from hshap.explainer.readings import Pair
 
 
 @dataclass(frozen=True)

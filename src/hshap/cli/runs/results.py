@@ -21,6 +21,7 @@ from hshap.cli.runs.record import PAGE, SUMMARY, write_summary
 from hshap.explanation.concerns import HowSure
 from hshap.explanation.display import heading
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.guarantees.calibration import marked_area, with_calibration
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
 from hshap.plot.fonts import literal
@@ -154,7 +155,7 @@ class Results:
             source["frame"] = str(self._plan.reader.frame)
         kept = replace(with_source(explanation, source), placement=placement)
         if self._calibration is not None and kept.is_explained:
-            kept = kept.calibrated(self._calibration)
+            kept = with_calibration(kept, self._calibration)
         file = self._place.path / f"{name}.npz"
         kept.save(file)
         if kept.is_explained:
@@ -326,7 +327,7 @@ def _promise(explanation: Explanation) -> dict[str, Json]:
     """Return the promise of a calibration, and the share of the image that it marks."""
     if explanation.calibration is None:
         return {}
-    marked = float(explanation.marked_area().mean())
+    marked = float(marked_area(explanation).mean())
     return {"promise": str(explanation.calibration), "marked_area": marked}
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hshap.cli.faults import Code, Refusal, Refusals, few
-from hshap.cli.inputs.choices import baseline_of
-from hshap.cli.inputs.models import evaluator_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, bar
 from hshap.cli.runs.originals import Scale
@@ -16,24 +14,17 @@ from hshap.cli.runs.plan import Bad
 from hshap.cli.runs.results import Results
 from hshap.cli.runs.resume import check_model, settings_of, take_over
 from hshap.cli.runs.signals import Stop
-from hshap.explainer import Explainer
-from hshap.explainer.budgets import budget_of
-from hshap.games.automatic import usual_search
-from hshap.games.decisions import POSITIVES, Positives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Heat
-    from hshap.baselines.protocol import Baseline
-    from hshap.cli.inputs.models import Loaded
+    from hshap.cli.options import MethodOptions
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Plan
-    from hshap.explanation.guarantees.calibration import Calibration
+    from hshap.explainer import Explainer
+    from hshap.explainer.readings import Pair
     from hshap.games.engine import Progress
-    from hshap.games.pairs import Pair
-    from hshap.games.search import Search
-    from hshap.partitions.protocol import Partition
 
 MANY = 20
 """Failures before the first result after which a run gives up."""
@@ -43,38 +34,6 @@ Watch: TypeAlias = "Callable[[Progress], None]"
 
 Reason: TypeAlias = Stop | OSError
 """Why a run was stopped: a signal, or a disk that cannot be written to."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """How images are explained."""
-
-    baseline: str
-    partition: Partition | None
-    search: Search | None
-    batch_size: int | Literal["auto"] | None
-    calibration: Calibration | None = None
-    channels_last: bool = False
-    positives: Positives | None = POSITIVES
-
-    @property
-    def budget(self) -> int | None:
-        """The most evaluations of an explanation; None without a limit that is known."""
-        return budget_of(self.search or usual_search(partition_is_given=self.partition is not None))
-
-    @property
-    def rule(self) -> str:
-        """The rule by which images are explained, in words."""
-        return "all images" if self.positives is None else self.positives.rule
-
-    def explainer(self, loaded: Loaded, baseline: Baseline | None) -> Explainer:
-        """Return the explainer of a model; without a baseline, one is chosen for each image."""
-        return Explainer(
-            evaluator_of(loaded, self.batch_size, channels_last=self.channels_last),
-            baseline=baseline,
-            partition=self.partition,
-            search=self.search,
-        )
 
 
 @dataclass(frozen=True)
@@ -93,11 +52,6 @@ class Way:
     keep_removed: bool = False
     same_model: bool = False
 
-    def __post_init__(self) -> None:
-        if self.force and self.resume:
-            message = "--force and --resume exclude each other; pass one of them"
-            raise Refusal(Code.USAGE, message)
-
     @property
     def on(self) -> str:
         """How to go on with a run that was stopped."""
@@ -113,7 +67,7 @@ class Run:
     """
 
     plan: Plan
-    method: Method
+    method: MethodOptions
     way: Way
     place: Place
     watch: Watch | None = None
@@ -125,17 +79,16 @@ class Run:
         Without any result, the reason is raised instead.
         """
         plan, method, out = self.plan, self.method, self.way.out
-        baseline = baseline_of(method.baseline, plan.reader)
+        explainer = method.explainer(plan.loaded, plan.reader)  # a wrong baseline ends here
         usable = self._usable()
         with Shown("first call of the model"):
             outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
-        explainer = method.explainer(plan.loaded, baseline)
-        settings = settings_of(plan, method.baseline, baseline, method.partition, method.search)
+        settings = settings_of(plan, method, explainer.baseline)
         settings["template"] = plan.templates is not None
-        settings["calibration"] = method.calibration and method.calibration.document
+        settings["calibration"] = method.promise and method.promise.document
         settings["channels_last"] = method.channels_last
         settings["explained"] = method.rule
-        results = Results(plan, self.place, self.scale, method.calibration)
+        results = Results(plan, self.place, self.scale, method.promise)
         if self.way.resume:
             keep = self.way.keep_removed
             found = take_over(plan, usable, self.place, settings, keep_removed=keep)
@@ -183,7 +136,7 @@ class Run:
                 raise refusals(plan.bad, results.total, end)
 
         total = max(1, len(left) * max(1, len(plan.targets)))
-        with bar(total, self.method.budget) as progress:
+        with bar(total, self.method.most_evaluations) as progress:
             try:
                 told_to = progress if self.watch is None else _both(progress, self.watch)
                 rule = self.method.positives

@@ -1,6 +1,6 @@
 """A page to explore explanations in a browser; it needs no server and no network.
 
-`hshap.viewer` is the same module.
+`hshap.export.page` is the same module.
 
 The page holds the images and every game that was played. Its sliders change the limits of the
 findings, exactly as `Explanation.at` does. Nothing here calls a model.
@@ -107,7 +107,8 @@ def large_views(image: object, found: Mapping[str, TiledExplanation]) -> Iterato
     ...     baseline=hshap.Constant(0.0),
     ...     partition=hshap.Bisection(min_size=1),
     ... )
-    >>> found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> tiles = hshap.large.Tiles(side=16)
+    >>> found = hshap.large.explain_tiles(explainer, image, target=0, tiles=tiles)
     >>> [view.name for view in large_views(image, {"bright": found})]
     ['image', 'image, tile 2-1']
     """

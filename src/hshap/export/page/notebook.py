@@ -48,7 +48,7 @@ class Frame:
         size = f"{len(self.document) / 1e6:.1f} MB"
         return (
             f"<Frame: a page of {size}; show it in a notebook, or write it with "
-            "hshap.viewer.write_page>"
+            "hshap.export.page.write_page>"
         )
 
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from hshap.explanation.audit import dropped_alone
 from hshap.explanation.display import as_text
+from hshap.explanation.guarantees.calibration import marked_area
 from hshap.explanation.maps import CONTEXTS
-from hshap.explanation.reading import worths
 from hshap.explanation.region_tables import label_image, pack_labels, smallest_type
+from hshap.explanation.replay import is_adaptive, worths
 from hshap.explanation.storage import pack_games
 from hshap.games.search import DepthFirst, GroupTesting
 from hshap.games.search.frontier import is_end
@@ -88,7 +89,7 @@ def class_table(label: str, explanation: Explanation, *, has_maps: bool = True) 
                 side: _packed_map(explanation.attribution(context=side)) for side in CONTEXTS
             }
     if explanation.calibration is not None:
-        table["marked"] = packed_mask(explanation.marked_area())
+        table["marked"] = packed_mask(marked_area(explanation))
     own = json.dumps([table[key] for key in IDENTITY])
     # The reviews of findings are kept under it, also when the page is made again.
     return {**table, "identity": hashlib.sha256(own.encode()).hexdigest()[:16]}
@@ -126,7 +127,7 @@ def _is_free(region: Region) -> bool:
 def _limits(explanation: Explanation, number: Numbers) -> dict[str, Json] | None:
     """Return the tolerances at which each region is a leaf: from `least` to below `most`.
 
-    Follows `hshap.explanation.reading`; tests compare the two. None for a run that has no
+    Follows `hshap.explanation.replay`; tests compare the two. None for a run that has no
     tolerance.
     """
     search = explanation.settings.search
@@ -134,7 +135,7 @@ def _limits(explanation: Explanation, number: Numbers) -> dict[str, Json] | None
         return None
     keeps_whole = isinstance(search, DepthFirst) and search.keep_whole
     by_worth = worths(explanation) if isinstance(search, GroupTesting) else None
-    adaptive, leaves = explanation.adaptive and by_worth is None, set(explanation.leaves)
+    adaptive, leaves = is_adaptive(explanation) and by_worth is None, set(explanation.leaves)
     divided = {game.region for game in explanation.games if game.children != (game.region,)}
     least, most = np.zeros(len(number)), np.zeros(len(number))
     root = explanation.games[0]
@@ -173,7 +174,7 @@ def missed(explanation: Explanation) -> str:
     """
     sentence = _outside(explanation)
     if explanation.calibration is not None:
-        share = float(explanation.marked_area().mean())
+        share = float(marked_area(explanation).mean())
         marked = f"this is the area within the dashed line, {share:.1%} of the image"
         sentence += f" {explanation.calibration}: {marked if share else 'nothing is marked here'}."
     return sentence

@@ -40,10 +40,10 @@ def write_dicom_map(
     >>> import tempfile
     >>> import hshap
     >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
-    >>> scan = hshap.read_image(get_testdata_file("CT_small.dcm"))
+    >>> scan = hshap.images.read_image(get_testdata_file("CT_small.dcm"))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = write_dicom_map(f"{folder}/map.dcm", scan.shown()[0], scan)
-    ...     hshap.read_image(file)
+    ...     hshap.images.read_image(file)
     Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
     """
     found = as_scan(scan)

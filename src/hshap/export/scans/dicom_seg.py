@@ -44,7 +44,7 @@ def write_dicom_seg(
     >>> import tempfile
     >>> import hshap
     >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
-    >>> scan = hshap.read_image(get_testdata_file("CT_small.dcm"))
+    >>> scan = hshap.images.read_image(get_testdata_file("CT_small.dcm"))
     >>> bright = (scan.array[0] > 500).astype(np.uint8)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_dicom_seg(f"{folder}/found.dcm", bright, scan, name="bright").name

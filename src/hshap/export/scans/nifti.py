@@ -33,11 +33,11 @@ def write_nifti(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> Pat
     unknown: a scan does not hold it.
 
     >>> import tempfile
-    >>> import hshap
-    >>> scan = hshap.Scan(np.zeros((1, 4, 8, 8)), "CZYX", spacing=(3, 1, 1), affine=np.eye(4))
+    >>> from hshap.images import Scan, read_image
+    >>> scan = Scan(np.zeros((1, 4, 8, 8)), "CZYX", spacing=(3, 1, 1), affine=np.eye(4))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = write_nifti(f"{folder}/found.nii", np.zeros((4, 8, 8), np.uint8), scan)
-    ...     hshap.read_image(file)
+    ...     read_image(file)
     Scan('found.nii': CZYX 1 x 4 x 8 x 8, uint8, spacing 1 x 1 x 1 mm)
     """
     found = as_scan(scan)

@@ -30,10 +30,10 @@ def write_ome_tiff(path: str | PathLike[str], values: ArrayLike, scan: Scan) -> 
     >>> import tempfile
     >>> import numpy as np
     >>> import hshap
-    >>> scan = hshap.Scan(np.zeros((3, 600, 800)), "CYX", spacing=(0.25e-3, 0.25e-3))
+    >>> scan = hshap.images.Scan(np.zeros((3, 600, 800)), "CYX", spacing=(0.25e-3, 0.25e-3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = write_ome_tiff(f"{folder}/a.ome.tif", np.zeros((600, 800), np.uint8), scan)
-    ...     hshap.read_image(made)
+    ...     hshap.images.read_image(made)
     Scan('a.ome.tif': CYX 1 x 600 x 800, uint8, spacing 0.00025 x 0.00025 mm)
     """
     found = as_scan(scan)

@@ -41,10 +41,10 @@ def write_ome_zarr(
 
     >>> import tempfile
     >>> import hshap
-    >>> scan = hshap.Scan(np.zeros((1, 4, 8, 8)), "CZYX", spacing=(3.0, 1.0, 1.0))
+    >>> scan = hshap.images.Scan(np.zeros((1, 4, 8, 8)), "CZYX", spacing=(3.0, 1.0, 1.0))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = write_ome_zarr(f"{folder}/a.zarr", np.zeros((4, 8, 8), np.uint8), scan)
-    ...     hshap.read_image(made / "labels" / "finding")
+    ...     hshap.images.read_image(made / "labels" / "finding")
     Scan('finding': CZYX 1 x 4 x 8 x 8, uint8, spacing 3 x 1 x 1 mm)
     """
     found = as_scan(scan)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def as_scan(scan: object) -> Scan:
     """Return a scan, and refuse anything else."""
     if not isinstance(scan, Scan):
-        message = f"scan is {checks.shown(scan)}; pass the result of hshap.read_image"
+        message = f"scan is {checks.shown(scan)}; pass the result of hshap.images.read_image"
         raise ArgumentError(message)
     return scan
 

@@ -32,7 +32,7 @@ class LargeImage(Protocol):
 
     >>> import hshap
     >>> import numpy as np
-    >>> image = hshap.open_image(np.zeros((3, 40, 60), np.uint8))
+    >>> image = hshap.large.open_image(np.zeros((3, 40, 60), np.uint8))
     >>> image.levels, image.read((10, 20), (14, 30)).shape
     (((40, 60),), (3, 4, 10))
     """
