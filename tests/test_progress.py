@@ -35,10 +35,36 @@ def test_a_line_is_written_every_few_seconds(capsys):
         found = awaited(3, capsys)
     found += lines(capsys)
     assert len(found) <= (time.monotonic() - started) / 0.05
-    pattern = r"hshap: explaining: 1/4, 50 evaluations, \d+/s, [\d.]+ s, about [\d.]+ s left"
+    pattern = r"hshap: explaining: 1 of 4, 50 evaluations, \d+/s, [\d.]+ s, about [\d.]+ s left"
     assert all(re.fullmatch(pattern, line) for line in found), found
     with Shown("first call of the model", every=0.05):  # a single slow step
         assert all("first call of the model: " in line for line in awaited(2, capsys))
+
+
+def test_the_time_left_counts_the_evaluations_that_are_left():
+    with bar(4, 100) as progress:
+        progress(hshap.Progress(evaluations=100, explanations=0, waiting=4))
+        first = left(progress)
+        progress(hshap.Progress(evaluations=200, explanations=3, waiting=1))
+        last = left(progress)
+        progress(hshap.Progress(evaluations=267, explanations=4, waiting=0))
+        assert "left" not in progress.shown.line
+    # Of 400 evaluations at most, 300 are left; then as many as an explanation took so far.
+    assert first == pytest.approx(3, rel=0.05)
+    assert last == pytest.approx(1 / 3, rel=0.05)
+
+
+def left(progress):
+    """Return the time left, in units of the time that went by."""
+    shown = progress.shown
+    return shown.left / shown.seconds
+
+
+def test_of_works_inside_each_other_the_inner_one_is_shown(capsys):
+    with Shown("outer", every=0.02), Shown("inner", every=0.02):
+        awaited(3, capsys)  # the outer one may have been shown before
+        found = awaited(3, capsys)
+    assert all("inner" in line for line in found)
 
 
 def test_short_work_writes_nothing(capsys):
@@ -55,7 +81,7 @@ def test_work_that_fails_ends_its_lines(capsys):
         each("reading images", range(3), every=0.05) as items,
     ):
         for item in items:
-            assert item or "reading images: 0/3" in awaited(1, capsys)[0]
+            assert item or "reading images: 0 of 3" in awaited(1, capsys)[0]
             if item == 1:
                 raise KeyError(item)
     lines(capsys)

@@ -20,8 +20,8 @@ from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.errors import HshapError, require
 from hshap.evaluators.batched import AUTO, Batched
 from hshap.evaluators.runners import runner
-from hshap.models.facts import facts_of
-from hshap.models.onnx_metadata import (
+from hshap.models.model_description import facts_of
+from hshap.models.onnx_sessions import (
     MetadataError,
     is_bgr,
     names_in,

@@ -25,7 +25,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.model_files.onnx_files import check_onnx_file, machine_memory
 from hshap.errors import HshapError
 from hshap.evaluators.runners import ONNX_TYPES, OnnxRunner
-from hshap.models.onnx_metadata import KEYS
+from hshap.models.onnx_sessions import KEYS
 
 if TYPE_CHECKING:
     from hshap._util.types import Array
