@@ -108,6 +108,27 @@ class Scan:
         """The letters of the axes with a spacing: those of Z, Y and X that the array has."""
         return "".join(axis for axis in self.axes if axis in SPATIAL)
 
+    @property
+    def directions(self) -> str:
+        """Where each spatial axis leads in the patient; empty if that is not known, or oblique.
+
+        L is left, P back (posterior), S up (superior), and R, A and I are their opposites.
+
+        >>> axial = np.array([[0, 0, 1, 0], [0, 1, 0, 0], [3, 0, 0, 0], [0, 0, 0, 1]])
+        >>> Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", affine=axial, world="LPS").directions
+        'SPL'
+        """
+        if self.affine is None or self.world != LPS:
+            return ""
+        columns = [self.affine[:3, SPATIAL.index(axis)] for axis in self.spatial]
+        nearest = [int(np.abs(column).argmax()) for column in columns]
+        if len(set(nearest)) < len(nearest):
+            return ""
+        return "".join(
+            (LPS if column[world] > 0 else "RAI")[world]
+            for column, world in zip(columns, nearest, strict=True)
+        )
+
     def shown(self, window: tuple[float, float] | None = None) -> NDArray[np.float32]:
         """Return the values as a viewer shows them: black is 0, white is 1.
 
