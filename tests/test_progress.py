@@ -32,6 +32,7 @@ def test_a_line_is_written_every_few_seconds(capsys):
     started = time.monotonic()
     with bar(4, 100, every=0.05) as progress:
         progress(hshap.protocols.Progress(evaluations=50, explanations=1, waiting=0))
+        lines(capsys)  # of the time before
         found = awaited(3, capsys)
     found += lines(capsys)
     assert len(found) <= (time.monotonic() - started) / 0.05
@@ -46,7 +47,7 @@ def test_the_time_left_counts_the_evaluations_that_are_left():
         # Of 400 evaluations at most, 300 are left; later, as many as an explanation took so far.
         for done, evaluations, left in ((0, 100, 300), (3, 200, 200 / 3), (4, 267, 0)):
             before = progress.shown.seconds
-            progress(hshap.Progress(evaluations, explanations=done, waiting=4 - done))
+            progress(hshap.protocols.Progress(evaluations, explanations=done, waiting=4 - done))
             after = progress.shown.seconds
             shares = [progress.shown.left / seconds for seconds in (after, before)]
             assert shares[0] <= left / evaluations <= shares[1] + 1e-9
