@@ -1,4 +1,4 @@
-"""Facts about a model: the names of its classes, and the images that it takes.
+"""Descriptions of models: the names of their classes, and the images that they take.
 
 A model that carries `facts` takes an image as the user has it, and its classes can be called by
 their names. Models without facts take arrays `(channels, *grid)` in their own units, as ever.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.protocol import Evaluator
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Image
+    from hshap._util.types import Array, Image, ScoreFunction
 
 MARGIN = 0.05
 """How far numbers may leave the range from 0 to 1, as interpolation makes them."""
@@ -246,3 +246,28 @@ def class_names(name: str, given: object) -> tuple[str, ...]:
         message = f"{name} is {checks.shown(given)}; pass a list of names, one for each output"
         raise ArgumentError(message)
     return tuple(str(one) for one in cast("Sequence[object]", given))
+
+
+Layout = Literal["HWC", "CHW"]
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A callable on batches `(n, channels, *grid)` with the facts about its model."""
+
+    call: ScoreFunction
+    facts: Facts
+
+    def __call__(self, batch: Array) -> object:
+        """Return the scores of a batch."""
+        scores = self.call(batch)
+        shape = np.shape(scores)  # pyright: ignore[reportArgumentType]
+        self.facts.check_count(shape[1] if len(shape) > 1 else 1)
+        return scores
+
+
+def check_layout(layout: object) -> None:
+    """Refuse an order of axes that is neither channels last nor channels first."""
+    if layout not in ("HWC", "CHW"):
+        message = f"layout must be 'HWC' or 'CHW', got {checks.shown(layout)}; pass one of the two"
+        raise ArgumentError(message)

@@ -1,6 +1,7 @@
-"""Detectors: the score of a box is its similarity to the boxes that the detector finds (D-RISE).
+"""Detectors and segmenters as models with an output for each box, or each class in a region.
 
-Petsiuk et al., Black-box explanation of object detectors via saliency maps, CVPR 2021.
+The score of a box is its similarity to the boxes that the detector finds, as in D-RISE (Petsiuk et
+al., Black-box explanation of object detectors via saliency maps, CVPR 2021).
 """
 
 from __future__ import annotations
@@ -8,19 +9,58 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from hshap._util import checks
 from hshap._util.arrays import is_tensor, to_numpy
+from hshap._util.smoothing import enlarged
 from hshap.errors import ArgumentError, ModelError
-from hshap.models.facts import Facts, facts_of, plain_image
-from hshap.models.frames import Frame
-from hshap.models.functions import Function
+from hshap.evaluators.outputs import scores_in
+from hshap.evaluators.runners import is_torch_module, outputs_of
+from hshap.models.model_description import Facts, Function, facts_of, plain_image
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Grid, Heat, Model, ScoreFunction, Tensor
+    from hshap._util.types import Array, Grid, Heat, Ints, Mask, Model, ScoreFunction, Tensor
+    from hshap.models.preparation import Preparation
+
+
+@runtime_checkable
+class HasPreparation(Protocol):
+    """A model that resizes or crops images by itself."""
+
+    @property
+    def preparation(self) -> Preparation:
+        """The steps from a plain image to the input of the network."""
+        ...
+
+
+class Frame(NamedTuple):
+    """The size of a network's input, the corner of its crop, and pixels of the image for one of it.
+
+    >>> Frame((32, 32), (0.0, 4.0), (2.0, 2.0)).in_image(8, 10)
+    (24.0, 20.0)
+    """
+
+    size: tuple[int, int]
+    start: tuple[float, float]
+    ratio: tuple[float, float]
+
+    @classmethod
+    def of(cls, model: object, grid: Grid) -> Frame:
+        """Return the frame of a model for images of a size."""
+        height, width = grid
+        if not isinstance(model, HasPreparation):
+            return cls((height, width), (0.0, 0.0), (1.0, 1.0))
+        steps = model.preparation.steps(grid)
+        ratio = height / steps.resized[0], width / steps.resized[1]
+        return cls(steps.cropped, steps.start, ratio)
+
+    def in_image(self, right: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
+        """Return places of the input, columns and rows, as places of the image."""
+        return (right + self.start[1]) * self.ratio[1], (down + self.start[0]) * self.ratio[0]
+
 
 KEYS = ("boxes", "scores", "labels")
 
@@ -177,7 +217,7 @@ def detections(
     checks.number("least", least, minimum=0.0, maximum=1.0)
     pixels = plain_image(model, image, layout)
     grid = pixels.shape[1:]
-    (candidates,) = candidates_in(outputs_of(model, pixels), model, grid)
+    (candidates,) = candidates_in(outputs_of(model, pixels[None].copy()), model, grid)
     boxes, scores = to_numpy("boxes", candidates.boxes), to_numpy("scores", candidates.scores)
     if candidates.labels is None:
         labels, best = scores.argmax(-1), scores.max(-1, initial=0.0)
@@ -205,17 +245,6 @@ def detections(
 
 def _is_box(box: Array) -> bool:
     return bool(box[2] > box[0] and box[3] > box[1])
-
-
-def outputs_of(model: Model, pixels: Array) -> object:
-    """Return the outputs of a detector or a segmenter for one image."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
-        return model(pixels[None].copy())
-    tensors = [one for one in model.parameters() if one.is_floating_point()]
-    batch = torch.as_tensor(pixels[None].copy()).to(tensors[0] if tensors else torch.empty(0))
-    with torch.inference_mode():
-        return model(batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,12 +304,126 @@ def detector(model: Model, wanted: Detection | Sequence[Detection]) -> Model:
     own = facts_of(model)
     named = (replace(box, name=box.name or own.name(box.label)).title for box in boxes)
     facts = Facts(tuple(named), own.intake, own.preparation)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        from hshap.models.torch_outputs import Similarities  # noqa: PLC0415
+    if is_torch_module(model):
+        from hshap.models.torch_modules import Similarities  # noqa: PLC0415
 
         return Similarities(model, boxes, facts)
     if not callable(model):
         message = f"model is {checks.shown(model)}, which cannot be called; pass a detector"
         raise ArgumentError(message)
     return Function(_Similarities(model, boxes), facts)
+
+
+Scores = Literal["softmax", "sigmoid", "raw"]
+SCORES: tuple[Scores, ...] = ("softmax", "sigmoid", "raw")
+OUTSIDE = -1
+
+
+def logits_in(raw: object) -> Tensor:
+    """Return the logits `(n, classes, rows, columns)` in the outputs of a segmenter."""
+    held = cast("Mapping[str, object]", raw).get("out") if isinstance(raw, Mapping) else None
+    found: object = scores_in(raw) if held is None else held
+    logits = found if is_tensor(found) else np.asarray(found)
+    if logits.ndim != 4:
+        message = (
+            f"the segmenter returned shape {tuple(logits.shape)}; it must return logits (n, "
+            "classes, rows, columns)"
+        )
+        raise ModelError(message)
+    return logits
+
+
+def check_region(region: Grid, grid: Grid) -> None:
+    """Refuse a region of another size than the image."""
+    if region != grid:
+        message = f"region has shape {region}, but the image {grid}; pass one of the image's grid"
+        raise ModelError(message)
+
+
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """A segmenter in NumPy as a function from a batch to the mean score of each class."""
+
+    model: ScoreFunction
+    region: Mask
+    scores: Scores
+
+    def __call__(self, batch: Array) -> Heat:
+        grid = batch.shape[2:]
+        check_region(self.region.shape, grid)
+        logits = to_numpy("the segmenter's output", logits_in(self.model(batch)))
+        maps = np.stack([[enlarged(one, grid) for one in row] for row in logits])
+        if self.scores == "softmax":
+            maps = np.exp(maps - maps.max(1, keepdims=True))
+            maps /= maps.sum(1, keepdims=True)
+        elif self.scores == "sigmoid":
+            maps = np.exp(-np.logaddexp(0, -maps))
+        return maps[:, :, self.region].mean(-1)
+
+
+def segmenter(model: Model, region: object, *, scores: Scores = "softmax") -> Model:
+    """Return a segmenter as a model with one output for each class: its mean score in a region.
+
+    `model` returns logits `(n, classes, rows, columns)`, as they are or as the entry `logits` or
+    `out`, as in transformers and torchvision; they are enlarged to the size of its input. `region`
+    is a mask of the image's grid, for example `segments(model, image) == 3`. `scores` are the
+    probabilities of classes that exclude each other, "sigmoid" for those that do not, or "raw".
+
+    >>> import hshap
+    >>> def found(batch):  # background, and bright pixels
+    ...     return np.stack([0 * batch[:, 0], 20 * batch[:, 0] - 10], axis=1)
+    >>> image = np.zeros((1, 16, 16))
+    >>> image[0, 4:8, 8:12] = 1.0
+    >>> model = segmenter(found, segments(found, image) == 1)
+    >>> explainer = hshap.Explainer(
+    ...     model, baseline=hshap.Constant(0.0), partition=hshap.Dyadic(min_size=4)
+    ... )
+    >>> explainer.explain(image, target=1).leaves
+    (Box(start=(4, 8), stop=(8, 12)),)
+    """
+    mask = to_numpy("region", region)
+    if mask.ndim != 2 or mask.dtype != np.bool_:
+        message = f"region is {mask.dtype} of shape {mask.shape}; pass booleans of the image's grid"
+        raise ArgumentError(message)
+    if not mask.any():
+        message = "region has no pixel; pass one, for example segments(model, image) == 3"
+        raise ArgumentError(message)
+    if scores not in SCORES:
+        message = f"scores must be one of {', '.join(SCORES)}, got {checks.shown(scores)}"
+        raise ArgumentError(f"{message}; pass one of these")
+    own = facts_of(model)
+    facts = Facts(own.classes, own.intake, own.preparation)
+    if is_torch_module(model):
+        from hshap.models.torch_modules import RegionScores  # noqa: PLC0415
+
+        return RegionScores(model, mask, scores, facts)
+    if not callable(model):
+        message = f"model is {checks.shown(model)}, which cannot be called; pass a segmenter"
+        raise ArgumentError(message)
+    return Function(_Means(model, mask, scores), facts)
+
+
+def segments(model: Model, image: object, *, layout: str | None = None) -> Ints:
+    """Return the class with the highest score at each pixel of an image; -1 where it was cropped.
+
+    `model` and `image` are as in `segmenter`.
+
+    >>> segments(lambda batch: np.stack([batch[:, 0], 1 - batch[:, 0]], 1), np.eye(2)[None])
+    array([[0, 1],
+           [1, 0]])
+    """
+    pixels = plain_image(model, image, layout)
+    grid = pixels.shape[1:]
+    frame = Frame.of(model, grid)
+    (logits,) = to_numpy(
+        "the segmenter's output", logits_in(outputs_of(model, pixels[None].copy()))
+    )
+    maps = np.stack([enlarged(one, frame.size) for one in logits.astype(np.float64)])
+    labels = (maps[0] > 0).astype(np.intp) if len(maps) == 1 else maps.argmax(0)
+    places = [
+        np.floor((np.arange(side) + 0.5) / ratio - start).astype(np.intp)
+        for side, ratio, start in zip(grid, frame.ratio, frame.start, strict=True)
+    ]
+    inside = [(p >= 0) & (p < side) for p, side in zip(places, frame.size, strict=True)]
+    held = [np.clip(p, 0, side - 1) for p, side in zip(places, frame.size, strict=True)]
+    return np.where(np.logical_and.outer(*inside), labels[np.ix_(*held)], OUTSIDE)

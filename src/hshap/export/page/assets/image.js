@@ -1,18 +1,14 @@
 /* The image: tiles that are loaded as they come into sight, or the planes of a volume. */
 
-import { inkOf, make } from "./dom.js";
-import { bytesOf, unpacked } from "./parts.js";
-
 const TILE = 1024;
 const MOST_TILES = 40;
-const SAMPLE = 48;
 
 /** The image of a view; `changed` is called when more of it can be drawn.
     @param {View} view
     @param {() => void} changed
     @param {(error: Error) => void} failed
     @returns {Source} */
-export const openImage = (view, changed, failed) =>
+const openImage = (view, changed, failed) =>
   view.axes === 3 ? openVolume(view) : openTiles(view, changed, failed);
 
 /** Grey values from their packed differences.
@@ -177,14 +173,6 @@ function openTiles(view, changed, failed) {
       if (!tile || !tile.values) return null;
       return image.low + image.step * tile.values[(row % TILE) * tile.width + (column % TILE)];
     },
-    sample() {
-      const tile = tiles.get(`${last}-0-0`);
-      if (!tile || tile.values) return null;
-      const canvas = make("canvas", { width: SAMPLE, height: SAMPLE });
-      const context = inkOf(canvas, { willReadFrequently: true });
-      context.drawImage(tile.picture, 0, 0, SAMPLE, SAMPLE);
-      return context.getImageData(0, 0, SAMPLE, SAMPLE).data;
-    },
     ready: load(last, 0, 0),
     close() {
       isOpen = false;
@@ -226,7 +214,6 @@ function openVolume({ home, image, shown: [depth, height, width] }) {
       drawPart(context, page.canvas, [plane.columns, plane.rows], [0, 0, plane.rows, plane.columns], camera);
     },
     valueAt: ([z, y, x]) => image.low + image.step * values[(z * height + y) * width + x],
-    sample: () => null,
     ready: load(),
     close() { /* nothing is held elsewhere */ },
   };
