@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,12 @@ from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.dicom.series import read_dicom
 from hshap.formats.large.ome_zarr import is_zarr
 from hshap.formats.large.slides import SUFFIXES
+from hshap.formats.limits import refuse_large
+from hshap.formats.listing import PICTURES
 from hshap.formats.nifti import read_nifti
 from hshap.formats.numpy_files import read_numpy
 from hshap.formats.ome_zarr import read_zarr
+from hshap.formats.pictures import PictureOptions, read_picture
 from hshap.formats.quiet import quietly
 from hshap.formats.slides import read_slide
 from hshap.formats.tiff import read_tiff
@@ -23,6 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hshap.formats.scan import Scan
+
+
+def _read_picture(path: Path, frame: int | None = None) -> Scan:
+    refuse_large(str(path), (path.stat().st_size,), 1)
+    scan = read_picture(path.read_bytes(), str(path), PictureOptions(frame))
+    return replace(scan, files=(path,))
+
 
 READERS: dict[str, Callable[[Path], Scan]] = {
     ".dcm": read_dicom,
@@ -34,19 +45,21 @@ READERS: dict[str, Callable[[Path], Scan]] = {
     ".btf": read_tiff,
     ".npy": read_numpy,
     ".npz": read_numpy,
+    **{ending: _read_picture for ending in PICTURES if ending not in {".tif", ".tiff"}},
     **dict.fromkeys(SUFFIXES, read_slide),
 }
 """The reader of each ending. A folder is OME-Zarr or a series of DICOM."""
 
 
-def read_image(path: object) -> Scan:
+def read_image(path: object, *, frame: int | None = None) -> Scan:
     """Read an image or volume with its axes, its spacing and its place in the world.
 
     `path` is a DICOM file, with one frame or several; a folder with the files of one DICOM series,
     which are sorted by their position; a NIfTI file; a TIFF file, whose pages may be slices; the
-    folder of an image in OME-Zarr; a whole slide; or an array in .npy or .npz. DICOM files need no
-    ending. Values are those of the modality: slope and intercept are applied. A file that is
-    damaged, truncated, too large, without the geometry that it needs, or no image is a
+    folder of an image in OME-Zarr; a whole slide; an array in .npy or .npz; or a picture such as
+    PNG or JPEG, upright and without transparency, of which `frame` takes one of several. DICOM
+    files need no ending. Values are those of the modality: slope and intercept are applied. A file
+    that is damaged, truncated, too large, without the geometry that it needs, or no image is a
     `FormatError` that says why; no message repeats a text of its header.
 
     >>> import tempfile
@@ -72,8 +85,11 @@ def read_image(path: object) -> Scan:
             f"{', '.join(READERS)}"
         )
         raise FormatError(message)
+    if frame is not None and reader is not _read_picture:
+        message = f"frame={frame} is for animated pictures, but {place} is none; leave it out"
+        raise ArgumentError(message)
     with quietly(place, "reading it"):
-        return reader(place)
+        return _read_picture(place, frame) if reader is _read_picture else reader(place)
 
 
 def reader_of(path: Path) -> Callable[[Path], Scan] | None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat
 
 SPATIAL = "ZYX"
+UPRIGHT = 1
+"""The EXIF orientation of an image that need not be turned."""
 
 LPS = "LPS"
 """World coordinates of DICOM: millimetres to the patient's left, to the back, and to the head."""
@@ -48,7 +50,9 @@ class Scan:
     low values are white, as in some radiographs. `unit` is the unit of the values, such as "HU".
     `name` is the name that the caller gave, `format` the kind of the file, and `files` are the
     files that were read, one for each slice of a DICOM series. A scan holds nothing about a
-    patient: exports read the header that they need from `files` again.
+    patient: exports read the header that they need from `files` again. `notes` say how the values
+    of a picture differ from those in its file; `orientation` is the EXIF orientation by which it
+    was turned upright, 1 if it was upright.
 
     >>> scan = Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", name="knee.nii", spacing=(3.0, 1.0, 1.0))
     >>> scan
@@ -68,6 +72,8 @@ class Scan:
     inverted: bool = False
     unit: str = ""
     files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    orientation: int = UPRIGHT
 
     def __post_init__(self) -> None:
         array = to_numpy("array", self.array)
@@ -101,6 +107,27 @@ class Scan:
     def spatial(self) -> str:
         """The letters of the axes with a spacing: those of Z, Y and X that the array has."""
         return "".join(axis for axis in self.axes if axis in SPATIAL)
+
+    @property
+    def directions(self) -> str:
+        """Where each spatial axis leads in the patient; empty if that is not known, or oblique.
+
+        L is left, P back (posterior), S up (superior), and R, A and I are their opposites.
+
+        >>> axial = np.array([[0, 0, 1, 0], [0, 1, 0, 0], [3, 0, 0, 0], [0, 0, 0, 1]])
+        >>> Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", affine=axial, world="LPS").directions
+        'SPL'
+        """
+        if self.affine is None or self.world != LPS:
+            return ""
+        columns = [self.affine[:3, SPATIAL.index(axis)] for axis in self.spatial]
+        nearest = [int(np.abs(column).argmax()) for column in columns]
+        if len(set(nearest)) < len(nearest):
+            return ""
+        return "".join(
+            (LPS if column[world] > 0 else "RAI")[world]
+            for column, world in zip(columns, nearest, strict=True)
+        )
 
     def shown(self, window: tuple[float, float] | None = None) -> NDArray[np.float32]:
         """Return the values as a viewer shows them: black is 0, white is 1.

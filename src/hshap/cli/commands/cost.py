@@ -22,8 +22,7 @@ from hshap.cli.options import (
     ReadOptions,
     SkipBad,
 )
-from hshap.cli.output import print_json
-from hshap.cli.progress import duration, table, tell
+from hshap.cli.output import duration, print_json, table, tell
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.run import refusals
 from hshap.explainer.predicting import MOST, Range

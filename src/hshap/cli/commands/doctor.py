@@ -16,8 +16,7 @@ from hshap.baselines.recipes import Constant
 from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.faults import Code, brief
 from hshap.cli.options import AsJson
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.output import print_json, say, table, tell
 from hshap.demo import brightest
 from hshap.errors import missing_packages, packages_of, require
 from hshap.explainer import Explainer

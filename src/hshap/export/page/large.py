@@ -19,9 +19,8 @@ from hshap._util.raster import png
 from hshap.errors import ArgumentError
 from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
-from hshap.export.page.picture import BYTES, LEVELS, Shown
-from hshap.export.page.tiles import TILE, encoded, halved, sizes_of
-from hshap.export.places import outlines
+from hshap.export.page.picture import BYTES, LEVELS, TILE, Shown, encoded, halved, sizes_of
+from hshap.export.placed_findings import outlines
 from hshap.formats.large.opening import opened
 from hshap.formats.large.overview import samples
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Json
     from hshap.explanation.tiled import Leaf
-    from hshap.export.page.tiles import Pixels
+    from hshap.export.page.picture import Pixels
     from hshap.formats.large.protocol import LargeImage
 
 COMPLETE = 2**24
@@ -206,8 +205,8 @@ def _shade(image: LargeImage) -> Shown:
     if colour:
         return Shown(np.zeros((0, 0), np.uint8), window=window, is_colour=True)
     if image.dtype == np.uint16:
-        return Shown(none, 0.0, 1.0, window)
-    return Shown(none, low, (high - low) / (LEVELS - 1) or 1.0, window)
+        return Shown(none, 0.0, 1.0, window, high)
+    return Shown(none, low, (high - low) / (LEVELS - 1) or 1.0, window, high)
 
 
 def _toned(pixels: Array, shown: Shown) -> Pixels:
