@@ -122,7 +122,7 @@ def shown(image: Array, axes: int, window: tuple[float, float] | None = None) ->
     channels = len(image) if image.ndim > axes else 1
     if axes == 2 and channels in {3, 4}:
         if not all(np.array_equal(image[0], other) for other in image[1:3]):
-            return Shown(to_bytes(image), is_colour=True)
+            return Shown(_colours(image), is_colour=True)
         image, channels = image[:1], 1  # a scan or an X-ray, stored as colours
     if channels > 1:
         plane = image.mean(axis=0, dtype=np.float64)
@@ -155,28 +155,13 @@ def _levels(plane: Array, low: float, step: float) -> NDArray[np.uint16]:
     return out
 
 
-def to_bytes(image: Array) -> NDArray[np.uint8]:
-    """Return the image for display: bytes `(height, width)` or `(height, width, 3)`.
-
-    >>> to_bytes(np.array([[[0.0, 0.5, 1.0]]]))
-    array([[  0, 128, 255]], dtype=uint8)
-    >>> to_bytes(np.array([[[-1.0, 1.0, 3.0]]]))
-    array([[  0, 128, 255]], dtype=uint8)
-    """
-    if image.ndim == 2 or len(image) == 1:
-        plane = image.reshape(image.shape[-2:])
-    elif len(image) in {3, 4}:
-        plane = np.moveaxis(image[:3], 0, -1)
-    else:
-        plane = image.mean(axis=0, dtype=np.float64)
-        if image.dtype == np.uint8:
-            plane /= 255
+def _colours(image: Array) -> NDArray[np.uint8]:
+    """Return the first three channels as bytes `(height, width, 3)`."""
+    plane = np.moveaxis(image[:3], 0, -1)
     if plane.dtype == np.uint8:
         return np.ascontiguousarray(plane)
     low, high = float(plane.min()), float(plane.max())
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    return _scaled(plane, low, high)
+    return _scaled(plane, *((0.0, 1.0) if low >= 0 and high <= 1 else (low, high)))
 
 
 def _scaled(plane: Array, low: float, high: float) -> NDArray[np.uint8]:
