@@ -15,7 +15,7 @@ from hshap.export.inputs import as_name
 from hshap.export.scans.places import new_file, placed
 from hshap.formats.dicom.geometry import leeway, plane_of
 from hshap.formats.dicom.headers import header_of
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
-from hshap.formats.large.ome_zarr import is_zarr
+from hshap.formats.ome_zarr import is_zarr
 from hshap.formats.scan import Scan
 
 if TYPE_CHECKING:
