@@ -298,7 +298,7 @@ def found_in(kind, path, grid):
     return read(text if kind == "cvat" else json.loads(text), grid)[1]
 
 
-KINDS = ("coco", "geojson", "png", "tiff", "cvat", "label-studio", "datumaro")
+KINDS = ("coco", "geojson", "png", "tiff", "cvat", "label-studio")
 
 
 @pytest.mark.parametrize(

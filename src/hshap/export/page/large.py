@@ -20,7 +20,7 @@ from hshap.errors import ArgumentError
 from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page.picture import BYTES, LEVELS, TILE, Shown, encoded, halved, sizes_of
-from hshap.export.places import outlines
+from hshap.export.placed_findings import outlines
 from hshap.formats.overview import samples
 from hshap.formats.reading import opened
 

@@ -1,11 +1,12 @@
-"""Drawing: windows of a tensor that is known in pieces, filled by few copies. Needs torch."""
+"""Windows of a tensor that is known in pieces: parts of pieces, of an anchor, and beyond borders.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from functools import cached_property
-from math import prod
 from operator import add, lt
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -14,7 +15,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hshap._util.types import Array
 
 Sides: TypeAlias = tuple[int, ...]
 """One number for each spatial axis: a position, side lengths, strides, ..."""
@@ -23,50 +23,33 @@ Corners: TypeAlias = tuple[Sides, Sides]
 """The first place of a rectangle, and the place after its last one."""
 
 
-ARRAYS = {torch.float16, torch.float32, torch.float64}
-"""Types of numbers that NumPy has too."""
-
 ALL_CHANNELS = slice(None)
 
 
 class Piece(NamedTuple):
-    """A rectangle of a tensor, in one row of `data`, whose first place is `origin`.
-
-    `array` is the same memory for NumPy, which copies small parts several times as fast as torch;
-    None if NumPy cannot read it.
-    """
+    """A rectangle of a tensor, in one row of `data`, whose first place is `origin`."""
 
     corners: Corners
     data: torch.Tensor
     row: int
     origin: Sides
-    array: Array | None
 
     def cut(self, corners: Corners) -> torch.Tensor:
         """Return the numbers `(1, channels, *size)` of a part, in the same memory."""
         return self.data[self._index(corners)]
 
-    def cut_array(self, corners: Corners) -> Array | None:
-        """Return the same as an array, if NumPy can read it."""
-        return None if self.array is None else self.array[self._index(corners)]
-
     def fill(self, corners: Corners, number: float) -> None:
         """Write one number everywhere in a part."""
-        target = self.data if self.array is None else self.array
-        target[self._index(corners)] = number
+        self.data[self._index(corners)] = number
 
     def copy(self, corners: Corners, source: Piece) -> None:
         """Write a part of another piece into the same part of this one."""
-        here, there = self._index(corners), source._index(corners)
-        if self.array is None or source.array is None:
-            self.data[here] = source.data[there]
-        else:
-            self.array[here] = source.array[there]
+        self.data[self._index(corners)] = source.cut(corners)
 
     def clipped(self, corners: Corners) -> Piece | None:
         """Return the part of a piece inside of a rectangle; None if there is none."""
         met = meet(self.corners, corners)
-        return None if met is None else Piece(met, self.data, self.row, self.origin, self.array)
+        return None if met is None else self._replace(corners=met)
 
     def _index(self, corners: Corners) -> tuple[slice, ...]:
         low, high = corners
@@ -80,17 +63,11 @@ class Piece(NamedTuple):
 
 def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
     """Return each row of `data`, `(rows, channels, *size)`, as a piece with a start of its own."""
-    size, array = data.shape[2:], _array(data)
+    size = data.shape[2:]
     return tuple(
-        Piece((start, tuple(map(add, start, size))), data, row, start, array)
+        Piece((start, tuple(map(add, start, size))), data, row, start)
         for row, start in enumerate(starts)
     )
-
-
-def _array(data: torch.Tensor) -> Array | None:
-    """Return the memory of a tensor as an array, if NumPy can read it."""
-    is_known = data.device.type == "cpu" and data.dtype in ARRAYS
-    return data.numpy(force=data.requires_grad) if is_known else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +89,6 @@ class Tiled:
     def dtype(self) -> torch.dtype:
         """The type of its numbers."""
         return self.tiles[0].data.dtype
-
-    @cached_property
-    def middle(self) -> Piece | None:
-        """The tile that repeats one place on all axes, if there is one."""
-        return next((tile for tile in self.tiles if not any(tile.data.stride()[2:])), None)
 
     def tiles_in(self, corners: Corners) -> Iterator[Piece]:
         """Yield the tiles that reach into a rectangle inside of the grid."""
@@ -150,9 +122,6 @@ Known: TypeAlias = torch.Tensor | Tiled
 Shown: TypeAlias = tuple[list[tuple[Corners, Piece]], list[Corners]]
 """Parts of a window with their sources, and parts without one: those beyond the borders."""
 
-SMALL_ROW = 2**17
-"""Numbers in a row: up to here, copying some numbers twice is faster than more calls."""
-
 
 def tiles_of(known: Known) -> tuple[Piece, ...]:
     """Return pieces that cover the only row of a tensor without overlap."""
@@ -167,7 +136,7 @@ def put_together(known: Known) -> torch.Tensor:
         return known.clone()
     out = empty(known.tiles[0].data, known.shape)
     (whole,) = tiles_of(out)
-    draw(whole, Ground(known), ())
+    draw(whole, known, ())
     return out
 
 
@@ -182,69 +151,23 @@ def empty(
     return torch.empty(shape, dtype=dtype or like.dtype, device=like.device, memory_format=layout)
 
 
-class Ground(NamedTuple):
-    """The numbers of windows under all pieces: an anchor, and `outside` beyond its borders.
-
-    `middle` is the tile of the anchor that all places of the windows show already, if any.
-    """
-
-    anchor: Known
-    outside: float = 0.0
-    middle: Piece | None = None
-
-
-def prefilled(windows: torch.Tensor, anchor: Known, outside: float) -> Ground:
-    """Return the ground of windows; the middle of a flat anchor is written into small ones.
-
-    One call for all rows takes less time than one for each.
-    """
-    middle = anchor.middle if isinstance(anchor, Tiled) else None
-    if middle is None or prod(windows.shape[1:]) > SMALL_ROW:
-        return Ground(anchor, outside)
-    one = (slice(None), slice(None), *(slice(1) for _ in middle.origin))
-    windows.copy_(middle.data[one])
-    return Ground(anchor, outside, middle)
-
-
 def draw(
-    window: Piece, ground: Ground, pieces: Sequence[Piece], hole: Corners | None = None
+    window: Piece,
+    anchor: Known,
+    pieces: Sequence[Piece],
+    *,
+    outside: float = 0.0,
+    hole: Corners | None = None,
 ) -> None:
-    """Fill a window with its ground, and with pieces over it; the `hole` in it is left as it is.
+    """Fill a window with its anchor, and with pieces over it; beyond the borders with `outside`.
 
-    Later pieces lie on top.
+    Later pieces lie on top. The `hole` in it is left as it is.
     """
-    if prod(window.data.shape[1:]) > SMALL_ROW:
-        parts, beyond = shown(window.corners, ground.anchor, pieces, hole)
-    else:
-        parts, beyond = _layers(window.corners, ground, pieces, hole)
+    parts, beyond = shown(window.corners, anchor, pieces, hole)
     for corners in beyond:
-        window.fill(corners, ground.outside)
+        window.fill(corners, outside)
     for corners, source in parts:
         window.copy(corners, source)
-
-
-def _layers(
-    window: Corners, ground: Ground, pieces: Sequence[Piece], hole: Corners | None
-) -> Shown:
-    """Return the same as `shown` in fewer parts, which overlap: later ones lie on top.
-
-    The hole may be written to, but parts inside of it are left out, and those of the middle.
-    """
-    parts: list[tuple[Corners, Piece]] = []
-    for piece in reversed(pieces):
-        met = meet(window, piece.corners)
-        if met is not None and (hole is None or meet(met, hole) != met):
-            parts.append((met, piece))
-            if met == window:
-                return parts[::-1], []
-    parts.reverse()
-    middle = ground.middle
-    if middle is not None and meet(window, middle.corners) == window:
-        return parts, []
-    under, beyond = _anchored(window, ground.anchor)
-    if middle is not None:
-        return [each for each in under if each[1] is not middle] + parts, beyond
-    return under + parts, [window] if beyond else []
 
 
 def shown(

@@ -1,4 +1,4 @@
-"""A new series of a scan's study: where its frames lie, and whether it may name the patient."""
+"""DICOM: findings as a segmentation, and maps as a parametric map, in a new series of the study."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, require
-from hshap.export.inputs import as_name
-from hshap.export.scans.places import new_file, placed
+from hshap.export.map_files import as_labels, as_scan, fitting, new_file, placed
+from hshap.export.placed_findings import as_name
 from hshap.formats.dicom.geometry import leeway, plane_of
 from hshap.formats.dicom.headers import header_of
 from hshap.formats.refusals import quietly
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from numpy.typing import ArrayLike
+
     from hshap._util.types import Array, Heat, Untyped
     from hshap.formats.scan import Scan
+
 
 EMPTY = (
     *("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime"),
@@ -160,3 +164,153 @@ def _forget(made: Untyped, source: Untyped) -> None:
         same = element.tag in source and source[element.tag].value == element.value
         if element.tag.group in PERSONAL_GROUPS or (same and element.VR in TEXTS):
             del made[element.tag]
+
+
+SEGMENTATION_NUMBER = 4701
+MOST_SEGMENTS = 1000
+
+
+def write_dicom_seg(
+    path: str | PathLike[str],
+    labels: ArrayLike,
+    scan: Scan,
+    *,
+    name: str = "finding",
+    patient: bool = False,
+) -> Path:
+    """Write labels as a DICOM segmentation of the scan's study; return the path.
+
+    Label 1 becomes segment 1, named "finding 1", and so on. The file is a new series of the same
+    study, in the same frame of reference; its frames lie at the positions of the slices that they
+    were drawn on, and only slices with a finding have one. Without any finding there is nothing to
+    write, which is an `ArgumentError`. The patient's name and id, dates and descriptions are left
+    empty unless `patient` is True; then they are those of the source.
+
+    >>> import tempfile
+    >>> import hshap
+    >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
+    >>> scan = hshap.images.read_image(get_testdata_file("CT_small.dcm"))
+    >>> bright = (scan.array[0] > 500).astype(np.uint8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_dicom_seg(f"{folder}/found.dcm", bright, scan, name="bright").name
+    'found.dcm'
+    """
+    found = as_scan(scan)
+    whole = as_labels(labels, found)
+    label, known = as_text(name), checks.flag("patient", patient)
+    count = int(whole.max())
+    if not 0 < count <= MOST_SEGMENTS:
+        message = (
+            f"labels have {count} findings; pass 1 to {MOST_SEGMENTS}: a segmentation cannot be "
+            "empty"
+        )
+        raise ArgumentError(message)
+    series = new_series(path, found, "write_dicom_seg")
+    hd = series.library
+
+    def make() -> Untyped:
+        made: Untyped = hd.seg.Segmentation(
+            segmentation_type="BINARY",
+            segment_descriptions=[_segment(hd, label, n, count) for n in range(1, count + 1)],
+            series_number=SEGMENTATION_NUMBER,
+            content_label="FINDINGS",
+            content_description="Regions that drive a classifier's score",
+            **series.frames(whole.astype(np.uint16)),
+            **series.identity,
+        )
+        made.SeriesDescription = "hshap findings"
+        return made
+
+    return series.write("segmentation", make, patient=known)
+
+
+def _segment(hd: Untyped, label: str, number: int, count: int) -> Untyped:
+    code = hd.sr.CodedConcept
+    return hd.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=(label if count == 1 else f"{label} {number}")[:64],
+        # A region of the image: a finding of a classifier is no diagnosis.
+        segmented_property_category=code("309825002", "SCT", "Spatial and Relational Concept"),
+        segmented_property_type=code("111030", "DCM", "Image Region"),
+        algorithm_type="AUTOMATIC",
+        algorithm_identification=hd.AlgorithmIdentificationSequence(
+            name="hshap",
+            version=__version__,
+            family=code("123110", "DCM", "Artificial Intelligence"),
+        ),
+    )
+
+
+MAP_NUMBER = 4702
+
+
+def write_dicom_map(
+    path: str | PathLike[str],
+    values: ArrayLike,
+    scan: Scan,
+    *,
+    name: str = "coefficient",
+    patient: bool = False,
+) -> Path:
+    """Write a map as a DICOM parametric map of the scan's study; return the path.
+
+    Values are 32-bit floats without a unit, named `name`. The file is a new series of the same
+    study, in the same frame of reference, with a frame at the position of each slice. The patient's
+    name and id, dates and descriptions are left empty unless `patient` is True.
+
+    >>> import tempfile
+    >>> import hshap
+    >>> from pydicom.data import get_testdata_file  # a slice that pydicom ships
+    >>> scan = hshap.images.read_image(get_testdata_file("CT_small.dcm"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_dicom_map(f"{folder}/map.dcm", scan.shown()[0], scan)
+    ...     hshap.images.read_image(file)
+    Scan('map.dcm': CYX 1 x 128 x 128, float64, spacing 0.6615 x 0.6615 mm)
+    """
+    found = as_scan(scan)
+    given = fitting("values", values, found)
+    with np.errstate(over="ignore"):
+        whole = given.astype(np.float32)
+    if not np.isfinite(whole).all():
+        message = (
+            f"values hold {np.count_nonzero(~np.isfinite(whole))} that are no finite numbers of 32 "
+            "bits; replace them first, for example by numpy.nan_to_num"
+        )
+        raise ArgumentError(message)
+    label, known = as_text(name), checks.flag("patient", patient)
+    series = new_series(path, found, "write_dicom_map")
+    hd = series.library
+    low, high = float(whole.min()), float(whole.max())
+
+    def make() -> Untyped:
+        made: Untyped = hd.pm.ParametricMap(
+            series_number=MAP_NUMBER,
+            contains_recognizable_visual_features=False,
+            real_world_value_mappings=[_mapping(hd, label, low, high)],
+            voi_lut_transformations=[
+                hd.VOILUTTransformation(
+                    window_center=(low + high) / 2,
+                    window_width=(high - low) or 1.0,
+                    voi_lut_function="LINEAR_EXACT",
+                )
+            ],
+            content_label="MAP",
+            content_description="How far regions drive a classifier's score",
+            **series.frames(whole),
+            **series.identity,
+        )
+        made.SeriesDescription, made.Laterality = "hshap map", ""
+        return made
+
+    return series.write("parametric map", make, patient=known)
+
+
+def _mapping(hd: Untyped, label: str, low: float, high: float) -> Untyped:
+    return hd.pm.RealWorldValueMapping(
+        lut_label=label[:16],
+        lut_explanation=label[:64],
+        unit=hd.sr.CodedConcept("1", "UCUM", "no units"),
+        value_range=(low, high),
+        slope=1.0,
+        intercept=0.0,
+    )

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from hshap.evaluators.incremental.drawing import Piece, Tiled, pieces_of, tiles_of
 from hshap.evaluators.incremental.patches import Zone
+from hshap.evaluators.incremental.windows import Piece, Tiled, pieces_of, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hshap.evaluators.incremental.drawing import Known, Sides
     from hshap.evaluators.incremental.steps import Step, Zones
+    from hshap.evaluators.incremental.windows import Known, Sides
 
     Plan: TypeAlias = Mapping[str, Zones]
 
