@@ -32,6 +32,7 @@ def test_a_line_is_written_every_few_seconds(capsys):
     started = time.monotonic()
     with bar(4, 100, every=0.05) as progress:
         progress(hshap.protocols.Progress(evaluations=50, explanations=1, waiting=0))
+        lines(capsys)  # of the time before
         found = awaited(3, capsys)
     found += lines(capsys)
     assert len(found) <= (time.monotonic() - started) / 0.05
@@ -43,21 +44,14 @@ def test_a_line_is_written_every_few_seconds(capsys):
 
 def test_the_time_left_counts_the_evaluations_that_are_left():
     with bar(4, 100) as progress:
-        progress(hshap.Progress(evaluations=100, explanations=0, waiting=4))
-        first = left(progress)
-        progress(hshap.Progress(evaluations=200, explanations=3, waiting=1))
-        last = left(progress)
-        progress(hshap.Progress(evaluations=267, explanations=4, waiting=0))
+        # Of 400 evaluations at most, 300 are left; later, as many as an explanation took so far.
+        for done, evaluations, left in ((0, 100, 300), (3, 200, 200 / 3), (4, 267, 0)):
+            before = progress.shown.seconds
+            progress(hshap.protocols.Progress(evaluations, explanations=done, waiting=4 - done))
+            after = progress.shown.seconds
+            shares = [progress.shown.left / seconds for seconds in (after, before)]
+            assert shares[0] <= left / evaluations <= shares[1] + 1e-9
         assert "left" not in progress.shown.line
-    # Of 400 evaluations at most, 300 are left; then as many as an explanation took so far.
-    assert first == pytest.approx(3, rel=0.05)
-    assert last == pytest.approx(1 / 3, rel=0.05)
-
-
-def left(progress):
-    """Return the time left, in units of the time that went by."""
-    shown = progress.shown
-    return shown.left / shown.seconds
 
 
 def test_of_works_inside_each_other_the_inner_one_is_shown(capsys):

@@ -42,8 +42,7 @@ SUFFIXES = {
     "csv": "csv",
     "label-studio": "label-studio.json",
     "cvat": "cvat.xml",
-    "datumaro": "datumaro.json",
-    "fiftyone": "fiftyone.json",
+    "coco-results": "coco-results.json",
     "dicom-seg": "seg.dcm",
     "dicom-map": "map.dcm",
     "nifti": "nii.gz",
@@ -51,7 +50,7 @@ SUFFIXES = {
     "ome-zarr": "ome.zarr",
     "ome-tiff": "ome.tif",
 }
-DOCUMENTS = ("coco", "label-studio", "cvat", "datumaro", "fiftyone")
+DOCUMENTS = ("coco", "coco-results", "label-studio", "cvat")
 """Formats with one document for all images."""
 PLACED = ("dicom-seg", "dicom-map", "nifti", "nifti-map", "ome-zarr", "ome-tiff")
 """Formats that take their geometry from the scan that was explained."""
@@ -172,10 +171,8 @@ def _write_document(path: Path, named: dict[str, dict[str, Result]], format_: st
         exports.write_xml(path, exports.cvat(named))
     elif format_ == "label-studio":
         exports.write_json(path, exports.label_studio(named))
-    elif format_ == "datumaro":
-        exports.write_json(path, exports.datumaro(named))
-    elif format_ == "fiftyone":
-        exports.write_json(path, exports.fiftyone(named))
+    elif format_ == "coco-results":
+        exports.write_json(path, exports.coco_results(named))
     else:
         exports.write_json(path, exports.coco(named))
 

@@ -19,19 +19,18 @@ from hshap._util.raster import png
 from hshap.errors import ArgumentError
 from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
-from hshap.export.page.picture import BYTES, LEVELS, Shown
-from hshap.export.page.tiles import TILE, encoded, halved, sizes_of
-from hshap.export.places import outlines
-from hshap.formats.large.opening import opened
-from hshap.formats.large.overview import samples
+from hshap.export.page.picture import BYTES, LEVELS, TILE, Shown, encoded, halved, sizes_of
+from hshap.export.placed_findings import outlines
+from hshap.formats.overview import samples
+from hshap.formats.reading import opened
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from hshap._util.types import Array, Grid, Json
     from hshap.explanation.tiled import Leaf
-    from hshap.export.page.tiles import Pixels
-    from hshap.formats.large.protocol import LargeImage
+    from hshap.export.page.picture import Pixels
+    from hshap.formats.large_images import LargeImage
 
 COMPLETE = 2**24
 """Pixels of the finest level that is written as a whole."""
@@ -206,8 +205,8 @@ def _shade(image: LargeImage) -> Shown:
     if colour:
         return Shown(np.zeros((0, 0), np.uint8), window=window, is_colour=True)
     if image.dtype == np.uint16:
-        return Shown(none, 0.0, 1.0, window)
-    return Shown(none, low, (high - low) / (LEVELS - 1) or 1.0, window)
+        return Shown(none, 0.0, 1.0, window, high)
+    return Shown(none, low, (high - low) / (LEVELS - 1) or 1.0, window, high)
 
 
 def _toned(pixels: Array, shown: Shown) -> Pixels:
