@@ -200,6 +200,7 @@ def test_random_networks_agree_over_one_colour():
 # Large images: a crop is compared, and boxes inside of known boxes are computed along their sides
 
 GRID = (364, 364)
+DRAWN = np.random.default_rng(4).random((3, *GRID), dtype=np.float32)
 LARGE = {
     "strides": coloured,
     "bilinear": coloured,
@@ -229,6 +230,23 @@ def test_deep_boxes_in_large_images_explain_alike():
     model = nn.Sequential(conv(), nn.ReLU(), tail()).eval()
     parts["baseline"] = Fixed(np.random.default_rng(4).random((3, *GRID), dtype=np.float32))
     assert explained_alike(model, (3, *GRID), 1, **parts).incremental > 30
+
+
+@pytest.mark.parametrize("baseline", [Constant(0.2), Fixed(DRAWN)], ids=["one colour", "any"])
+@pytest.mark.parametrize("partition", [Bisection(60), Dyadic(100)], ids=["halves", "quarters"])
+def test_games_in_several_contexts_explain_alike(partition, baseline):
+    """With all else shown, the stand-in is a box over the image."""
+    image, parts = np.random.default_rng(5).random((3, *GRID), dtype=np.float32), []
+    module = coloured("strides")
+    for way in (hshap.Batched(module), Incremental(module, cost_policy=ALWAYS)):
+        search = hshap.BestFirst(90, contexts=4)
+        made = Explainer(way, baseline, partition, search).explain(image, target=0)
+        parts.append([(g.region, c.number, c.values) for g in made.games for c in g.contexts])
+    assert made.provenance.incremental > 40
+    assert {1, 2, 3} <= {number for _, number, _ in parts[0]}
+    for (region, number, dense), (other, same, found) in zip(*parts, strict=True):
+        assert (region, number) == (other, same)
+        np.testing.assert_allclose(found, dense, rtol=0, atol=1e-5 * np.abs(dense).max())
 
 
 # Networks of other libraries
