@@ -177,14 +177,9 @@ def _covered(rings: list[list[tuple[float, float]]]) -> np.ndarray:
 def _document(tool: str, found: hshap.Explanation, folder: Path) -> Path:
     """Write the document of a tool, and return its path."""
     given = {"cell.png": found}
-    if tool == "datumaro":
-        path = folder / "annotations" / "default.json"
-        return export.write_json(path, export.datumaro(given))
     if tool == "cvat":
         return export.write_xml(folder / "cells.xml", export.cvat(given))
-    if tool == "label-studio":
-        return export.write_json(folder / "tasks.json", export.label_studio(given))
-    return export.write_json(folder / "samples.json", export.fiftyone(given))
+    return export.write_json(folder / "tasks.json", export.label_studio(given))
 
 
 def _tools(folder: Path) -> list[Row]:
@@ -208,8 +203,6 @@ def _tools(folder: Path) -> list[Row]:
     for tool, title in (
         ("label-studio", "Label Studio predictions"),
         ("cvat", "CVAT for images"),
-        ("datumaro", "Datumaro"),
-        ("fiftyone", "FiftyOne samples"),
     ):
         if not tool_readers.reader_of(tool):
             continue
@@ -218,10 +211,8 @@ def _tools(folder: Path) -> list[Row]:
         (inner / "images").mkdir()
         Image.fromarray(np.zeros(SIZE, np.uint8)).save(inner / "images" / "cell.png")
         path = _document(tool, found, inner)
-        told = tool_readers.read_by(tool, inner if tool in ("datumaro", "cvat") else path)
-        scale = (SIZE[1], SIZE[0]) if tool == "fiftyone" else (1, 1)
-        rings = [[(x * scale[0], y * scale[1]) for x, y in ring] for ring in told["polygons"]]
-        place = compared(np.argwhere(_covered(rings)), np.argwhere(_ring()))
+        told = tool_readers.read_by(tool, inner if tool == "cvat" else path)
+        place = compared(np.argwhere(_covered(told["polygons"])), np.argwhere(_ring()))
         out.append(Row(title, told["library"], told["version"], "", "yes", *place))
     return out
 

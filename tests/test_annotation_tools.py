@@ -83,7 +83,7 @@ def test_pycocotools_reads_and_scores_all_images(tmp_path, capsys):
             seen[each["leaf"]] |= read.annToMask(each).astype(bool)
         for inside, leaf in zip(seen, one.leaves, strict=True):
             assert np.array_equal(inside, mask_of(leaf, one.grid))
-    scored = cocoeval.COCOeval(read, read.loadRes(document["annotations"]), "segm")
+    scored = cocoeval.COCOeval(read, read.loadRes(export.coco_results(several)), "segm")
     scored.evaluate()
     scored.accumulate()
     scored.summarize()

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pages import page_labels
 
 import hshap
 from hshap import ArgumentError, Bisection, Constant, Explainer, FormatError
-from hshap.export.page.first_line import facts
-from hshap.export.page.tables import tabulate
+from hshap.export.page.tables import card, class_table
 from hshap.guarantees import Calibration, calibrate, marked_area, with_calibration
 
 SIDE = 24
@@ -195,9 +195,9 @@ def test_false_area_needs_findings_and_background(images):
 @pytest.mark.parametrize("findings", [True, False])
 def test_a_clean_image_has_no_overlap_on_the_page(images, findings):
     found = images[0][0] if findings else replace(images[0][0], leaves=())
-    assert facts(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
+    assert card(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
     truth = found.saliency() > 0 if findings else np.ones((SIDE, SIDE), bool)
-    assert facts(found, truth, original=False)["overlap"] == float(findings)
+    assert card(found, truth, original=False)["overlap"] == float(findings)
 
 
 @pytest.mark.parametrize("level", [0.3, 0.2, 0.1, 0.05, 0.01])
@@ -240,22 +240,14 @@ def test_the_page_marks_the_calibrated_area(images):
     explanations, truths = zip(*images[:20], strict=True)
     made = calibrate(explanations, truths)
     plain, calibrated = images[30][0], with_calibration(images[30][0], made)
-    table, _ = tabulate("a", {"with": calibrated, "without": plain}, None)
-    first, second = table["classes"]
-    assert second["marked"] is None
+    table = class_table("with", calibrated)
+    assert class_table("without", plain)["marked"] is None
     marked = marked_area(calibrated)
-    area = sum(size for size, inside in zip(table["areas"], first["marked"], strict=True) if inside)
-    assert area == marked.sum()
-    assert "inside on images with objects, calibrated on 20 such images" in first["missed"]
+    assert np.array_equal(page_labels(table["marked"], 2, marked.shape) == 1, marked)
+    assert "inside on images with objects, calibrated on 20 such images" in table["missed"]
     blind = with_calibration(replace(plain, leaves=()), made)
-    (missed,) = tabulate("a", {"blind": blind}, None)[0]["classes"]
-    assert missed["missed"].endswith("calibrated on 20 such images: nothing is marked here.")
-    # A truth besides does not take the place of the area.
-    both, _ = tabulate("a", {"with": calibrated}, np.eye(SIDE, dtype=bool))
-    pairs = zip(both["areas"], both["classes"][0]["marked"], both["truth"], strict=True)
-    found = [(size, inside, true) for size, inside, true in pairs]
-    assert sum(size for size, inside, _ in found if inside) == marked.sum()
-    assert sum(size for size, _, true in found if true) == SIDE
+    missed = class_table("blind", blind)["missed"]
+    assert missed.endswith("calibrated on 20 such images: nothing is marked here.")
 
 
 def test_mistakes_with_calibrations_get_one_line(images):

@@ -333,7 +333,7 @@ def test_no_output_tells_the_patient(work, caplog):
     outputs = [exam("series", *SLICES, *OPTIONS, "--out", "made-exam").output]
     outputs.append(exam("scan.nii.gz", *SLICES, *OPTIONS, "--out", "made-nii").output)
     outputs.append(fine("explain", "series", *PICTURE, "--out", "made-slices").output)
-    for kind in ("coco", "qupath", "label-studio", "cvat", "datumaro", "fiftyone"):
+    for kind in ("coco", "coco-results", "qupath", "label-studio", "cvat"):
         outputs.append(fine("export", "made-slices", "-f", kind, "-o", f"made-{kind}").output)
     for kind in ("dicom-seg", "dicom-map", "nifti", "ome-zarr", "ome-tiff"):
         words = ("export", "one", "-f", kind, "--scan", file, "-o", f"made-{kind}")

@@ -261,3 +261,18 @@ def test_a_plane_of_a_volume_keeps_its_place(series, tmp_path):
     alone = read_image(tmp_path / "IM0001")
     assert (alone.axes, alone.format) == ("CYX", "dicom")
     np.testing.assert_allclose(alone.to_world((0, 3, 4)), plane.to_world((0, 3, 4)), atol=1e-5)
+
+
+def test_pictures_are_read_as_the_command_reads_them(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    values = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    pillow.fromarray(values).save(tmp_path / "a.png")
+    scan = hshap.images.read_image(tmp_path / "a.png")
+    assert (scan.axes, scan.format, scan.files) == ("CYX", "png", (tmp_path / "a.png",))
+    np.testing.assert_array_equal(scan.array, np.moveaxis(values, -1, 0))
+    np.testing.assert_allclose(scan.shown() * 255, scan.array, atol=1e-4)
+    frames = [pillow.new("L", (6, 4), value) for value in (0, 255)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert hshap.images.read_image(tmp_path / "a.gif", frame=1).array.min() == 255
+    with pytest.raises(hshap.errors.FormatError, match="has 2 frames"):
+        hshap.images.read_image(tmp_path / "a.gif")

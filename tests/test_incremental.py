@@ -112,9 +112,8 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("axes", [1, 2])
-def test_padding_is_exact_at_every_place(mode, axes):
+def test_padding_is_exact_at_every_place(axes):
     """A patch at each place of an axis; the other axis shows its far border."""
     from hshap.evaluators.incremental.network import Network
     from hshap.evaluators.incremental.patches import Patch
@@ -122,7 +121,7 @@ def test_padding_is_exact_at_every_place(mode, axes):
     torch.manual_seed(0)
     side, others, kind = 11, (10,) * (axes - 1), {1: nn.Conv1d, 2: nn.Conv2d}[axes]
     for kernel, dilation, padding in KERNELS:
-        model = kind(1, 2, kernel, padding=padding, dilation=dilation, padding_mode=mode).eval()
+        model = kind(1, 2, kernel, padding=padding, dilation=dilation).eval()
         made, anchor = Network(model), torch.rand(1, 1, *others, side)
         with torch.inference_mode():
             activations, _ = made.activations(anchor)

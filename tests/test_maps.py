@@ -172,8 +172,8 @@ def test_sums_get_their_terms(weights, tolerance, expected, residual):
 
 @pytest.mark.parametrize("grid", [(512,), (32, 32), (8, 8, 8)])
 @pytest.mark.parametrize("budget", [20, 60, 260, 520])
-def test_auto_softens_by_half_a_side(grid, budget):
-    """Each region spreads its share over a Gaussian of half its side, as another library does."""
+def test_auto_is_the_mean_of_all_sizes(grid, budget):
+    """At each size, regions have a Gaussian of half their side, as another library does it."""
     budget = max(budget, 2**2 ** len(grid))
     weights = np.random.default_rng(0).random(grid)
     axes = tuple(range(1, len(grid) + 1))
@@ -181,18 +181,27 @@ def test_auto_softens_by_half_a_side(grid, budget):
     search = hshap.BestFirst(budget, contexts=2)
     found = explain(model, np.ones((1, *grid)), hshap.Dyadic(1), search)
     assert found.unfinished
-    share, split = shares_by_rule(found), {game.region for game in found.games}
-    expected = np.zeros(grid)
-    by_side = {}
-    for region in share.keys() - split:
-        by_side.setdefault(region.shape[0], {})[region] = share[region]
-    for side, regions in by_side.items():
-        flat = even(regions, grid)
-        expected += ndimage.gaussian_filter(flat, side / 2, mode="reflect", truncate=4)
+    parts = {game.region: game.children for game in found.games}
+    finest = even(
+        {one: share for one, share in shares_by_rule(found).items() if one not in parts}, grid
+    )
+    octaves = int(np.log2(weights.size))
+    expected, sides = np.zeros(grid), set()
+    for octave in range(octaves):
+        regions = [found.games[0].region]
+        while large := [one for one in regions if one in parts and one.area > 2 ** (octave + 0.5)]:
+            regions = [one for one in regions if one not in large]
+            regions += [part for one in large for part in parts[one]]
+        for side in {one.shape[0] for one in regions}:
+            same = [one for one in regions if one.shape[0] == side]
+            flat = even({one: float(finest[one.index].sum()) for one in same}, grid)
+            expected += ndimage.gaussian_filter(flat, side / 2, mode="reflect", truncate=4)
+            sides.add(side)
+    expected /= octaves
     found_heat = found.attribution()
     assert found_heat.sum() == pytest.approx(expected.sum())
     # Filters of 8 pixels and more work on a coarser copy.
-    exact = max(by_side) < 16
+    exact = max(sides) < 16
     np.testing.assert_allclose(found_heat, expected, rtol=1e-9 if exact else 0.25)
 
 

@@ -286,16 +286,7 @@ MISTAKES = [
     ),
     ("target | 'bleu' | did you mean 'blue'", lambda: explain(COLOUR, "bleu", model=plain_model())),
     ("names | output 1 | give each output", lambda: plain_model(names={0: "cat", 2: "dog"})),
-    ("estimator | predict_p | pass met", lambda: models.scikit_learn(SimpleNamespace(predict=len))),
-    (
-        "image | 1024 numbers | fitted on",
-        lambda: explain(
-            model=models.scikit_learn(
-                SimpleNamespace(predict=len, n_features_in_=64), method="predict"
-            )
-        ),
-    ),
-    ("layout | 'NHWC' | pass one of the two", lambda: models.jax(len, layout="NHWC")),
+    ("layout | 'NHWC' | pass one of the two", lambda: models.function(len, layout="NHWC")),
     ("model | len | pass one", lambda: models.keras(len)),
     ("least | 0.5 | pass a lower", lambda: models.detections(found_nothing, COLOUR)),
     ("box | (4, 4, 4, 9) | (left, top, right, bo", lambda: models.Detection((4, 4, 4, 9), label=1)),
@@ -316,13 +307,13 @@ MISTAKES = [
     ),
     (
         "class names is 2 | outputs 3 | names=",
-        lambda: explain(model=models.jax(three_scores, names=["cat", "dog"])),
+        lambda: explain(model=models.function(three_scores, names=["cat", "dog"])),
     ),
     (
         "class names is 2 | outputs 3 | names=",
         lambda: explain(image=COLOUR, model=plain_model(names=["cat", "dog"])),
     ),
-    ("estimator | dict | pass a fitted estimator", lambda: models.scikit_learn(dict)),
+    ("call | dict | pass a function", lambda: models.function(dict)),
     ("wanted | empty | detections(model, image)", lambda: models.detector(found_nothing, [])),
     ("region | no pixel | pass one", lambda: models.segmenter(len, np.zeros((8, 8), bool))),
     ("region | float64 | pass booleans", lambda: models.segmenter(len, np.zeros((8, 8)))),

@@ -184,19 +184,16 @@ def test_an_onnx_file_says_how_pixels_are_scaled(entries, wanted, last, note):
     assert found.class_name == "b"
 
 
-# scikit-learn's interface
+# Functions in their own order of axes
 
 
-def test_colour_images_are_flattened_as_pictures_are():
-    class Fitted:
-        n_features_in_ = 4 * 5 * 3
-
-        def predict(self, rows):
-            return rows[:, (2 * 5 + 3) * 3 + 1]  # row 2, column 3, green
+def test_a_function_gets_pictures_with_channels_last():
+    def green(pictures):
+        return pictures.reshape(len(pictures), -1)[:, (2 * 5 + 3) * 3 + 1]  # row 2, column 3
 
     picture = np.random.default_rng(0).random((4, 5, 3))
-    model = hshap.models.scikit_learn(Fitted(), method="predict")
-    found = Explainer(model, Constant(0.0), Dyadic(1)).explain(picture, target=0, layout="HWC")
+    explainer = Explainer(hshap.models.function(green), Constant(0.0), Dyadic(1))
+    found = explainer.explain(picture, target=0, layout="HWC")
     assert found.score == pytest.approx(picture[2, 3, 1])
     assert found.leaves == (hshap.protocols.Box((2, 3), (3, 4)),)
 

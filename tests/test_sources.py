@@ -10,7 +10,7 @@ import pytest
 
 import hshap
 from hshap.export.documents import coco
-from hshap.export.findings import found_in
+from hshap.export.placed_findings import found_in
 from hshap.games.shapley import weighted_shapley
 from hshap.games.tree import sources
 

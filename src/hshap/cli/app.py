@@ -17,8 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, code_of, lines_of
-from hshap.cli.output import say
-from hshap.cli.progress import tell
+from hshap.cli.output import say, tell
 from hshap.cli.runs.signals import Stop, stoppable
 from hshap.errors import require_extra
 

@@ -22,7 +22,7 @@ from hshap.explainer.readings import Reader, iterate, read_pairs, unpack
 from hshap.explainer.region_tests import Plan, test_regions
 from hshap.games import engine
 from hshap.games.targets import Target, Wanted, as_targets, is_several
-from hshap.models.facts import Facts, facts_of
+from hshap.models.model_description import Facts, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

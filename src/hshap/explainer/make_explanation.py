@@ -13,7 +13,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.explanation.maps import shares_left, strong_regions
 from hshap.games.search import SearchResult
 from hshap.games.targets import Output, class_index, decided_against, describe_target, not_above
-from hshap.models.facts import Facts
+from hshap.models.model_description import Facts
 from hshap.partitions.spots import Spots
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hshap.explainer.choosing_parts import ImageRun
     from hshap.games.game import Game
     from hshap.games.jobs import Job
-    from hshap.models.facts import Facts
+    from hshap.models.model_description import Facts
     from hshap.partitions.protocol import Region
 
 
@@ -40,7 +40,8 @@ def make_explanation(job: Job[ImageRun], facts: Facts, provenance: Provenance) -
     leaves, unsplit = found.leaves, found.unfinished
     if settings.drops_nothing:
         unknown = () if settings.has_cells else unsplit
-        leaves, unsplit = strong_regions(shares_left(games), unknown, canvas.grid), ()
+        leaves = strong_regions(shares_left(games), games, unknown, canvas.grid)
+        unsplit = ()
     name = facts.name(class_index(target))
     if name:
         settings = settings.updated(source={"class": name})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.games.engine import OnError
     from hshap.games.targets import Target
-    from hshap.models.facts import Intake
+    from hshap.models.model_description import Intake
 
 T = TypeVar("T")
 

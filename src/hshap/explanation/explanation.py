@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.explanation.guarantees.significance import Tests
     from hshap.explanation.maps import Context, Smooth
-    from hshap.export.page.notebook import Frame
+    from hshap.export.page import NotebookPage
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -206,12 +206,12 @@ class Explanation:
         inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it. Where a search in several contexts has divided the whole score
-        among regions that its partition does not split, and for the cells of `Spots`, it takes a
-        hundredth of the image's shorter side, or nothing below half a pixel. This is the default
-        for games in several contexts and for cells; other maps are not smoothed. Nothing flows into
-        parts that the model ignores.
+        it is, but not the sums over regions. "auto", the default for games in several contexts, is
+        the mean of the maps at all sizes of regions, from the image to a pixel, since nothing tells
+        at which size the evidence lies; each region is softened by half of its side. Once nothing
+        can be split further, and for the cells of `Spots`, the finest map alone is softened by a
+        hundredth of the image's shorter side instead. Maps of other searches are not smoothed.
+        Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
@@ -290,15 +290,17 @@ class Explanation:
         """Pictures with matplotlib: `plot(image)`, `plot.tree()` and `plot.levels(image)`."""
         return Plotting(self)
 
-    def view(self, image: Array | None = None, *, name: str = "image", height: int = 640) -> Frame:
+    def view(
+        self, image: Array | None = None, *, name: str = "image", height: int = 640
+    ) -> NotebookPage:
         """Return the page of this explanation, which a notebook shows in place.
 
         Without `image`, the findings are shown on grey. `hshap.export.page.write_page` writes pages
         of many images and classes to a file.
         """
-        from hshap.export.page import notebook  # noqa: PLC0415, the page imports explanations
+        from hshap.export.page import notebook_page  # noqa: PLC0415, it imports explanations
 
-        return notebook.frame(self, image, name=name, height=height)
+        return notebook_page(self, image, name=name, height=height)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle.

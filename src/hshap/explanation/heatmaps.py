@@ -29,8 +29,6 @@ from hshap.games.tree import null_players
 from hshap.partitions.regions import fill, mask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hshap._util.types import Heat, Mask
     from hshap.explanation.explanation import Explanation
     from hshap.partitions.protocol import Region
@@ -57,13 +55,15 @@ def attribution(
 ) -> Heat:
     """Return the map of shares; `Explanation.attribution` says how they are divided."""
     settings, grid = explanation.settings, explanation.grid
-    values = {one: value for one, value in shares_of(explanation, context).items() if value}
+    values = shares_of(explanation, context)
     softens = settings.drops_nothing or settings.has_cells
     width = smooth if smooth is not None else AUTO if softens else 0.0
-    if width == AUTO:
-        if not settings.has_cells and not _is_exact(explanation, values):
-            return _without_ignored(soft_map(values, grid), ignored(explanation))
+    if width == AUTO and _is_exact(explanation):
         width = border_width(grid)
+    if width == AUTO:
+        resolved = settings.drops_nothing and is_resolved(values, blurred_regions(explanation))
+        heat = soft_map(values, explanation.games, grid, resolved=resolved)
+        return _without_ignored(heat, ignored(explanation))
     heat = even_map(values, grid)
     played = {game.region for game in explanation.games}
     ended = [region for region in values if region in played]  # by the automatic rule
@@ -114,9 +114,10 @@ def blurred_regions(explanation: Explanation) -> tuple[Region, ...]:
     return () if explanation.settings.has_cells else explanation.unfinished
 
 
-def _is_exact(explanation: Explanation, values: Mapping[Region, float]) -> bool:
-    """Tell whether a map needs no softening: the partition divides its regions no further."""
-    return explanation.settings.drops_nothing and is_resolved(values, blurred_regions(explanation))
+def _is_exact(explanation: Explanation) -> bool:
+    """Tell whether the finest map is all that the partition can tell."""
+    settings = explanation.settings
+    return settings.has_cells or (settings.drops_nothing and not explanation.unfinished)
 
 
 def _without_ignored(heat: Heat, nothing: Mask) -> Heat:

@@ -5,33 +5,42 @@ itself. Pixels are hidden in the image of the user, before it is resized and nor
 
 >>> import numpy as np
 >>> from hshap import Bisection, Constant, Explainer, models
->>> brightest = models.jax(lambda batch: batch.max(axis=(1, 2)), names=["red", "green", "blue"])
+>>> colours = ["red", "green", "blue"]
+>>> brightest = models.function(lambda batch: batch.max(axis=(1, 2)), names=colours)
 >>> photo = np.zeros((8, 12, 3))
 >>> photo[2:4, 6:9, 1] = 1.0
 >>> Explainer(brightest, Constant(0.0), Bisection(min_size=1)).explain(photo, target="green").score
 1.0
 """
 
-from hshap.models.classifiers import prepared, timm, torchvision, transformers
-from hshap.models.detectors import Detection, detections, detector
-from hshap.models.image_text import image_text
-from hshap.models.keras_and_jax import jax, keras
+from hshap.models.boxes_and_regions import (
+    Detection,
+    detections,
+    detector,
+    segmenter,
+    segments,
+)
+from hshap.models.classifiers import (
+    image_text,
+    prepared,
+    timm,
+    torchvision,
+    transformers,
+)
+from hshap.models.functions import function, keras
 from hshap.models.onnx_sessions import onnx
-from hshap.models.pipelines import scikit_learn
 from hshap.models.preparation import Preparation
-from hshap.models.segmenters import segmenter, segments
 
 __all__ = [
     "Detection",
     "Preparation",
     "detections",
     "detector",
+    "function",
     "image_text",
-    "jax",
     "keras",
     "onnx",
     "prepared",
-    "scikit_learn",
     "segmenter",
     "segments",
     "timm",

@@ -21,8 +21,8 @@ from hshap.cli.options import (
     RunOptions,
     refuse_options,
 )
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import Shown, table, tell
+from hshap.cli.output import print_json, say, table, tell
+from hshap.cli.progress import Shown
 from hshap.cli.runs.exam import HEADINGS, VOLUME_HEADINGS, ExamRun, rows_of
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.record import PAGE, SUMMARY

@@ -13,8 +13,7 @@ from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import files_of_options
 from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, RunOptions
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import left_out, table, tell
+from hshap.cli.output import left_out, print_json, say, table, tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather

@@ -16,8 +16,7 @@ from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.options import RUN, AnyModel, MethodOptions, ModelOptions, ReadOptions
-from hshap.cli.output import say
-from hshap.cli.progress import tell
+from hshap.cli.output import say, tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather

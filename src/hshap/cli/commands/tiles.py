@@ -21,8 +21,7 @@ from hshap.cli.options import (
     TileOptions,
     refuse_options,
 )
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.output import print_json, say, table, tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.large import HEADINGS, LargeRun, rows_of
 from hshap.cli.runs.large_parts import TileParts

@@ -23,8 +23,7 @@ from hshap.cli.inputs.explanations import (
 from hshap.cli.inputs.images import Original, Reader, is_folder, read_original
 from hshap.cli.inputs.images import read as read_image
 from hshap.cli.options import AsJson, CalibrationFile, Force, ReadOptions, Select
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.output import print_json, say, table, tell
 from hshap.cli.runs.folder_views import folder_views, write_views
 from hshap.cli.runs.originals import Originals, Scale, on_grey
 from hshap.explanation.guarantees.calibration import with_calibration

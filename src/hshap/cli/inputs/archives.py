@@ -5,7 +5,6 @@ Everything here pickles: each worker makes the model by itself.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +15,12 @@ import numpy as np
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.choices import TOP, classes_of
-from hshap.cli.inputs.image_files.planes import UPRIGHT
-from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
+from hshap.cli.inputs.images import MAX_PIXELS, Reader, decode_bytes, prepare
 from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
 from hshap.formats.listing import PICTURES, SCANS
+from hshap.formats.scan import UPRIGHT
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource
@@ -58,14 +57,7 @@ class Pictures:
 
     def __call__(self, data: bytes, name: str) -> Decoded:
         """Return the image, and how it was changed."""
-        with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
-            # By way of a file: all limits on hostile images are those of the other commands.
-            path = Path(folder, f"image{_ending(name)}")
-            path.write_bytes(data)
-            try:
-                picture = read(path, self.reader)
-            except Refusal as error:
-                raise Refusal(error.code, str(error).replace(str(path), name)) from error
+        picture = prepare(Path(name), decode_bytes(data, name, self.reader), self.reader)
         changed = {
             "resized_from": picture.resized_from,
             "notes": list(picture.notes),
@@ -75,12 +67,6 @@ class Pictures:
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)
         return Decoded(pixels, {"size": size, **told}, picture.resized_from)
-
-
-def _ending(name: str) -> str:
-    """Return the ending of a file's name, by which its decoder is found."""
-    long = next((one for one in SCANS if one.count(".") > 1 and name.lower().endswith(one)), None)
-    return long or Path(name).suffix[:10]
 
 
 @dataclass(frozen=True)

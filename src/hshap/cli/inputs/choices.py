@@ -15,7 +15,7 @@ import numpy as np
 from hshap._util.processes import usable_cores
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.files import open_regular, size_of
 from hshap.cli.inputs.formats import format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import find, read
 from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_file
@@ -293,7 +293,7 @@ def _array(path: Path, reader: Reader) -> Array:
     """Return floats `(channels, height, width)` from an .npy file, checked before they are read."""
     count = reader.format.count
     most = 16 * count * reader.max_pixels + 2**16  # bytes: the longest floats, and a header
-    with opened(path, most=most, fix="pass another file") as file:
+    with open_regular(path, most=most, fix="pass another file") as file:
         try:
             version = np.lib.format.read_magic(file)
             header = np.lib.format.read_array_header_1_0
@@ -309,7 +309,7 @@ def _array(path: Path, reader: Reader) -> Array:
                 f"({count}, height, width)"
             )
             raise Refusal(Code.INPUT, message)
-        if file.size - file.tell() != math.prod(shape) * dtype.itemsize:
+        if size_of(file) - file.tell() != math.prod(shape) * dtype.itemsize:
             message = f"--baseline {path} does not hold the {shape} numbers that it announces"
             raise Refusal(Code.INPUT, message)
         flat = np.frombuffer(file.read(), dtype)

@@ -15,7 +15,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import TOP, classes_of, with_source
 from hshap.cli.inputs.images import planes_at_size
 from hshap.cli.inputs.models import probe
-from hshap.cli.inputs.scans import shown
+from hshap.cli.inputs.scans import levels_of
 from hshap.cli.output import Names, say
 from hshap.cli.progress import Shown, bar, each
 from hshap.cli.runs.record import PAGE, digest, write_summary
@@ -24,6 +24,7 @@ from hshap.explainer.slicing import explain_slices
 from hshap.explanation.placement import Placement
 from hshap.explanation.slices import found_slices
 from hshap.export.page import View, write_page
+from hshap.formats.pictures import to_grey
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ class ExamRun:
     def _pixels(self) -> NDArray[np.float32]:
         """Return the input of the model `(channels, z, y, x)`."""
         wanted = self.reader.format
-        grey = wanted.channels == "grey"
-        pixels, note = shown(self.scan, wanted.white, grey=grey, window=self.reader.window)
+        pixels, note = levels_of(self.scan, wanted.white, window=self.reader.window)
         say(f"{self.path}: {note}")
+        pixels = to_grey(pixels) if wanted.channels == "grey" else pixels
         channels, depth, *sides = pixels.shape
         if self.volume:
             self._check_volume()
@@ -241,6 +242,8 @@ class ExamRun:
             {wanted.name(number): one for number, one in found.items()},
             pixel_size=scan.spacing,
             window=scan.window_shown(window) if is_plain else None,
+            directions=scan.directions if len(scan.grid) == len(scan.spatial) else "",
+            values=scan.unit if is_plain else "",
         )
 
 

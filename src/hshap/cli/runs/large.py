@@ -23,7 +23,8 @@ from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer.probes import Noise, ask
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
-from hshap.formats.large.opening import opened
+from hshap.formats.pictures import to_grey
+from hshap.formats.reading import opened
 from hshap.games.targets import Output
 from hshap.partitions.grids import AUTO
 
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from hshap.explanation.tiled import TiledExplanation
     from hshap.export.page.view import View
     from hshap.games.engine import Progress
-
-GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32).reshape(3, 1, 1)
-"""The weights of red, green and blue in a grey value, as in pillow."""
 
 SIGN = "written by hshap"
 """The entry of a GeoJSON file by which a later run knows it."""
@@ -73,7 +71,7 @@ class Prepared:
             message = f"the image has {len(unit)} channels, but the model takes {count}"
             raise Refusal(Code.INPUT, f"{message}; save it with {count}, or in colour")
         if count == 1 and len(unit) == 3:
-            unit = (unit * GREY).sum(axis=0, keepdims=True)
+            unit = to_grey(unit)
         elif count > 1 and len(unit) == 1:
             unit = np.repeat(unit, count, axis=0)
         return self.format.scale(unit)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief, code_of, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
-from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import Reader, find, is_folder, read
 from hshap.cli.inputs.models import Loaded, probe
 from hshap.cli.output import say, say_notes
 from hshap.cli.progress import each
 from hshap.cli.runs.record import digest, unchanged
 from hshap.errors import MissingExtraError
+from hshap.formats.scan import UPRIGHT
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import numpy as np
 from hshap._util.version import __version__
 from hshap._util.visible import as_text, visible
 from hshap.cli.inputs.choices import with_source
-from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.output import Names, say, say_notes
 from hshap.cli.progress import each
 from hshap.cli.runs.journal import Journal
@@ -24,6 +23,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.explanation.guarantees.calibration import marked_area, with_calibration
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
+from hshap.formats.scan import UPRIGHT
 from hshap.plot.fonts import literal
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hshap.evaluators.incremental.drawing import Sides
     from hshap.evaluators.incremental.layer_rules import Layer
     from hshap.evaluators.incremental.patches import Operation, Slide
     from hshap.evaluators.incremental.steps import Rule, Value
+    from hshap.evaluators.incremental.windows import Sides
 
     Acts = Sequence[tuple[fx.Node, Operation]]
 

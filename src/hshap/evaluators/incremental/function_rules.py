@@ -32,9 +32,9 @@ from hshap.evaluators.incremental.steps import Rule, Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hshap.evaluators.incremental.drawing import Known
     from hshap.evaluators.incremental.layer_rules import Parts
     from hshap.evaluators.incremental.patches import Operation
+    from hshap.evaluators.incremental.windows import Known
 
     Options: TypeAlias = Mapping[str, Value]
 

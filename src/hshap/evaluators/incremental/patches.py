@@ -11,13 +11,13 @@ ones also run on the rim that the later ones read, so nothing between them is co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from operator import add, eq, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.drawing import (
+from hshap.evaluators.incremental.windows import (
     Known,
     Piece,
     Sides,
@@ -27,7 +27,6 @@ from hshap.evaluators.incremental.drawing import (
     empty,
     meet,
     pieces_of,
-    prefilled,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hshap.evaluators.incremental.drawing import Known, Sides
+    from hshap.evaluators.incremental.windows import Known, Sides
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
     Sliding: TypeAlias = Callable[[torch.Tensor, Sides], torch.Tensor]
@@ -105,17 +104,15 @@ class Patch:
         shift = shifts.pop()
         inner = meet(((0,) * len(size), size), (shift, tuple(map(add, shift, self.size))))
         if shifts or inner is None:
-            ground = prefilled(out, self.anchor, outside)
             for row, window in enumerate(pieces_of(out, starts)):
-                draw(window, ground, self.pieces(row))
+                draw(window, self.anchor, self.pieces(row), outside=outside)
             return
         # The rectangles lie at one place of all windows, so one copy is enough for all rows.
         if inner[1] != size or any(inner[0]):
-            ground = prefilled(out, self.anchor, outside)
             for row, window in enumerate(pieces_of(out, starts)):
                 over = self.over[row] if self.over else ()
                 low, high = (tuple(map(add, starts[row], corner)) for corner in inner)
-                draw(window, ground, over, (low, high))
+                draw(window, self.anchor, over, outside=outside, hole=(low, high))
         there = map(slice, *(map(sub, corner, shift) for corner in inner))
         out[(..., *map(slice, *inner))] = self.data[(..., *there)]
 
@@ -165,20 +162,6 @@ class ReceptiveField:
         )
         return tuple((n + p + q - d * (k - 1) - 1) // s + 1 for n, k, s, d, p, q in axes)
 
-    def crop(self, patch: Patch, anchor: Known, act: Operation, *, wraps: bool) -> Patch:
-        """Return the output patch of an operation that pads with pixels of the image.
-
-        The operation runs in full, and the patch is cut out. A patch near a border changes the
-        padding too; with `wraps`, the padding at the opposite border.
-        """
-        grid = tuple(anchor.shape[2:])
-        spans = [
-            self._touched_by_padding(start, patch, grid, wraps=wraps) for start in patch.starts
-        ]
-        starts, size = of_one_size(spans, grid)
-        full = act(patch.full())
-        return Patch(_cut_out(full, starts, size), starts, anchor, is_owned=True)
-
     def zones(self, zones: Sequence[Zone]) -> list[Zone] | None:
         """Return where outputs are equal, given where inputs are; None if strides do not fit."""
         found: list[Zone] = []
@@ -195,32 +178,9 @@ class ReceptiveField:
         windows = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return list(map(_touched, start, size, grid, windows))
 
-    def _touched_by_padding(
-        self, start: Sides, patch: Patch, grid: Sides, *, wraps: bool
-    ) -> list[Span]:
-        """Return the outputs on each axis that see the rectangle, in the padding too."""
-        spans: list[Span] = []
-        axes = zip(
-            self.touched(start, patch.size, grid),
-            *(start, patch.size, patch.grid, grid, self.kernel, self.dilation),
-            *(self.padding, self.padding_after or self.padding),
-            strict=True,
-        )
-        for (low, high), a, n, most, outputs, k, d, before, after in axes:
-            # Padding by reflection shows the pixel at distance `before` or `after` too.
-            near = max(d * (k - 1), before + 1, after + 1)
-            first, last = a < near, a + n > most - near
-            everything = wraps and (first or last)
-            spans.append(
-                (0 if first or everything else low, outputs if last or everything else high)
-            )
-        return spans
 
-
-@lru_cache(maxsize=2**12)
 def _touched(a: int, n: int, most: int, window: tuple[int, int, int, int]) -> Span:
     """Return the outputs on one axis that see `n` places from `a` on, at least one of `most`."""
-    # Rows of a batch share places on one axis, and layers of a network their windows.
     k, s, p, d = window
     first = max(0, -(-(a + p - d * (k - 1)) // s))
     last = min(most - 1, (a + n - 1 + p) // s)

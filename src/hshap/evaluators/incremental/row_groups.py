@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from hshap._util.cache import ByIdentity
-from hshap.evaluators.incremental.drawing import empty
 from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.windows import empty
 from hshap.partitions.regions import Box, blocks, mask
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from torch.fx.node import map_arg
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hshap.evaluators.incremental.drawing import Known
     from hshap.evaluators.incremental.patches import Patch, Zone
+    from hshap.evaluators.incremental.windows import Known
 
     Zones: TypeAlias = Sequence[Zone]
 

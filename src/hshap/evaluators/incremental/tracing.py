@@ -33,7 +33,7 @@ from hshap.evaluators.incremental.layer_rules import (
 from hshap.evaluators.incremental.rewriting import (
     attribute,
     channels_first,
-    with_folded_convolutions,
+    with_folded_norms,
     with_weights_last,
 )
 from hshap.evaluators.incremental.steps import Rule, Step, Value
@@ -285,7 +285,7 @@ def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
-        graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
+        graph_module = with_folded_norms(fx.GraphModule(tracer.root, graph))
         if channels_last:
             graph_module = with_weights_last(graph_module)
         return _Builder(with_joined_chains(channels_first(graph_module))).trace()
