@@ -18,9 +18,12 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 ROOT = Path(__file__).parents[1]
 MODEL = """
@@ -85,12 +88,13 @@ def size(src: Path) -> dict[str, object]:
 
 
 def import_cost(src: Path, times: int = 9) -> dict[str, object]:
-    """Compare `import hshap` with `import numpy`: modules and seconds of CPU, the fastest of several."""
+    """Compare `import hshap` with `import numpy`: modules, and seconds of CPU at best."""
     environment = {**os.environ, "PYTHONPATH": str(src.parent)}
 
     def run(code: str) -> str:
         timed = f"import sys, time; start = time.process_time(); {code}"
-        told = "print(time.process_time() - start, sum(m.split('.')[0] == 'hshap' for m in sys.modules))"
+        loaded = "sum(m.split('.')[0] == 'hshap' for m in sys.modules)"
+        told = f"print(time.process_time() - start, {loaded})"
         return subprocess.run(  # noqa: S603, our own code
             [sys.executable, "-c", f"{timed}; {told}"],
             capture_output=True,
@@ -109,9 +113,7 @@ def import_cost(src: Path, times: int = 9) -> dict[str, object]:
     return {
         "public names": int(run(public).split()[0]),
         "modules of hshap loaded by import hshap": int(names.split()[1]),
-        "modules loaded by hshap.Explainer": int(
-            run("import hshap; hshap.Explainer").split()[1]
-        ),
+        "modules loaded by hshap.Explainer": int(run("import hshap; hshap.Explainer").split()[1]),
         "seconds": {code: round(value, 4) for code, value in fastest.items()},
         "import hshap over import numpy": round(
             fastest["import hshap"] / fastest["import numpy"], 2
@@ -196,7 +198,8 @@ def walks(src: Path) -> dict[str, dict[str, int]]:
     network = hshap.demo.load()
     image = hshap.demo.bundled()["images"][3].astype("float32") / 255
     made = [hshap.Explainer(network).explain(image, 1) for _ in range(2)]
-    made[0].attribution(), made[0].boxes()
+    made[0].attribution()
+    made[0].boxes()
     found = {
         "Explainer(model).explain(image, 1)": walked(
             src, lambda: hshap.Explainer(network).explain(image, 1)
