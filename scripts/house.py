@@ -1,3 +1,4 @@
+# ruff: noqa: INP001, a script
 """Measure how much there is to know: modules, lines, names used twice, imports, and four walks.
 
 `.venv/bin/python scripts/house.py` prints a table, with `--json` all numbers. `--src DIR` measures
