@@ -193,7 +193,7 @@ def without_level(path):
 BAD = {
     "not tiled": (
         lambda p: one_strip(p / "a.tif"),
-        "is not tiled: one strip of 20000 rows takes 1,200,000,000 bytes",
+        "is not tiled: one piece of 20000 x 20000 x 3 takes 1,200,000,000 bytes",
     ),
     "truncated": (lambda p: cut(tiff(p / "a.tif", compression=None), 90_000), "is truncated"),
     "no TIFF": (lambda p: cut(tiff(p / "a.tif"), 3), "is no TIFF file that can be read"),

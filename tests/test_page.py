@@ -369,6 +369,34 @@ def test_a_volume_has_three_planes_that_move_together(show):
     assert (strip[:9] > 0).tolist() == found
 
 
+def test_a_scan_has_plane_names_and_its_head_up(show):
+    volume = np.zeros((8, 10, 12), np.int16)
+    volume[6, 2, 3] = 1000
+    explanation = hshap.Explainer(
+        lambda batch: batch[:, 0].max(axis=(1, 2, 3)),
+        baseline=hshap.Constant(0.0),
+        partition=hshap.Bisection(1),
+    ).explain(volume[None].astype(float), 0, layout="CZYX")
+    tab = show([View("ct", volume, {"lesion": explanation}, directions="SPL", values="HU")])
+    drawn(tab)
+    places = [text.split(" · ")[0] for text in tab.locator("figcaption span").all_text_contents()]
+    assert places == ["Axial, slice 7 of 8", "Coronal, slice 3 of 10", "Sagittal, slice 4 of 12"]
+    assert tab.locator("#window-preset option").all_text_contents()[-1] == "Liver"
+    # The bright slice lies near the head, which is up: in the second line of the coronal plane.
+    canvas, camera = canvas_pixels(tab, 2), tab.evaluate("hshap.cameras()[1]")
+    across = int((3.5 - camera["x"]) * camera["scale"])
+    greys = [
+        canvas[int((row + 0.5 - camera["y"]) * camera["scale"]), across, 0] for row in range(8)
+    ]
+    assert np.argmax(greys) == 1
+    # A click is at the place that is seen.
+    screen = tab.locator(".screen").nth(1).bounding_box()
+    x = screen["x"] + (3.5 - camera["x"]) * camera["scale"]
+    tab.mouse.click(x, screen["y"] + (0.5 - camera["y"]) * camera["scale"])
+    drawn(tab)
+    assert tab.evaluate("hshap.state().at") == [7, 2, 3]
+
+
 # Names
 
 ATTACK = "window.pwned=1"

@@ -8,8 +8,8 @@
 from hshap.evaluators.tiles import Tiles
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
-from hshap.formats.large.opening import open_image
-from hshap.formats.large.protocol import LargeImage
+from hshap.formats.large_images import LargeImage
+from hshap.formats.reading import open_image
 
 __all__ = [
     "LargeImage",

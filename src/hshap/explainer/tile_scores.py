@@ -17,8 +17,8 @@ from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Backdrop, Row
 from hshap.explainer.tile_parts import ScoredPart
-from hshap.formats.large.overview import Thumbnail, samples
-from hshap.formats.large.protocol import size_of_level
+from hshap.formats.large_images import size_of_level
+from hshap.formats.overview import Thumbnail, samples
 from hshap.games.engine import Progress
 from hshap.partitions.regions import Box
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explainer.tile_parts import Parts
-    from hshap.formats.large.protocol import LargeImage
+    from hshap.formats.large_images import LargeImage
 
 MOST_BYTES = 2**26
 """Bytes of tiles that are read for one call of the model."""

@@ -24,7 +24,7 @@ from hshap.explainer.tile_parts import GROUP
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
-from hshap.formats.large.opening import opened
+from hshap.formats.reading import opened
 from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.targets import as_targets, class_index, describe_target, is_several, measure
 from hshap.partitions.grids import Bisection

@@ -17,7 +17,7 @@ import numpy as np
 
 from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.games.shapley import FEW, sides
-from hshap.games.tree import parts, ratios, sources
+from hshap.games.tree import MOST_VALUES, parts, ratios, sources
 from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ LOOSE = 4
 
 NOISE = 1e-5
 """Decreases below this share of the score are rounding, not a sign of the model."""
-
-MOST_VALUES = 2**18
-"""Scores of games that are looked at together: of more, copies would fill memory."""
 
 
 @dataclass(frozen=True)

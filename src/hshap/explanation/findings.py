@@ -47,12 +47,22 @@ def boxes(
     """Return the findings of an explanation; see `Explanation.boxes`."""
     grid = explanation.grid
     placement = explanation.placement if checks.flag("original", original) else whole(grid)
-    if context is not None or explanation.settings.drops_nothing:
+    leaves = explanation.leaves
+    if context is not None:
         shares = shares_of(explanation, context)
-        return _strong_boxes(explanation, shares, merge=merge, placement=placement)
-    known = coefficients(explanation.games) if explanation.leaves else {}
-    every = boxes_around(explanation.leaves, known, grid, merge=merge, placement=placement)
-    return [box for box, _ in every]
+        leaves = strong_regions(shares, explanation.games, blurred_regions(explanation), grid)
+    elif explanation.settings.drops_nothing:
+        shares = explanation.shares  # the leaves are the regions where the map is strong
+    else:
+        known = coefficients(explanation.games) if leaves else {}
+        every = boxes_around(leaves, known, grid, merge=merge, placement=placement)
+        return [box for box, _ in every]
+    every = boxes_around(leaves, shares, grid, merge=merge, placement=placement)
+    found = [
+        box._replace(score=sum(shares[leaves[number]] for number in set(inside)))
+        for box, inside in every
+    ]
+    return sorted(found, key=_strongest_first)
 
 
 def finding_score(explanation: Explanation, leaves: Sequence[Region]) -> float:
@@ -61,27 +71,6 @@ def finding_score(explanation: Explanation, leaves: Sequence[Region]) -> float:
     if explanation.settings.drops_nothing:
         return float(sum(part.share for part in parts))
     return max(part.coefficient for part in parts)
-
-
-def _strong_boxes(
-    explanation: Explanation,
-    shares: Mapping[Region, float],
-    *,
-    merge: bool,
-    placement: Placement,
-) -> list[Finding]:
-    """Return the boxes around the regions where the map of these shares is strong.
-
-    A box has the sum of the shares of its regions.
-    """
-    grid = explanation.grid
-    strong = strong_regions(shares, explanation.games, blurred_regions(explanation), grid)
-    every = boxes_around(strong, shares, grid, merge=merge, placement=placement)
-    found = [
-        box._replace(score=sum(shares[strong[number]] for number in set(inside)))
-        for box, inside in every
-    ]
-    return sorted(found, key=_strongest_first)
 
 
 def boxes_around(

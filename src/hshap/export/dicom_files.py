@@ -16,7 +16,7 @@ from hshap.export.map_files import as_labels, as_scan, fitting, new_file, placed
 from hshap.export.placed_findings import as_name
 from hshap.formats.dicom.geometry import leeway, plane_of
 from hshap.formats.dicom.headers import header_of
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from hshap._util.atomic import replace
 from hshap._util.raster import png
 from hshap.errors import ArgumentError, require
 from hshap.export.placed_findings import as_name, as_plane
-from hshap.formats.large.ome_zarr import is_zarr
+from hshap.formats.ome_zarr import is_zarr
 from hshap.formats.scan import LPS, STAGE, Scan
 
 if TYPE_CHECKING:

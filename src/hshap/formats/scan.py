@@ -13,7 +13,7 @@ from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
@@ -203,6 +203,31 @@ class Scan:
         sides = " x ".join(map(str, self.array.shape))
         apart = "" if self.spacing is None else f", spacing {_by(self.spacing)} mm"
         return f"Scan({self.name!r}: {self.axes} {sides}, {self.array.dtype}{apart})"
+
+
+def channels_first(array: Array, axes: str) -> tuple[Array, str]:
+    """Return an array with its channels first, without axes of length 1 but Y and X.
+
+    >>> channels_first(np.zeros((1, 5, 3, 8, 8)), "TZCYX")[1]
+    'CZYX'
+    """
+    lengths = dict(zip(axes, array.shape, strict=True))
+    kept = [axis for axis in "CTZYX" if axis in "YX" or lengths.get(axis, 1) > 1]
+    order = [axes.index(axis) for axis in kept]
+    index = tuple(slice(None) if axis in kept else 0 for axis in axes)
+    rest = [axis for axis in axes if axis in kept]
+    out = array[index].transpose([rest.index(axes[n]) for n in order])
+    return (out, "".join(kept)) if "C" in kept else (out[None], "".join(("C", *kept)))
+
+
+def stage_affine(sizes: Mapping[str, float], starts: Mapping[str, float]) -> Heat:
+    """Return the affine from `(z, y, x, 1)` to x, y and z of a microscope's stage."""
+    affine = np.zeros((4, 4))
+    for column, axis in enumerate(SPATIAL):
+        affine["XYZ".index(axis), column] = sizes.get(axis, 1.0)
+        affine["XYZ".index(axis), 3] = starts.get(axis, 0.0)
+    affine[3, 3] = 1.0
+    return affine
 
 
 def _by(numbers: Sequence[float]) -> str:

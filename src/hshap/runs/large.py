@@ -18,7 +18,7 @@ from hshap.errors import MissingExtraError
 from hshap.explainer.tile_parts import Parts
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
-from hshap.formats.large.opening import opened
+from hshap.formats.reading import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,16 +13,16 @@ import typer
 
 from hshap._util.version import __version__
 from hshap.baselines.recipes import Constant
-from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.faults import Code, brief
 from hshap.cli.options import AsJson
 from hshap.cli.output import print_json, say, table, tell
+from hshap.cli.timing import Gain, measure_gains
 from hshap.demo import brightest
 from hshap.errors import missing_packages, packages_of, require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
-from hshap.testing.brute_force import shapley_by_permutations
+from hshap.testing import shapley_by_permutations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
     packages = {name: _version(name) for name in ("numpy", *known, *OTHERS)}
     lacking = {extra: missing_packages(extra) for extra in USES}
     devices, clashes = _devices(), conflicts(_version)
-    speed = gains()
+    speed = measure_gains()
     healthy = all(check.passed for check in checks)
     if json:
         print_json(

@@ -18,9 +18,9 @@ from hshap.cli.inputs.scans import is_scan, levels_of, read_slice
 from hshap.cli.output import say
 from hshap.errors import ArgumentError, FormatError, require
 from hshap.formats.dicom.headers import starts_as_dicom
-from hshap.formats.large.ome_zarr import GROUP, is_zarr
 from hshap.formats.lengths import PixelSize, pixel_size
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large, listed
+from hshap.formats.ome_zarr import GROUP, is_zarr
 from hshap.formats.pictures import KINDS, PictureOptions, colour_of, read_picture, to_grey
 from hshap.formats.scan import UPRIGHT, Scan
 

@@ -242,6 +242,8 @@ class ExamRun:
             {wanted.name(number): one for number, one in found.items()},
             pixel_size=scan.spacing,
             window=scan.window_shown(window) if is_plain else None,
+            directions=scan.directions if len(scan.grid) == len(scan.spatial) else "",
+            values=scan.unit if is_plain else "",
         )
 
 

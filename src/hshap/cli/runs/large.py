@@ -23,8 +23,8 @@ from hshap.evaluators.tiles import Pool, Tiles, to_unit
 from hshap.explainer.probes import Noise, ask
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
-from hshap.formats.large.opening import opened
 from hshap.formats.pictures import to_grey
+from hshap.formats.reading import opened
 from hshap.games.targets import Output
 from hshap.partitions.grids import AUTO
 

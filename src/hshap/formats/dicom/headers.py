@@ -7,8 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from hshap.errors import FormatError, require
-from hshap.formats.limits import refuse_large
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly, refuse_large
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,11 @@ import numpy as np
 
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError
-from hshap.explanation.audit import MOST_VALUES, audit_many
+from hshap.explanation.audit import audit_many
 from hshap.explanation.region_tables import PIXELS
 from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
+from hshap.games.tree import MOST_VALUES
 from hshap.runs.storing.schema import NEGATIVES
 
 if TYPE_CHECKING:

@@ -78,8 +78,6 @@ addEventListener("popstate", () => {
   if (live.opened !== null || state.number === null) followLink();
 });
 byId("title").textContent = data.title;
-// The server's own header has the title.
-if (window.top !== window && location.protocol.startsWith("http")) byId("title").hidden = true;
 
 /** The panel that has the focus, or the first one. */
 const panelNow = () => now().panels.find(({ screen: frame }) => frame === document.activeElement) ?? now().panels[0];

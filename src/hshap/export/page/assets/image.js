@@ -208,7 +208,8 @@ function openVolume({ home, image, shown: [depth, height, width] }) {
         const start = plane.at * size[plane.axis];
         paintGrey(greysAt(image, window), plane.columns, plane.rows, (i) => {
           const column = i % plane.columns;
-          return values[start + ((i - column) / plane.columns) * steps[0] + column * steps[1]];
+          const row = (i - column) / plane.columns;
+          return values[start + (plane.flipped ? plane.rows - 1 - row : row) * steps[0] + column * steps[1]];
         }, page.canvas);
       }
       drawPart(context, page.canvas, [plane.columns, plane.rows], [0, 0, plane.rows, plane.columns], camera);

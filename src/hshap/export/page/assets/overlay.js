@@ -19,7 +19,7 @@ function paintOverlay(panel, scene) {
     if (view.marks && showsLeaves(scene)) strokeMarks(context, view.marks[panel.klass], camera, thick);
     strokeBoxes(context, boxesIn(scene), camera, thick, look.layers.boxes ? Infinity : TINY * thick);
     if (map !== null || showsLeaves(scene) || look.layers.boxes) labelFindings(context, scene);
-    if (hover === null && view.axes === 3) strokeCross(context, inPlane(plane.axis, look.at), camera);
+    if (hover === null && view.axes === 3) strokeCross(context, plane, inPlane(plane.axis, look.at), camera);
     paintDirections(context, scene);
   }
   paintRuler(context, view, plane, camera, thick, klass.grid);
@@ -61,7 +61,7 @@ function paintMap(context, scene, map) {
   }
   inkOf(scratch).putImageData(pixels, 0, 0);
   const [left, right] = [0, columns].map((edge) => (onImage(view, grid, across, edge) - camera.x) * camera.scale);
-  const [upper, lower] = [0, rows].map((edge) => (onImage(view, grid, down, edge) - camera.y) * camera.scale * camera.ratio);
+  const [upper, lower] = [0, rows].map((edge) => (turned(plane, onImage(view, grid, down, edge)) - camera.y) * camera.scale * camera.ratio);
   context.save();
   context.imageSmoothingEnabled = true;
   context.imageSmoothingQuality = "high";
@@ -87,7 +87,7 @@ function seeLabels({ labels, grid }, { view, plane, camera, width, height }, non
   if (start < 0) return under;
   const columns = Int32Array.from({ length: width }, (_, i) => offset(across, camera.x + (i + 0.5) / camera.scale));
   for (let j = 0, i = 0; j < height; j++) {
-    const row = offset(down, camera.y + (j + 0.5) / (camera.scale * camera.ratio));
+    const row = offset(down, turned(plane, camera.y + (j + 0.5) / (camera.scale * camera.ratio)));
     for (let column = 0; column < width; column++, i++) {
       if (row >= 0 && columns[column] >= 0) under[i] = labels[start + row + columns[column]];
     }
@@ -154,7 +154,7 @@ function strokeGroups(target, under, groups, { width, height, thick }, colour, r
 const boxesIn = ({ view, klass, result, plane }) => result.findings.flatMap(({ box }, i) => {
   const whole = boxOnImage(view, klass.grid, box);
   const isCut = plane.at >= Math.floor(whole[plane.axis]) && plane.at < whole[3 + plane.axis];
-  return view.axes === 2 || isCut ? [{ box: boxIn(whole, plane.axis), i }] : [];
+  return view.axes === 2 || isCut ? [{ box: boxIn(whole, plane), i }] : [];
 });
 
 /** Boxes around findings up to a size on the screen, never too small to be visible.
@@ -238,13 +238,14 @@ function labelFindings(context, scene) {
 
 /** The lines where the other planes of a volume cut this one.
     @param {CanvasRenderingContext2D} context
+    @param {Plane} plane
     @param {number[]} at
     @param {CameraState} camera */
-function strokeCross(context, [row, column], { x, y, scale, ratio }) {
+function strokeCross(context, plane, [row, column], { x, y, scale, ratio }) {
   context.strokeStyle = "rgba(240, 228, 66, 0.6)";
   context.lineWidth = 1;
   context.beginPath();
-  const [atX, atY] = [Math.round((column + 0.5 - x) * scale) + 0.5, Math.round((row + 0.5 - y) * scale * ratio) + 0.5];
+  const [atX, atY] = [Math.round((column + 0.5 - x) * scale) + 0.5, Math.round((turned(plane, row + 0.5) - y) * scale * ratio) + 0.5];
   context.moveTo(atX, 0);
   context.lineTo(atX, context.canvas.height);
   context.moveTo(0, atY);
@@ -257,7 +258,8 @@ function strokeCross(context, [row, column], { x, y, scale, ratio }) {
     @param {Scene} scene */
 function paintDirections(context, { view, plane, thick, width, height }) {
   if (!view.directions) return;
-  const [down, across] = inPlane(plane.axis, [...view.directions.padStart(3, " ")]);
+  const [along, across] = inPlane(plane.axis, [...view.directions.padStart(3, " ")]);
+  const down = plane.flipped ? OPPOSITE[along] : along;
   plate(context, OPPOSITE[across], 8 * thick, height / 2, thick);
   plate(context, across, width - 8 * thick, height / 2, thick);
   plate(context, OPPOSITE[down], width / 2, 8 * thick, thick);

@@ -77,7 +77,7 @@ const pixelInOriginal = (view, place) => (view.original ? place
     @returns {Plane} */
 function planeOf(view, axis, at) {
   const [rows, columns] = inPlane(axis, view.shown);
-  return { axis, at: at[axis], rows, columns };
+  return { axis, at: at[axis], flipped: axis > 0 && view.directions.startsWith("S"), rows, columns };
 }
 
 /** The place of a pixel of a plane.
@@ -85,9 +85,15 @@ function planeOf(view, axis, at) {
     @param {number} row
     @param {number} column
     @returns {number[]} */
-function placeIn({ axis, at }, row, column) {
-  return axis === 0 ? [at, row, column] : axis === 1 ? [row, at, column] : [row, column, at];
+function placeIn({ axis, at, flipped, rows }, row, column) {
+  const down = flipped ? rows - 1 - row : row;
+  return axis === 0 ? [at, down, column] : axis === 1 ? [down, at, column] : [down, column, at];
 }
+
+/** The position on the screen's rows of a position on the axis, or the other way round.
+    @param {Plane} plane
+    @param {number} position */
+const turned = ({ flipped, rows }, position) => (flipped ? rows - position : position);
 
 /** Row and column of a place in a plane across an axis.
     @template T
@@ -97,8 +103,12 @@ const inPlane = (axis, place) => place.filter((_, i) => i !== axis);
 
 /** A box on the image in a plane: top, left, bottom, right.
     @param {Box} box
-    @param {number} axis */
-const boxIn = (box, axis) => [...inPlane(axis, box.slice(0, 3)), ...inPlane(axis, box.slice(3))];
+    @param {Plane} plane */
+function boxIn(box, plane) {
+  const [[first, left], [last, right]] = [inPlane(plane.axis, box.slice(0, 3)), inPlane(plane.axis, box.slice(3))];
+  const [upper, lower] = [turned(plane, first), turned(plane, last)].sort((a, b) => a - b);
+  return [upper, left, lower, right];
+}
 
 /** The first and last corner of a box, with an axis for each that the image has.
     @param {View} view

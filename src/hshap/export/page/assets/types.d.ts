@@ -160,6 +160,7 @@ interface Result {
 interface Plane {
   axis: number;
   at: number;
+  flipped: boolean; // rows run against their axis, so that the head of a patient is up
   rows: number;
   columns: number;
 }

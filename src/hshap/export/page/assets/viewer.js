@@ -310,7 +310,7 @@ function goTo(i, near = true, isStep = true) {
   const finding = findings[state.finding];
   const onScreen = boxOnImage(view, klassOf(state.current).grid, finding.box);
   if (view.axes === 3) state.at = [0, 1, 2].map((axis) => Math.floor((onScreen[axis] + onScreen[3 + axis]) / 2));
-  if (near) cameras.forEach((camera, axis) => camera.fit(boxIn(onScreen, axis), 3));
+  if (near) cameras.forEach((camera, axis) => camera.fit(boxIn(onScreen, planeOf(view, axis, state.at)), 3));
   const part = finding.part === null ? "" : `, ${percent(finding.part)} of the score`;
   if (isStep) {
     state.said = `Finding ${state.finding + 1} of ${findings.length}${part}, strength ${few(finding.score)}, ` +

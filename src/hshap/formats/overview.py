@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Grid
-    from hshap.formats.large.protocol import LargeImage
+    from hshap.formats.large_images import LargeImage
 
 THUMB = 512
 """The longest side of the small picture."""

@@ -21,8 +21,8 @@ from hshap.explanation.findings import finding_score
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page.picture import BYTES, LEVELS, TILE, Shown, encoded, halved, sizes_of
 from hshap.export.placed_findings import outlines
-from hshap.formats.large.opening import opened
-from hshap.formats.large.overview import samples
+from hshap.formats.overview import samples
+from hshap.formats.reading import opened
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Json
     from hshap.explanation.tiled import Leaf
     from hshap.export.page.picture import Pixels
-    from hshap.formats.large.protocol import LargeImage
+    from hshap.formats.large_images import LargeImage
 
 COMPLETE = 2**24
 """Pixels of the finest level that is written as a whole."""

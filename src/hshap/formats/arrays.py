@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import FormatError
-from hshap.formats.limits import refuse_large
-from hshap.formats.quiet import quietly
+from hshap.formats.large_images import ArrayImage
+from hshap.formats.refusals import quietly, refuse_large
 from hshap.formats.scan import Scan
 
 if TYPE_CHECKING:
@@ -60,3 +60,14 @@ def _packed(path: Path) -> Array:
             refuse_large(str(path), shape, dtype.itemsize)
     with np.load(path, allow_pickle=False) as arrays:
         return arrays[names[0].removesuffix(".npy")]
+
+
+def open_array(path: Path) -> ArrayImage:
+    """Open a .npy file as a memory map."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        message = f"{path} cannot be read as an array ({reason}); save it by numpy.save"
+        raise FormatError(message) from error
+    return ArrayImage(array, path.name)
