@@ -25,7 +25,7 @@ from hshap import (
 )
 from hshap.baselines.per_slice import PerSlice
 from hshap.partitions.by_slices import BySlices
-from hshap.testing.brute_force import painted, shapley_by_permutations
+from hshap.testing import shapley_by_permutations
 from hshap.volumes import explain_slices, found_slices, slice_coefficients
 
 LAYOUT = "CZYX"
@@ -103,6 +103,13 @@ def test_it_is_the_explanation_of_the_pooled_model(pool, axis):
         assert mine.children == theirs.children
         np.testing.assert_allclose(mine.values, theirs.values, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.coefficients(), plain.coefficients(), atol=1e-12)
+
+
+def painted(image, behind, kept):
+    inside = np.zeros(image.shape[1:], bool)
+    for region in kept:
+        inside[region.index] = True
+    return np.where(inside, image, behind)
 
 
 @pytest.mark.parametrize("pool", POOLS)

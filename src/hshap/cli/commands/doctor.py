@@ -22,7 +22,7 @@ from hshap.errors import missing_packages, packages_of, require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
-from hshap.testing.brute_force import shapley_by_permutations
+from hshap.testing import shapley_by_permutations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
