@@ -166,7 +166,11 @@ def test_the_examples_of_which_partition_run():
 # Modules of public names. Their examples are tests: pytest collects the modules of the package.
 CHAPTERS = [name for name in hshap.__all__ if inspect.ismodule(getattr(hshap, name))]
 MODULES = ("hshap", "hshap.export.page", *(f"hshap.{name}" for name in CHAPTERS))
-NOT_PUBLIC = {"hshap.__version__", "hshap.export.page.Frame", "hshap.export.page.frame"}
+NOT_PUBLIC = {
+    "hshap.__version__",
+    "hshap.export.page.NotebookPage",
+    "hshap.export.page.notebook_page",
+}
 
 
 def public():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.explanation.guarantees.significance import Tests
     from hshap.explanation.maps import Context, Smooth
-    from hshap.export.page.notebook import Frame
+    from hshap.export.page import NotebookPage
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -290,15 +290,17 @@ class Explanation:
         """Pictures with matplotlib: `plot(image)`, `plot.tree()` and `plot.levels(image)`."""
         return Plotting(self)
 
-    def view(self, image: Array | None = None, *, name: str = "image", height: int = 640) -> Frame:
+    def view(
+        self, image: Array | None = None, *, name: str = "image", height: int = 640
+    ) -> NotebookPage:
         """Return the page of this explanation, which a notebook shows in place.
 
         Without `image`, the findings are shown on grey. `hshap.export.page.write_page` writes pages
         of many images and classes to a file.
         """
-        from hshap.export.page import notebook  # noqa: PLC0415, the page imports explanations
+        from hshap.export.page import notebook_page  # noqa: PLC0415, it imports explanations
 
-        return notebook.frame(self, image, name=name, height=height)
+        return notebook_page(self, image, name=name, height=height)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle.

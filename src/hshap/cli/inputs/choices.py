@@ -20,6 +20,8 @@ from hshap.cli.inputs.formats import format_of, given_fields, names, numbers, si
 from hshap.cli.inputs.images import find, read
 from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_files
 from hshap.cli.output import say
+from hshap.errors import HshapError
+from hshap.evaluators.runners import runner
 from hshap.explainer import Explainer
 from hshap.explainer.choosing_parts import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
@@ -83,6 +85,10 @@ def load_model(
     }
     fields = given_fields(options.config or config_of(model), given)
     loaded = load(model, trust=options.trust, device=options.device)
+    try:
+        runner(loaded.model, autocast=None, channels_last=False)
+    except HshapError as error:  # such as an object that cannot be called
+        raise Refusal(Code.MODEL, f"{model}: {error}") from error
     told = told_by_files(loaded, fields)
     loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
     torch = sys.modules.get("torch")

@@ -38,8 +38,8 @@ SLAB = 2**22
 THUMB = 256
 """The longest side of the small picture in the gallery."""
 
-LARGE = 2**24
-"""Images of more pixels are compressed less, which is five times as fast."""
+EFFORT = 1
+"""Level of zlib: more takes a photograph three times as long, and makes it 3 % smaller."""
 
 
 def check_picture(image: Array, place: Placement, name: str) -> None:
@@ -122,7 +122,7 @@ def shown(image: Array, axes: int, window: tuple[float, float] | None = None) ->
     channels = len(image) if image.ndim > axes else 1
     if axes == 2 and channels in {3, 4}:
         if not all(np.array_equal(image[0], other) for other in image[1:3]):
-            return Shown(to_bytes(image), is_colour=True)
+            return Shown(_colours(image), is_colour=True)
         image, channels = image[:1], 1  # a scan or an X-ray, stored as colours
     if channels > 1:
         plane = image.mean(axis=0, dtype=np.float64)
@@ -155,28 +155,13 @@ def _levels(plane: Array, low: float, step: float) -> NDArray[np.uint16]:
     return out
 
 
-def to_bytes(image: Array) -> NDArray[np.uint8]:
-    """Return the image for display: bytes `(height, width)` or `(height, width, 3)`.
-
-    >>> to_bytes(np.array([[[0.0, 0.5, 1.0]]]))
-    array([[  0, 128, 255]], dtype=uint8)
-    >>> to_bytes(np.array([[[-1.0, 1.0, 3.0]]]))
-    array([[  0, 128, 255]], dtype=uint8)
-    """
-    if image.ndim == 2 or len(image) == 1:
-        plane = image.reshape(image.shape[-2:])
-    elif len(image) in {3, 4}:
-        plane = np.moveaxis(image[:3], 0, -1)
-    else:
-        plane = image.mean(axis=0, dtype=np.float64)
-        if image.dtype == np.uint8:
-            plane /= 255
+def _colours(image: Array) -> NDArray[np.uint8]:
+    """Return the first three channels as bytes `(height, width, 3)`."""
+    plane = np.moveaxis(image[:3], 0, -1)
     if plane.dtype == np.uint8:
         return np.ascontiguousarray(plane)
     low, high = float(plane.min()), float(plane.max())
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    return _scaled(plane, low, high)
+    return _scaled(plane, *((0.0, 1.0) if low >= 0 and high <= 1 else (low, high)))
 
 
 def _scaled(plane: Array, low: float, high: float) -> NDArray[np.uint8]:
@@ -207,12 +192,11 @@ def sizes_of(size: Grid) -> list[list[int]]:
 def tiles(shown: Shown) -> Iterator[tuple[str, bytes]]:
     """Yield the name of each tile, level-row-column, and its bytes; slabs of a volume in order."""
     pixels = shown.pixels
-    effort = 1 if pixels.size > LARGE else 6
     if shown.is_volume:
         planes = max(1, SLAB // pixels[0].size)
         for number, start in enumerate(range(0, len(pixels), planes)):
             slab = pixels[start : start + planes]
-            yield f"slab-{number}", encoded(slab.reshape(-1, slab.shape[-1]), effort)
+            yield f"slab-{number}", encoded(slab.reshape(-1, slab.shape[-1]), EFFORT)
         return
     for level in range(len(levels_of(shown))):
         pixels = halved(pixels) if level else pixels
@@ -220,9 +204,9 @@ def tiles(shown: Shown) -> Iterator[tuple[str, bytes]]:
             for column in range(0, pixels.shape[1], TILE):
                 tile = pixels[row : row + TILE, column : column + TILE]
                 data = (
-                    png(np.ascontiguousarray(cast("NDArray[np.uint8]", tile)), effort=effort)
+                    png(np.ascontiguousarray(cast("NDArray[np.uint8]", tile)), effort=EFFORT)
                     if shown.is_colour
-                    else encoded(tile, effort)
+                    else encoded(tile, EFFORT)
                 )
                 yield f"{level}-{row // TILE}-{column // TILE}", data
 
@@ -238,7 +222,7 @@ def thumb(shown: Shown) -> bytes:
     while max(pixels.shape[:2]) > THUMB:
         pixels = halved(pixels)
     small = replace(shown, pixels=pixels)
-    return png(np.ascontiguousarray(small.as_bytes()))
+    return png(np.ascontiguousarray(small.as_bytes()), effort=EFFORT)
 
 
 def halved(pixels: Pixels) -> Pixels:
@@ -259,7 +243,7 @@ def halved(pixels: Pixels) -> Pixels:
     return cast("Pixels", out)
 
 
-def encoded(plane: Pixels, effort: int = 6) -> bytes:
+def encoded(plane: Pixels, effort: int = EFFORT) -> bytes:
     """Return grey values as compressed differences along each line; high bytes before low ones.
 
     Browsers cut PNG files of 16 bits to eight.

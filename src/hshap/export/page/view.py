@@ -15,7 +15,7 @@ from hshap._util.axes import ratios
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
-from hshap.export.page.large import LargePicture
+from hshap.export.page.large_picture import LargePicture
 from hshap.export.page.picture import check_picture
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hshap._util.atomic import grant_usual_permissions, replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
-from hshap.export.page.large import LargePicture
+from hshap.export.page.large_picture import LargePicture
 from hshap.export.page.picture import levels_of, shown, thumb, tiles
 from hshap.export.page.tables import card, class_table, packed_mask
 
