@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Untyped
     from hshap.cli.inputs.formats import Format
+    from hshap.explanation.placement import Position
 
 MAX_PIXELS = 100_000_000
 SMALL_FILE = 64 * 2**20
@@ -77,8 +78,9 @@ class Reader:
 class Picture:
     """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white), upright.
 
-    `resized_from` is the size of the upright image in the file, if it was resized. `notes` tell how
-    the pixels differ from those in the file. `orientation` is the EXIF orientation by which it was
+    `resized_from` is the size of the upright image in the file, if it was resized, and `seen` the
+    positions from which to which the pixels reach there. `notes` tell how the pixels differ from
+    those in the file. `orientation` is the EXIF orientation by which it was
     turned upright; 1 if it was upright.
     """
 
@@ -87,6 +89,7 @@ class Picture:
     resized_from: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     orientation: int = UPRIGHT
+    seen: tuple[Position, Position] = ((), ())
 
     def bytes(self) -> NDArray[np.uint8]:
         """Return the image in 8 bits, for display."""
@@ -231,7 +234,8 @@ def prepare(
     pixels = _scaled(path, values, white)
     if len(pixels) < reader.format.count:
         pixels = np.repeat(pixels, reader.format.count, axis=0)
-    return Picture(path, pixels, before, notes, scan.orientation)
+    seen = ((), ()) if before is None else reader.format.seen(own)
+    return Picture(path, pixels, before, notes, scan.orientation, seen)
 
 
 def planes_at_size(
