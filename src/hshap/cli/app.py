@@ -47,9 +47,9 @@ COMMANDS = {
     "view": About("Make a page of stored results; no model runs."),
     "serve": About("Show the page of a folder, and explain images as they come.", ("serve",)),
     "export": About("Write findings or maps in a format that other programs read."),
-    "verify": About("Check that a run is as it was written, and recompute some of it.", ("runs",)),
+    "verify": About("Check that a run is as it was written; recompute some of it.", ("runs",)),
     "calibrate": About("Choose how far around findings to look, by annotated images."),
-    "report": About("Measure the share of the score on objects, background and marks."),
+    "report": About("Measure the score on objects, background and marks."),
     "cost": About("Predict evaluations and time before a long run."),
     "doctor": About("Show what is installed and what each command lacks; test hshap."),
     "demo": About("Explain four images with the bundled network.", ("torch", "plot")),
@@ -72,13 +72,30 @@ MEANT = {
 """Options of other programs, and ours of the same meaning."""
 
 
+class Command(TyperCommand):
+    """A command whose help has a section for each group of options."""
+
+    def format_options(self, ctx: Untyped, formatter: Untyped) -> None:
+        """Write the arguments and the options."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            is_argument = param.param_type_name == "argument"
+            panel = getattr(param, "rich_help_panel", None) or "Options"
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault("Arguments" if is_argument else panel, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
 class Commands(TyperGroup):
     """Loads a command and runs it, and writes any error in one line to standard error."""
 
     def __init__(self, *args: Untyped, **options: Untyped) -> None:
         super().__init__(*args, **options)
         for name, about in COMMANDS.items():
-            self.commands[name] = TyperCommand(name, help=about.text, hidden=about.hidden)
+            self.commands[name] = Command(name, help=about.text, hidden=about.hidden)
 
     def list_commands(self, ctx: Untyped) -> list[str]:
         """Return the names in the order of the help."""
@@ -136,9 +153,9 @@ def _refusal(error: Untyped) -> typer.Exit:
 
 def load_command(name: str) -> Untyped:
     """Return the command of a name, with the options of its groups and --debug."""
-    made = typer.Typer(add_completion=False)
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = getattr(import_module(f"hshap.cli.commands.{name}"), name)
-    made.command(name)(flatten(function, COMMANDS[name].extras))
+    made.command(name, cls=Command)(flatten(function, COMMANDS[name].extras))
     return typer.main.get_command(made)
 
 
@@ -212,6 +229,7 @@ app = typer.Typer(
     cls=Commands,
     help=HELP,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # half of the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -237,4 +255,4 @@ def root(
     """Take the options that stand before a command; without a command, print the help."""
     del debug, version
     if ctx.invoked_subcommand is None:
-        tell(ctx.get_help())
+        typer.echo(ctx.get_help())

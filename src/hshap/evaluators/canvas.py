@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class StandIns:
         self.is_still = isinstance(fill, Still)  # the same whichever regions are shown
         self._kept: Coalition = ()
         self.draws = 0
+        self._host: Array | None = None
         self._arrays = self._draw(())
         self.draws = len(self._arrays)
 
@@ -53,6 +54,13 @@ class StandIns:
         if not self.is_still and kept != self._kept:
             self._arrays, self._kept = self._draw(kept), kept
         return self._arrays[draw]
+
+    def on_host(self, draw: int) -> Array:
+        """Return one stand-in of the bare baseline as an array: nothing comes from a device."""
+        own = self((), draw)
+        if isinstance(own, np.ndarray):
+            return own
+        return cast("Array", self._host)[draw]
 
     def _draw(self, kept: Coalition) -> tuple[Tensor, ...]:
         # A baseline may fill one array with the stand-ins of one image after another.
@@ -64,7 +72,10 @@ class StandIns:
                 f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
-        return tuple(self._put(drawn))
+        put = tuple(self._put(drawn))
+        if not kept and not isinstance(put[0], np.ndarray):
+            self._host = drawn
+        return put
 
 
 class Backdrop:
@@ -103,11 +114,10 @@ class Backdrop:
     def hidden(self, image: Image) -> Image:
         """Return an image with every pixel hidden; the mean if the baseline draws several."""
         stand_ins = self.behind(image)
-        every = (stand_ins((), draw) for draw in range(stand_ins.draws))
         # One after the other: hundreds of draws of a large image do not fit into memory together.
         total = np.zeros(image.shape)
-        for one in every:
-            total += to_numpy("baseline's answer", one)
+        for draw in range(stand_ins.draws):
+            total += stand_ins.on_host(draw)
         return total / stand_ins.draws
 
     def canvas(self, image: Image, root: Region, position: int) -> Canvas:
@@ -119,7 +129,8 @@ class Canvas:
     """One image of a run and its stand-ins.
 
     `image` and `stand_ins` are in the memory of the session; `stand_ins(kept, draw)` is one
-    stand-in for the pixels outside of `kept`. `position` is the image's number in the run.
+    stand-in for the pixels outside of `kept`. `on_host` is the image as an array, also where that
+    memory is a device's. `position` is the image's number in the run.
 
     >>> import hshap
     >>> image = np.ones((3, 4, 4))
@@ -133,6 +144,7 @@ class Canvas:
         self, image: Image, stand_ins: StandIns, root: Region, *, put: Put, position: int
     ) -> None:
         self.image = put(image)
+        self.on_host: Array = self.image if isinstance(self.image, np.ndarray) else image
         self.shape = image.shape
         self.stand_ins = stand_ins
         self.root = root

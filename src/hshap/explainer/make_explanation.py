@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap._util.arrays import to_numpy
 from hshap.explanation.audit import filled_by
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.maps import shares_left, strong_regions
@@ -113,9 +112,5 @@ def _filled(
     split = [leaf for leaf in leaves if leaf not in left]
     if not split:
         return 1.0
-    stand_ins = [canvas.stand_ins((), draw) for draw in range(canvas.draws)]
-    return filled_by(
-        split,
-        to_numpy("image", canvas.image),
-        [to_numpy("baseline", one) for one in stand_ins],
-    )
+    stand_ins = [canvas.stand_ins.on_host(draw) for draw in range(canvas.draws)]
+    return filled_by(split, canvas.on_host, stand_ins)

@@ -99,7 +99,7 @@ class Borders:
     def patch(self) -> Patch:
         """Return the rectangles around all pieces as patches."""
         data = self.strip(0).window(self.starts, self.size)
-        return Patch(data, self.starts, self.anchor, is_owned=True)
+        return Patch(data, self.starts, self.anchor)
 
     def full(self) -> torch.Tensor:
         """Return the full tensors, `(rows, channels, *grid)`."""

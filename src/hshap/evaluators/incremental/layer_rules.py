@@ -20,7 +20,7 @@ from hshap.evaluators.incremental.patches import (
     Slide,
     Zone,
     shifted,
-    slid,
+    slide_over,
     upsampled,
 )
 from hshap.evaluators.incremental.steps import Rule, Value
@@ -230,8 +230,7 @@ def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = F
         # In place, it gets a copy: other steps may read the patch too.
         patch: Patch = args[0]
         made = act(patch.data.clone() if in_place else patch.data)
-        is_owned = made.untyped_storage().data_ptr() != patch.data.untyped_storage().data_ptr()
-        return Patch(made, patch.starts, anchor, is_owned=is_owned)
+        return Patch(made, patch.starts, anchor)
 
     return Rule(rule, reads_anchors=False, zones=same_zones)
 
@@ -254,7 +253,7 @@ def _softmax(layer: Layer) -> Rule | None:
 def convolution(layer: Layer) -> Rule | None:
     """Return the rule of a convolution; none if it pads with pixels of the image."""
     slide = slide_of(layer)
-    return None if slide is None else sliding([slide])
+    return None if slide is None else sliding(slide)
 
 
 def slide_of(layer: Layer) -> Slide | None:
@@ -268,26 +267,19 @@ def slide_of(layer: Layer) -> Slide | None:
     return None if maker is None else maker(layer)
 
 
-def sliding(slides: Sequence[Slide]) -> Rule:
-    """Return the rule of operations on windows that run one after another."""
-
-    def zones(zones: Sequence[Zones]) -> Zones | None:
-        found: Zones | None = zones[0]
-        for slide in slides:
-            found = None if found is None else slide.field.zones(found)
-        return found
-
+def sliding(slide: Slide) -> Rule:
+    """Return the rule of an operation on windows."""
     return Rule(
-        lambda args, anchor: slid(slides, args[0], anchor),
-        reads_anchors=not all(slide.field.is_one_place for slide in slides),
+        lambda args, anchor: slide_over(slide, args[0], anchor),
+        reads_anchors=not slide.field.is_one_place,
         is_local=True,
-        zones=zones,
+        zones=lambda zones: slide.field.zones(zones[0]),
     )
 
 
 def _sliding_layer(layer: Layer) -> Rule | None:
     slide = slide_of(layer)
-    return None if slide is None else sliding([slide])
+    return None if slide is None else sliding(slide)
 
 
 def _convolution(layer: Layer) -> Slide | None:

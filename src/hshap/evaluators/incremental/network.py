@@ -23,7 +23,6 @@ from hshap.evaluators.incremental.steps import (
     WriteCounts,
     hides_writes,
     kept_names,
-    overwriting,
     overwritten_names,
     reads_overwritten,
     with_last_reads,
@@ -121,7 +120,6 @@ class Network:
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
-        self._overwriting = overwriting(self.steps, self._kept)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if hides_writes(self.steps):
@@ -197,9 +195,7 @@ class Network:
         writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
-            writing = step.writing if step.name in self._overwriting else None
-            act = step.act if writing is None else writing
-            value = act(*filled(step.args, values), **filled(step.options, values))
+            value = step.act(*filled(step.args, values), **filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
                 own = kept[step.name] = self._kept_of(step.name, value)

@@ -3,9 +3,6 @@
 An anchor is an input whose activations are known. Inputs that differ from it in a rectangle differ
 in a rectangle at every layer of a convolutional network; only that rectangle is computed. All rows
 of a batch have rectangles of one size, each at a position of its own.
-
-Operations that read a window around each place may run one after another on one window: the first
-ones also run on the rim that the later ones read, so nothing between them is copied or kept.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ from hshap.evaluators.incremental.windows import (
     Piece,
     Sides,
     Tiled,
-    clear_beyond,
     draw,
     empty,
     meet,
@@ -60,15 +56,13 @@ class Patch:
     """Rectangles `(rows, channels, *size)` at `starts` of a tensor that equals `anchor` elsewhere.
 
     `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
-    needed. `is_owned` says that no other value shares the memory of `data`: only then may the sole
-    reader of the patch write there. Nobody writes to `anchor`. `over` has further rectangles for
+    needed. Nobody writes to it. `over` has further rectangles for
     each row, in which its tensor differs from the anchor; later ones lie on top.
     """
 
     data: torch.Tensor
     starts: tuple[Sides, ...]
     anchor: Known
-    is_owned: bool = False
     over: tuple[tuple[Piece, ...], ...] = ()
 
     @cached_property
@@ -230,12 +224,12 @@ def upsampled(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
     places = tuple(tuple(a * n for a, n in zip(s, times, strict=True)) for s in inner[0])
     sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
     if not margin:
-        return Patch(made, places, anchor, is_owned=True)
+        return Patch(made, places, anchor)
     firsts = [
         tuple(a - b * n for a, b, n in zip(place, start, times, strict=True))
         for place, start in zip(places, starts, strict=True)
     ]
-    return Patch(_cut_out(made, firsts, sides), places, anchor, is_owned=True)
+    return Patch(_cut_out(made, firsts, sides), places, anchor)
 
 
 def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
@@ -266,7 +260,7 @@ def concatenated(patches: Sequence[Patch], anchor: Known) -> Patch:
     out = empty(patches[0].data, (len(starts), sum(channels), *size), anchor.dtype)
     for part, patch in zip(out.split(channels, 1), patches, strict=True):
         patch.fill(part, starts)
-    return Patch(out, starts, anchor, is_owned=True)
+    return Patch(out, starts, anchor)
 
 
 def _around_all(patches: Sequence[Patch]) -> tuple[tuple[Sides, ...], Sides]:
@@ -293,51 +287,25 @@ class Slide(NamedTuple):
     outside: float
 
 
-def slid(slides: Sequence[Slide], patch: Patch, anchor: Known) -> Patch:
-    """Return the output patch of operations that run one after another; `anchor` is the output's.
+def slide_over(slide: Slide, patch: Patch, anchor: Known) -> Patch:
+    """Return the output patch of an operation; `anchor` is the output's.
 
-    Windows hold the padding, but for axes that patches cover: there the operations pad by
-    themselves, which takes no copy.
+    Windows hold the padding, but for axes that patches cover: there the operation pads by itself,
+    which takes no copy.
     """
-    fields = [slide.field for slide in slides]
-    grids = [patch.grid]
-    for field in fields:
-        grids.append(field.outputs(grids[-1]))
-    expected, grids[-1] = grids[-1], tuple(anchor.shape[2:])  # where a pool rounds up
-    spans = [_touched_last(fields, start, patch.size, grids) for start in patch.starts]
-    starts, size = of_one_size(spans, grids[-1])
+    field, grid = slide.field, tuple(anchor.shape[2:])
+    spans = [field.touched(start, patch.size, grid) for start in patch.starts]
+    starts, size = of_one_size(spans, grid)
     covered = [
-        n == whole and m == most == known
-        for n, whole, m, most, known in zip(
-            *(patch.size, patch.grid, size, grids[-1], expected), strict=True
+        is_alike and n == whole and m == most == expected
+        for is_alike, n, whole, m, most, expected in zip(
+            *(field.pads_alike, patch.size, patch.grid, size, grid, field.outputs(patch.grid)),
+            strict=True,
         )
     ]
-    for field in fields:
-        covered = [a and b for a, b in zip(covered, field.pads_alike, strict=True)]
-    windows: list[tuple[tuple[Sides, ...], Sides]] = [(starts, size)]
-    for field, grid in zip(reversed(fields), reversed(grids[:-1]), strict=True):
-        windows.append(_seen(field, *windows[-1], grid, covered))
-    windows.reverse()
-    data = patch.window(*windows[0], slides[0].outside)
-    for number, slide in enumerate(slides):
-        # The operation before has made other numbers of its own padding. Also if this one pads
-        # after the last pixel alone, as even kernels may.
-        if number:
-            clear_beyond(data, windows[number][0], grids[number], slide.outside)
-        own = tuple(p * alone for p, alone in zip(slide.field.padding, covered, strict=True))
-        data = slide.act(data, own)
-    return Patch(data, starts, anchor, is_owned=True)
-
-
-def _touched_last(
-    fields: Sequence[ReceptiveField], start: Sides, size: Sides, grids: Sequence[Sides]
-) -> list[Span]:
-    """Return the outputs of the last operation, on each axis, that see a rectangle."""
-    spans: list[Span] = []
-    for field, grid in zip(fields, grids[1:], strict=True):
-        spans = field.touched(start, size, grid)
-        start, size = tuple(a for a, _ in spans), tuple(b - a for a, b in spans)
-    return spans
+    window = patch.window(*_seen(field, starts, size, patch.grid, covered), slide.outside)
+    own = tuple(p * alone for p, alone in zip(field.padding, covered, strict=True))
+    return Patch(slide.act(window, own), starts, anchor)
 
 
 def _seen(

@@ -208,13 +208,13 @@ class IncrementalSession:
         return as_scores(outputs, len(group.rows))
 
     def _boxes_of(self, group: Group) -> list[BoxOfImage] | None:
-        """Return the large boxes that all rows show, if activations of their images are kept."""
+        """Return the large boxes of all rows, if activations of what they show are kept."""
         boxes: list[BoxOfImage] = []
-        for row, found in zip(group.rows, group.found, strict=True):
-            image = self._cache.get(row.canvas.image)
-            if image is None or found.box is None or prod(group.size) < LEAST_BOX:
+        for found in group.found:
+            inside = self._cache.get(found.inside)
+            if inside is None or found.box is None or prod(group.size) < LEAST_BOX:
                 return None
-            boxes.append(BoxOfImage(found.box, image))
+            boxes.append(BoxOfImage(found.box, inside))
         return boxes
 
     def _keep_image(self, row: Row) -> None:

@@ -217,23 +217,6 @@ def _anchored(window: Corners, anchor: Known) -> Shown:
     return [(part, tile) for part, tile in met if part is not None], beyond
 
 
-def clear_beyond(
-    windows: torch.Tensor, starts: Sequence[Sides], grid: Sides, outside: float = 0.0
-) -> None:
-    """Write `outside` into the places of windows that lie beyond the borders of a grid."""
-    size = windows.shape[2:]
-    last = [n - m for n, m in zip(grid, size, strict=True)]
-    if all(0 <= a <= b for start in starts for a, b in zip(start, last, strict=True)):
-        return
-    inside = (0,) * len(grid), grid
-    for window in pieces_of(windows, starts):
-        met = meet(window.corners, inside)
-        if met == window.corners:
-            continue
-        for part in (window.corners,) if met is None else _around(met, window.corners):
-            window.fill(part, outside)
-
-
 def meet(one: Corners, other: Corners) -> Corners | None:
     """Return the rectangle that two have in common, or None."""
     (low, high), (first, last) = one, other
