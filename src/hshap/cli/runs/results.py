@@ -24,7 +24,7 @@ from hshap.explanation.guarantees.calibration import marked_area, with_calibrati
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
 from hshap.formats.scan import UPRIGHT
-from hshap.plot.fonts import literal
+from hshap.plot.figures import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -148,7 +148,8 @@ class Results:
             "class": wanted.name(number),
             "model": self._plan.loaded.name,
         }
-        placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        original = asked.resized_from or explanation.grid
+        placement = Placement(explanation.grid, original, *wanted.seen(original))
         if asked.orientation != UPRIGHT:
             source["orientation"] = str(asked.orientation)
         if self._plan.reader.frame is not None:
