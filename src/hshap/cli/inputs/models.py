@@ -15,17 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+
 from hshap.cli.faults import Code, Refusal, brief
+from hshap.cli.inputs import torch_files
 from hshap.cli.inputs.files import text_of
 from hshap.cli.inputs.formats import numbered
-from hshap.cli.inputs.model_files import torch_files
-from hshap.cli.inputs.model_files.layouts import Rearranged
-from hshap.cli.inputs.model_files.onnx_files import open_onnx
-from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
+from hshap.cli.inputs.onnx_files import open_onnx
+from hshap.cli.inputs.python_modules import IN_MODULE, from_module
 from hshap.cli.inputs.sandbox import ProcessEndedError
 from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.runners import runner
+from hshap.evaluators.runners import ONNX_TYPES, runner
 from hshap.models.model_description import Facts, facts_of
 from hshap.models.onnx_sessions import (
     MetadataError,
@@ -38,7 +39,7 @@ from hshap.models.preparation import of_processor
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from hshap._util.types import Array, Heat, Model, Untyped
+    from hshap._util.types import Array, Heat, Model, ScoreFunction, Untyped
     from hshap.cli.inputs.formats import Format
     from hshap.models.preparation import Preparation
 
@@ -229,6 +230,43 @@ def _sized(loaded: Loaded, wanted: Format, size: list[int | None]) -> Format:
     return wanted if height is None or width is None else replace(wanted, size=(height, width))
 
 
+class Rearranged:
+    """A model as a callable on NumPy batches `(n, channels, height, width)` of any length.
+
+    `last` moves the channels to the end. `batch` is the fixed batch size of the model, if it has
+    one; a shorter batch is filled up with copies of its last image.
+
+    >>> seen = []
+    >>> def model(batch):
+    ...     seen.append(batch.shape)
+    ...     return batch.sum(axis=(1, 2, 3))
+    >>> Rearranged(model, last=True, batch=2)(np.ones((3, 1, 4, 4))).tolist()
+    [16.0, 16.0, 16.0]
+    >>> seen
+    [(2, 4, 4, 1), (2, 4, 4, 1)]
+    """
+
+    def __init__(
+        self, model: Model, *, last: bool, batch: int | None = None, device: str = "cpu"
+    ) -> None:
+        self._call, self._last, self._batch = _caller(model, device), last, batch
+
+    def __call__(self, batch: Array) -> Array:
+        """Return the scores of a batch."""
+        inputs = np.moveaxis(batch, 1, -1) if self._last else batch
+        if self._batch is None:
+            return self._call(np.ascontiguousarray(inputs))
+        scores = [
+            self._part(inputs[i : i + self._batch]) for i in range(0, len(inputs), self._batch)
+        ]
+        return np.concatenate(scores)
+
+    def _part(self, inputs: Array) -> Array:
+        missing = (self._batch or 0) - len(inputs)
+        filled = np.concatenate([inputs, np.repeat(inputs[-1:], missing, axis=0)])
+        return np.asarray(self._call(filled))[: len(inputs)]
+
+
 def probe(
     loaded: Loaded,
     pixels: Array,
@@ -281,3 +319,25 @@ def _is_session(model: Model) -> bool:
 
 def _shown(shape: tuple[int | None, ...]) -> str:
     return "(" + ", ".join("n" if side is None else str(side) for side in shape) + ")"
+
+
+def _caller(model: Model, device: str) -> ScoreFunction:
+    torch, onnx = sys.modules.get("torch"), sys.modules.get("onnxruntime")
+    if onnx is not None and isinstance(model, onnx.InferenceSession):
+        entry = model.get_inputs()[0]
+        dtype = ONNX_TYPES.get(entry.type, np.float32)
+
+        def run(batch: Array) -> Array:
+            return model.run(None, {entry.name: batch.astype(dtype, copy=False)})[0]
+
+        return run
+    if torch is None or not isinstance(model, torch.nn.Module):
+        return model
+    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+
+    def call(batch: Array) -> Array:
+        with torch.inference_mode():
+            tensor = torch.from_numpy(np.array(batch)).to(device, first.dtype)
+            return model(tensor).float().cpu().numpy()
+
+    return call
