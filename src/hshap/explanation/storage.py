@@ -284,12 +284,15 @@ def _pack_tiled(found: TiledExplanation) -> tuple[dict[str, Json], dict[str, Arr
         "pixel_size": None if size is None else list(size),
     }
     thumbnail = found.thumbnail
-    return header, {
-        "tile_scores": found.scores,  # first: the command line knows its files by their beginning
-        **pack_several((found.tiles, *found.inside)),
-        "skipped": found.skipped.astype(np.uint8),
-        "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
-    }
+    return (
+        header,
+        {
+            "tile_scores": found.scores,  # first, a sign for commands
+            **pack_several((found.tiles, *found.inside)),
+            "skipped": found.skipped.astype(np.uint8),
+            "thumbnail": thumbnail.reshape(*thumbnail.shape[:2], -1),
+        },
+    )
 
 
 def pack_several(explanations: Sequence[Explanation]) -> dict[str, Array]:
