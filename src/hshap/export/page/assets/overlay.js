@@ -188,7 +188,7 @@ function strokeBoxes(context, findings, { x, y, scale, ratio }, thick, most) {
     @param {CameraState} camera
     @param {number} thick */
 function strokeMarks(context, marks, { x, y, scale, ratio }, thick) {
-  for (const { rings } of marks) {
+  for (const rings of marks) {
     const path = new Path2D();
     let isSeen = false;
     for (const ring of rings) {
