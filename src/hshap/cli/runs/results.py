@@ -24,7 +24,7 @@ from hshap.explanation.guarantees.calibration import marked_area, with_calibrati
 from hshap.explanation.placement import Placement
 from hshap.export.page import write_page
 from hshap.formats.scan import UPRIGHT
-from hshap.plot.fonts import literal
+from hshap.plot.figures import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -29,6 +29,9 @@ function paintOverlay(panel, scene) {
     @param {Scene} scene */
 const showsLeaves = ({ look, map }) => look.layers.leaves || (look.layers.map && (map === null || look.tolerance !== null));
 
+/** Values below this share of the largest one are not painted: they would only dim the image. */
+const FAINT = 0.05;
+
 /** A colour for each stored value of a map from -128 on; opacity grows with the root of the value.
     @param {Scene} scene
     @param {PixelMap} map */
@@ -36,7 +39,7 @@ const coloursOf = ({ look, top, hasNegative }, map) => Uint32Array.from({ length
   const root = (i - 128) / STEPS;
   const value = Math.sign(root) * root ** 2 * (map.top / (top || 1));
   const [red, green, blue] = valueColour(look.colours, value, hasNegative);
-  return packed(red, green, blue, Math.round(255 * look.opacity * Math.sqrt(Math.min(Math.abs(value), 1))));
+  return packed(red, green, blue, Math.round(255 * look.opacity * Math.sqrt(Math.max(Math.min(Math.abs(value), 1) - FAINT, 0) / (1 - FAINT))));
 });
 const STEPS = 127;
 
