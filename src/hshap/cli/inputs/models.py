@@ -7,7 +7,6 @@ imports the user's own.
 from __future__ import annotations
 
 import stat
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -20,7 +19,7 @@ from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
 from hshap.cli.inputs.sandbox import ProcessEndedError
 from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.runners import runner
+from hshap.evaluators.runners import is_onnx_session, runner
 from hshap.models.model_description import facts_of
 from hshap.models.onnx_sessions import (
     MetadataError,
@@ -154,8 +153,8 @@ def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tu
         if len(size) == 2:
             wanted = _sized(loaded, wanted, size)
     batch = shape[0] if shape else None
-    if last or (batch is not None and not _is_session(loaded.model)):
-        model = Rearranged(loaded.model, last=last, batch=batch, device=loaded.device)
+    if last or (batch is not None and not is_onnx_session(loaded.model)):
+        model = Rearranged(loaded.model, last=last, batch=batch)
         loaded = replace(loaded, model=model)
     return loaded, wanted
 
@@ -217,11 +216,6 @@ def _mode(path: Path) -> int:
 def _placed(loaded: Loaded, device: str) -> Loaded:
     model, device, note = torch_files.placed(loaded.model, loaded.name, device)
     return replace(loaded, model=model, device=device, note=note)
-
-
-def _is_session(model: Model) -> bool:
-    onnx = sys.modules.get("onnxruntime")
-    return onnx is not None and isinstance(model, onnx.InferenceSession)
 
 
 def _shown(shape: tuple[int | None, ...]) -> str:

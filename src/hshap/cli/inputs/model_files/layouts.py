@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.evaluators.runners import ONNX_TYPES
+from hshap._util.arrays import to_numpy
+from hshap.evaluators.outputs import scores_in
+from hshap.evaluators.runners import caller
 
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Model, ScoreFunction, Untyped
+    from hshap._util.types import Array, Model, Untyped
 
 
 class Rearranged:
@@ -29,12 +30,10 @@ class Rearranged:
     [(2, 4, 4, 1), (2, 4, 4, 1)]
     """
 
-    def __init__(
-        self, model: Model, *, last: bool, batch: int | None = None, device: str = "cpu"
-    ) -> None:
-        self._call, self._last, self._batch = _caller(model, device), last, batch
+    def __init__(self, model: Model, *, last: bool, batch: int | None = None) -> None:
+        self._call, self._last, self._batch = caller(model), last, batch
 
-    def __call__(self, batch: Array) -> Array:
+    def __call__(self, batch: Array) -> object:
         """Return the scores of a batch."""
         inputs = np.moveaxis(batch, 1, -1) if self._last else batch
         if self._batch is None:
@@ -47,7 +46,7 @@ class Rearranged:
     def _part(self, inputs: Array) -> Array:
         missing = (self._batch or 0) - len(inputs)
         filled = np.concatenate([inputs, np.repeat(inputs[-1:], missing, axis=0)])
-        return np.asarray(self._call(filled))[: len(inputs)]
+        return to_numpy("the model's output", scores_in(self._call(filled)))[: len(inputs)]
 
 
 def own_shape(program: Untyped) -> tuple[int | None, ...] | None:
@@ -58,25 +57,3 @@ def own_shape(program: Untyped) -> tuple[int | None, ...] | None:
     if value is None:
         return None
     return tuple(side if isinstance(side, int) else None for side in value.shape)
-
-
-def _caller(model: Model, device: str) -> ScoreFunction:
-    torch, onnx = sys.modules.get("torch"), sys.modules.get("onnxruntime")
-    if onnx is not None and isinstance(model, onnx.InferenceSession):
-        entry = model.get_inputs()[0]
-        dtype = ONNX_TYPES.get(entry.type, np.float32)
-
-        def run(batch: Array) -> Array:
-            return model.run(None, {entry.name: batch.astype(dtype, copy=False)})[0]
-
-        return run
-    if torch is None or not isinstance(model, torch.nn.Module):
-        return model
-    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-
-    def call(batch: Array) -> Array:
-        with torch.inference_mode():
-            tensor = torch.from_numpy(np.array(batch)).to(device, first.dtype)
-            return model(tensor).float().cpu().numpy()
-
-    return call
