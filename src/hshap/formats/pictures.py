@@ -12,6 +12,7 @@ import io
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ def read_picture(data: bytes, name: str, options: PictureOptions) -> Scan:
         scan = Scan(
             made.values,
             axes="CYX",
-            name=name.rpartition("/")[2],
+            name=PurePath(name).name,
             format=str(image.format).lower(),
             spacing=spacing,
             window=None if made.white is None else (0.0, made.white),

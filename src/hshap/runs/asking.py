@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid
     from hshap.explainer import Explainer
     from hshap.explainer.readings import Pair
+    from hshap.explanation.placement import Position
     from hshap.games.targets import Target
     from hshap.runs.sources.protocol import Source
     from hshap.runs.storing.files import Files
@@ -33,7 +34,7 @@ class Asked:
     origins: dict[int | str, Origin]
     identity: str
     sha256: str
-    original: Grid | None
+    place: tuple[Grid, Position, Position] | None
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -91,9 +92,9 @@ class Asking:
                 return None
             asked_for = tuple(missing)
             decoded = read.image()
-            transform, original = {}, None
+            transform, place = {}, None
             if isinstance(decoded, Decoded):
-                transform, original = decoded.transform, decoded.original
+                transform, place = decoded.transform, decoded.place
                 decoded = decoded.image
             wanted = {text: self._settled(targets[text], decoded) for text in missing}
         except Exception as error:
@@ -113,7 +114,7 @@ class Asking:
             )
             for text, target in wanted.items()
         }
-        asked.append(Asked(work, origins, identity, sha256, original))
+        asked.append(Asked(work, origins, identity, sha256, place))
         return cast("Pair", (decoded, list(wanted.values())))
 
     def _targets(self, label: object) -> dict[str, AnyTarget]:

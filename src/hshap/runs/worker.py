@@ -118,8 +118,9 @@ class Worker:
 
     def _placed(self, found: Explanation, one: Asked) -> tuple[Explanation, Origin]:
         numbered = replace(found, position=one.work.item.number)
-        if one.original is not None:
-            numbered = numbered.placed(one.original)
+        if one.place is not None:
+            shape, start, stop = one.place
+            numbered = numbered.placed(shape, start=start, stop=stop)
         return numbered, one.origins[found.target]
 
 

@@ -66,7 +66,7 @@ class Pictures:
         told = {key: value for key, value in changed.items() if value}
         size = list(picture.pixels.shape[1:])
         pixels = self.reader.format.scale(picture.pixels)
-        return Decoded(pixels, {"size": size, **told}, picture.resized_from)
+        return Decoded(pixels, {"size": size, **told}, picture.resized_from, picture.seen)
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,10 @@ class ExamRun:
     def _placed(self, found: Explanation, label: str) -> Explanation:
         name = as_text(self.path.resolve().name)
         source = {"image": name, "class": label, "model": self.loaded.name}
-        placement = Placement(found.grid, self.scan.grid)
+        depth, *sides = self.scan.grid
+        (top, left), (bottom, right) = self.reader.format.seen(tuple(sides))
+        ends = (0, top, left), (depth, bottom, right)
+        placement = Placement(found.grid, self.scan.grid, *ends)
         return replace(with_source(found, source), placement=placement)
 
     def _written(self, found: dict[int, Explanation], wanted: Format) -> dict[str, Json]:

@@ -148,7 +148,8 @@ class Results:
             "class": wanted.name(number),
             "model": self._plan.loaded.name,
         }
-        placement = Placement(explanation.grid, asked.resized_from or explanation.grid)
+        original = asked.resized_from or explanation.grid
+        placement = Placement(explanation.grid, original, *wanted.seen(original))
         if asked.orientation != UPRIGHT:
             source["orientation"] = str(asked.orientation)
         if self._plan.reader.frame is not None:

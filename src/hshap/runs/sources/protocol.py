@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from hshap._util.types import Grid, Json, JsonObject
+    from hshap.explanation.placement import Position
 
 Decode: TypeAlias = "Callable[[bytes, str], ArrayLike | Decoded]"
 """Takes the bytes of a file and its name, and returns the image `(channels, *grid)`."""
@@ -23,7 +24,8 @@ class Decoded:
     """An image from a file, and how the file became the model's input.
 
     `original` is the size of the image in the file without channels, if the image was resized from
-    it: findings are then in pixels of the file.
+    it: findings are then in pixels of the file. `seen` has the positions there from which to which
+    the image reaches, if it was cropped or padded.
 
     >>> Decoded([[[0.0]]], {"resized_from": [20, 30]}).transform["resized_from"]
     [20, 30]
@@ -32,6 +34,12 @@ class Decoded:
     image: ArrayLike
     transform: JsonObject = field(default_factory=dict[str, "Json"])
     original: Grid | None = None
+    seen: tuple[Position, Position] = ((), ())
+
+    @property
+    def place(self) -> tuple[Grid, Position, Position] | None:
+        """The size of the image in the file, and the ends of its part; None if it is the same."""
+        return None if self.original is None else (self.original, *self.seen)
 
 
 @dataclass(frozen=True)
