@@ -33,7 +33,7 @@ from hshap.runs.sources import as_source
 from hshap.runs.storing.files import LocalFiles, publish
 from hshap.runs.storing.folder import Folder, Writer
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.life import sign_of
+from hshap.runs.storing.claims import sign_of
 from hshap.runs.storing.schema import TABLES, VOLATILE
 from hshap.runs.worker import Job
 

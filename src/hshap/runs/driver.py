@@ -18,7 +18,7 @@ from hshap.errors import ArgumentError, HshapError
 from hshap.formats.listing import elsewhere
 from hshap.runs.sources.protocol import Item, Listed
 from hshap.runs.storing.folder import Committed, Folder, Writer
-from hshap.runs.storing.life import Watch, shown_alive
+from hshap.runs.storing.claims import Watch, shown_alive
 from hshap.runs.tasks import Task, Work, error_row, split
 
 if TYPE_CHECKING:

@@ -25,14 +25,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError, require
+from hshap.runs.storing.claims import Claim
 from hshap.runs.storing.files import left_over, publish
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, read_parquet, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hshap._util.processes import Owner
     from hshap._util.types import Json, Untyped
     from hshap.runs.storing.files import Files
     from hshap.runs.storing.rows import Row
@@ -267,37 +268,14 @@ class Folder:
         return {name.decode(): value.decode("utf-8", "replace") for name, value in made.items()}
 
     def claim(self, task: str, is_quiet: Callable[[Owner], bool] | None = None) -> bool:
-        """Take a task for this process; False if a driver has it that has not ended for certain.
-
-        A driver that cannot be looked at from here, because it is on another machine or from
-        before this one was started again, has ended if it `is_quiet`.
-        """
-        name = f"claims/{task}"
-        for _ in range(3):
-            if self.files.create(name, str(this_process()).encode()):
-                return True
-            try:
-                owner = Owner.read(self.files.read(name).decode("utf-8", "replace"))
-            except FileNotFoundError:
-                continue  # it was released at this moment
-            if owner == this_process():
-                return True
-            is_lost = owner is None or owner.is_gone()
-            if owner is not None and not owner.is_here and is_quiet is not None:
-                is_lost = is_quiet(owner)
-            if not is_lost:
-                return False
-            # Of a driver that was killed. Two may remove it at once: then both work on the task,
-            # and the table still has each row once.
-            self.files.remove(name)
-        return False
+        """Take a task for this process; False if a driver has it that has not ended for certain."""
+        # Two drivers may still get it at once on an object store: then both work on the task, and
+        # the table has each row once all the same.
+        return Claim(self.files, f"claims/{task}").take(is_quiet)
 
     def release(self, task: str) -> None:
         """Give a task back, unless another driver has taken it by now."""
-        name = f"claims/{task}"
-        with suppress(OSError):
-            if self.files.read(name) == str(this_process()).encode():
-                self.files.remove(name)
+        Claim(self.files, f"claims/{task}").release()
 
     def tidy(self) -> None:
         """Remove the temporary files and signs of life of processes that were killed."""
