@@ -114,12 +114,12 @@ def unchanged(folder: Path) -> dict[str, str]:
     noted = record.get(DIGESTS)
     found = {SUMMARY: ""}
     for name, noted_digest in noted.items() if isinstance(noted, dict) else ():
-        if _is_inside(folder, name) and _is_ours(folder / name, noted_digest):
+        if is_inside(folder, name) and is_ours(folder / name, noted_digest):
             found[name] = str(noted_digest)
     return found
 
 
-def _is_inside(folder: Path, name: str) -> bool:
+def is_inside(folder: Path, name: str) -> bool:
     """Tell whether a name is plain, or of the page's folder: a record must not lead elsewhere."""
     if Path(name).name == name:
         return True
@@ -130,7 +130,7 @@ def _is_inside(folder: Path, name: str) -> bool:
     return len(others) <= 2 and not any(path.is_symlink() for path in above)
 
 
-def _is_ours(path: Path, noted_digest: Json) -> bool:
+def is_ours(path: Path, noted_digest: Json) -> bool:
     try:
         return is_signed(path) and digest(path) == noted_digest
     except (OSError, ValueError):  # a name may hold a null byte
