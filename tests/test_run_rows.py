@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import hshap
 from hshap import Bisection, Constant, Dyadic, Explainer, References, Shifted, runs
 from hshap.errors import FormatError
-from hshap.runs.storing.cells import pack_labels, unpack_labels
 
 SIDE = 12
 RANDOM = References(np.random.default_rng(1).random((3, 1, SIDE, SIDE)) / 9)
@@ -91,13 +90,6 @@ def test_volumes_are_rows_too(tmp_path):
     made = Explainer(highest, Constant(0.0), Bisection(3))
     run = runs.explain_dataset(made, [volume], tmp_path, target=0, positives=None)
     same(run["00000000"], made.explain(volume, target=0))
-
-
-@pytest.mark.parametrize("grid", [(1, 9), (2, 5), (3, 7), (8, 1), (33, 4), (3, 5, 6), (64,)])
-def test_cells_are_read_as_they_were_packed(grid):
-    for count, kind in ((2, np.uint8), (300, np.uint16), (70_000, np.uint32)):
-        labels = np.random.default_rng(count).integers(0, count, np.prod(grid)).astype(kind)
-        assert np.array_equal(unpack_labels(pack_labels(labels, grid), count, grid), labels)
 
 
 def test_a_typical_row_takes_five_kilobytes(tmp_path):

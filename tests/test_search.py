@@ -25,7 +25,7 @@ from hshap import (
     References,
     Share,
 )
-from hshap.games.search.budget import Budget
+from hshap.games.search.frontier import Budget
 
 
 def explain(image, search, partition=None, model=any_marked, baseline=None):

@@ -20,6 +20,7 @@ from oracle import any_marked, marked, same_explanation
 import hshap
 from hshap import Bisection, Box, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
 from hshap.errors import ArgumentError, FormatError
+from hshap.explanation.region_tables import pack_labels, unpack_labels
 
 GRID = (8, 8)
 
@@ -176,9 +177,9 @@ FAULTS = {
         lambda h, a: a["region_corners"].__setitem__([5, 9], a["region_corners"][[9, 5]]),
         "outside of its region",
     ),
-    "runs that no region has": (
-        lambda h, a: a.__setitem__("region_runs", np.array([0, 64])),
-        "region_runs has another length",
+    "cells that no region has": (
+        lambda h, a: a.__setitem__("cells", np.zeros(64, np.uint8)),
+        "cells, but no region of that kind",
     ),
     "a negative number of a region": (entry("game_region", 1, -1), "number of no region"),
     "a negative leaf": (entry("leaves", 0, -1), "leaves has a number of no region"),
@@ -225,36 +226,33 @@ def test_a_file_with_a_fault_is_refused_and_the_fault_named(case, path):
     assert re.fullmatch(r".*x\.npz is damaged \(.*\); save the explanation again", message)
 
 
-def exchanged(header, arrays):
-    """Give a part the pixels of another of its size."""
-    parts = np.split(arrays["region_runs"], np.cumsum(arrays["region_sizes"])[:-1])
-    sizes = arrays["region_sizes"].tolist()
-    one, other = next((i, j) for i in range(len(parts)) for j in range(i) if sizes[i] == sizes[j])
-    parts[one] = parts[other]
-    arrays["region_runs"] = np.concatenate(parts)
+def labels_as(change):
+    """Change the label of each pixel."""
+
+    def apply(header, arrays):
+        grid, count = tuple(header["grid"]), len(arrays["region_kind"])
+        labels = unpack_labels(arrays["cells"].tobytes(), count, grid).reshape(grid)
+        arrays["cells"] = np.frombuffer(pack_labels(change(labels, count)), np.uint8)
+
+    return apply
 
 
-def runs_as(change):
-    return lambda header, arrays: arrays.update(region_runs=change(arrays["region_runs"]))
-
-
-RUNS = {
-    "unsorted": runs_as(lambda runs: runs[::-1].copy()),
-    "beyond the grid": runs_as(lambda runs: np.where(runs == 64, 65, runs)),
-    "before the grid": runs_as(lambda runs: np.where(runs == 0, -1, runs)),
-    "empty": runs_as(np.zeros_like),
-    "of a part twice": exchanged,
-    "of another length": entry("region_sizes", 0, 3),
-    "of no length": entry("region_sizes", 0, 0),
-    "of a negative length": entry("region_sizes", 0, -2),
-    "of an enormous length": entry("region_sizes", 0, 2**62),
+CELLS = {
+    "of no region": (labels_as(lambda labels, count: np.full_like(labels, 255)), "of no region"),
+    "of the root": (labels_as(lambda labels, _: 0 * labels), "a region with parts"),
+    "that a region lacks": (
+        labels_as(lambda labels, _: np.where(labels == labels.max(), labels.min(), labels)),
+        "a region has no pixels",
+    ),
+    "too few": (lambda h, a: a.update(cells=a["cells"][:-1]), "cells miss pixels"),
+    "none": (lambda h, a: a.update(cells=a["cells"][:0]), "cells miss pixels"),
 }
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_faulty_runs_of_pixels_are_refused(case, path):
-    rewrite(path, explain(stripes), RUNS[case])
-    told = "another length" if "length" in case else r"runs of pixels|overlap|outside of|cover"
+@pytest.mark.parametrize("case", CELLS)
+def test_faulty_cells_are_refused(case, path):
+    change, told = CELLS[case]
+    rewrite(path, explain(stripes), change)
     with pytest.raises(FormatError, match=told):
         Explanation.load(path)
 
@@ -300,7 +298,8 @@ def uncovered(image):
 
 
 @pytest.mark.parametrize(
-    ("partition", "told"), [(overlapping, "cover|overlap"), (uncovered, "misses pixels")]
+    ("partition", "told"),
+    [(overlapping, "cover|overlap"), (uncovered, "misses pixels|do not cover")],
 )
 def test_unsound_explanations_are_not_saved(partition, told, path):
     with pytest.raises(ArgumentError, match=rf"cannot be saved \(.*({told}).*hshap\.testing"):
@@ -329,7 +328,7 @@ def bomb(path, name, count):
 
 
 def test_a_small_file_of_much_data_is_refused_before_it_is_unpacked(path):
-    bomb(path, "region_runs", 2**24)
+    bomb(path, "game_region", 2**24)
     assert path.stat().st_size < 2**18
     tracemalloc.start()
     with pytest.raises(FormatError, match=r"too large: it takes 134,\d+,\d+ bytes .* max_bytes"):
@@ -381,28 +380,6 @@ def test_a_grid_of_more_pixels_than_memory_is_refused(path):
         Explanation.load(path)
     # Nothing else is wrong with it.
     assert Explanation.load(path, max_bytes=2**44).score == 1.0
-
-
-def test_a_few_runs_of_very_many_pixels_are_refused(path):
-    side = 2**13
-
-    def change(header, arrays):
-        header["grid"] = [side, side]
-        count = 40
-        ends = side * side - np.arange(count)
-        arrays["region_kind"] = np.full(count, 2, np.uint8)
-        arrays["region_corners"] = np.full((count, 2, 2), side)
-        arrays["region_sizes"] = np.full(count, 2)
-        arrays["region_runs"] = np.stack([np.zeros(count, np.int64), ends], axis=1).ravel()
-        for name in ("game_region", "game_children", "leaves"):
-            arrays[name] %= count
-
-    rewrite(path, explain(Dyadic(2)), change)
-    tracemalloc.start()
-    with pytest.raises(FormatError, match="too large"):
-        Explanation.load(path)
-    assert tracemalloc.get_traced_memory()[1] < 2**24
-    tracemalloc.stop()
 
 
 def test_a_list_of_very_many_members_is_refused(path):
@@ -500,10 +477,10 @@ def test_what_is_no_explanation_is_refused(path, tmp_path):
 
 
 def test_other_versions_are_told(path):
-    for version, writer in ((2, "0.1.0"), (9, "3.1")):
+    for version, writer in ((3, "0.1.0"), (9, "3.1")):
         change = {"version": version, "settings": {"hshap": writer}}
         rewrite(path, explain(Dyadic(2)), lambda header, _, new=change: header.update(new))
-        told = f"of version {version}, written by hshap '{writer}', but this hshap reads version 3"
+        told = f"of version {version}, written by hshap '{writer}', but this hshap reads version 4"
         with pytest.raises(FormatError, match=told):
             Explanation.load(path)
 

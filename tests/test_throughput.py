@@ -7,7 +7,7 @@ import pytest
 
 import hshap
 from hshap.cli.inputs.models import Loaded, evaluator_of
-from hshap.evaluators.throughput import Throughput
+from hshap.evaluators.batch_size import Throughput
 
 SHAPE = (3, 8, 8)
 

@@ -32,9 +32,7 @@ from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
 from hshap.evaluators.incremental.cost_policy import CostPolicy
 from hshap.evaluators.incremental.recipe import Incremental
-from hshap.evaluators.onnx_import.conversion import from_onnx
-from hshap.evaluators.protocol import Evaluator, Session
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Evaluator, Provenance, Session
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens
 from hshap.explainer import Explainer, drop_ins
@@ -170,7 +168,6 @@ __all__ = [
     "explain_tiles",
     "export",
     "found_slices",
-    "from_onnx",
     "keep_memory",
     "metrics",
     "models",

@@ -23,7 +23,6 @@ EXTRAS = {
     "torch": ("torch", "safetensors"),
     "plot": ("matplotlib",),
     "onnx": ("onnxruntime",),
-    "onnx-torch": ("onnx", "onnxruntime", "safetensors", "torch"),
     "trees": ("higra", "scipy"),
     "cli": ("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
     "export": ("tifffile",),

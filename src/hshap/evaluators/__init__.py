@@ -1,9 +1,7 @@
-"""Evaluators: how a model is called.
+"""Evaluators: how models are called, in full or incrementally.
 
-`protocol` has the contract, `canvas` the image and the stand-ins of a run, `runners` the kinds of
-models, `outputs` the checks of their scores. `painting` fills the inputs, `memory` halves batches
-when memory runs out, `batch_mates` checks that scores do not depend on the batch, `provenance`
-tells how they were made. `batched` paints full inputs, `incremental` recomputes only activations
-that differ from the baseline's, `tokens` leaves hidden tokens out and `bags` adds up the features
-of tiles.
+`protocol` has the contract. `canvas` has images and their stand-ins, `painting` paints rows,
+`batched` scores them in full batches and `runners` calls each kind of model. `batch_size` limits
+batches, `batch_independence` checks that scores do not depend on the batch, and `allocator` keeps
+freed memory. `tokens`, `bags`, `tiles` and `slices` score models that see an image in parts.
 """

@@ -18,10 +18,10 @@ from hshap._util.arrays import to_numpy
 from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError
-from hshap.evaluators.batch_mates import BatchMates
-from hshap.evaluators.memory import BatchLimits
+from hshap.evaluators.batch_independence import BatchIndependence
+from hshap.evaluators.batch_size import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.evaluators.runners import HIDDEN_PRECISION
 from hshap.partitions.regions import mask
 
@@ -95,24 +95,26 @@ class BagSession:
         self._bags = bags
         self._slides = BoundedCache[_Slide](max_slides)
         self._limits = BatchLimits()
-        self._mates = BatchMates(HIDDEN_PRECISION)
+        self._independence = BatchIndependence(HIDDEN_PRECISION)
         self._scored = Counter[int]()
 
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
-        return Provenance(full=self._scored[position], batches=self._mates.outcome)
+        return Provenance(full=self._scored[position], batches=self._independence.outcome)
 
     def put(self, array: Array) -> Tensor:
         return array
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
         del itemsize
-        if self._mates.run_alone:
+        if self._independence.run_alone:
             return 1
         return min(LARGEST_BATCH, self._limits.get(shape) or LARGEST_BATCH)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        scores = self._limits.scores(rows, lambda batch: self._mates.scores(batch, self._run))
+        scores = self._limits.scores(
+            rows, lambda batch: self._independence.scores(batch, self._run)
+        )
         self._scored.update(row.canvas.position for row in rows)
         return scores
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from hshap._util import checks
 from hshap._util.recipes import recipe, settle
-from hshap.evaluators.batch_mates import BatchMates
-from hshap.evaluators.memory import BatchLimits
+from hshap.evaluators.batch_independence import BatchIndependence
+from hshap.evaluators.batch_size import BatchLimits, Throughput
 from hshap.evaluators.outputs import naming_inputs, raise_named
 from hshap.evaluators.painting import Inputs, Sketch, paint_all
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.evaluators.runners import Runner, runner
-from hshap.evaluators.throughput import Throughput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +83,7 @@ class BatchedSession:
         self._batch_size = None if batch_size == AUTO else batch_size
         self._throughput = Throughput() if batch_size == AUTO else None
         self._limits = BatchLimits()
-        self.mates = BatchMates(
+        self.independence = BatchIndependence(
             run.precision, run.batch_dependence, warn=batch_size != 1, check=check_batches
         )
         self._inputs: Inputs | None = None
@@ -94,12 +93,12 @@ class BatchedSession:
 
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
-        return Provenance(full=self._scored[position], batches=self.mates.outcome)
+        return Provenance(full=self._scored[position], batches=self.independence.outcome)
 
     @property
     def runs_alone(self) -> bool:
         """Whether every input runs alone, since scores depend on the batch."""
-        return self.mates.run_alone
+        return self.independence.run_alone
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)
@@ -112,7 +111,7 @@ class BatchedSession:
         return self._sketch.painted(row)
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
-        if self.mates.outcome == "dependent":
+        if self.independence.outcome == "dependent":
             return 1
         if self._throughput is not None or self._limits.known:
             return self._capacity(shape, itemsize)
@@ -139,7 +138,7 @@ class BatchedSession:
 
     def _mated(self, rows: Sequence[Row]) -> Heat:
         run = self._run if self._throughput is None else self._timed
-        return self.mates.scores(rows, run)
+        return self.independence.scores(rows, run)
 
     def _timed(self, rows: Sequence[Row]) -> Heat:
         if self._throughput is None:

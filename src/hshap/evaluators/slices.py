@@ -14,7 +14,7 @@ from hshap._util.recipes import recipe, settle
 from hshap.baselines.protocol import Still
 from hshap.errors import ArgumentError
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.provenance import Provenance, provenance_of
+from hshap.evaluators.protocol import Provenance, provenance_of
 from hshap.evaluators.tiles import BEST_TILE, check_bags, embedded, outputs_of
 from hshap.partitions.by_slices import check_axis, in_slices
 from hshap.partitions.regions import Box

@@ -16,10 +16,10 @@ from hshap._util import checks
 from hshap._util.cache import BoundedCache, ByIdentity
 from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError, require
-from hshap.evaluators.batch_mates import BatchMates
-from hshap.evaluators.memory import BatchLimits
+from hshap.evaluators.batch_independence import BatchIndependence
+from hshap.evaluators.batch_size import BatchLimits
 from hshap.evaluators.outputs import as_scores, naming_inputs
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.evaluators.runners import TorchRunner, runner
 from hshap.partitions.regions import mask
 
@@ -115,20 +115,22 @@ class TokenSession:
         self._recipe, self._model = tokens, tokens.model
         self._runner = _runner(tokens.model)
         self._limits = BatchLimits()
-        self._mates = BatchMates(self._runner.precision, self._runner.batch_dependence)
+        self._independence = BatchIndependence(
+            self._runner.precision, self._runner.batch_dependence
+        )
         self._embedded = BoundedCache["torch.Tensor"](max_images)
         self._scored = Counter[int]()
 
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far."""
-        return Provenance(full=self._scored[position], batches=self._mates.outcome)
+        return Provenance(full=self._scored[position], batches=self._independence.outcome)
 
     def put(self, array: Array) -> Tensor:
         return self._runner.put(array)
 
     def capacity(self, shape: Shape, itemsize: int) -> int:
         del itemsize
-        if self._mates.run_alone:
+        if self._independence.run_alone:
             return 1
         return min(LARGEST_BATCH, self._limits.get(shape) or LARGEST_BATCH)
 
@@ -140,7 +142,8 @@ class TokenSession:
         # Rows with equally many tokens form a batch, which so needs no padding.
         for numbers in by_count.values():
             scores = self._limits.scores(
-                [rows[n] for n in numbers], lambda batch: self._mates.scores(batch, self._run)
+                [rows[n] for n in numbers],
+                lambda batch: self._independence.scores(batch, self._run),
             )
             found.update(zip(numbers, scores, strict=True))
         self._scored.update(row.canvas.position for row in rows)

@@ -14,8 +14,7 @@ from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.models.facts import Facts, facts_of
-from hshap.evaluators.protocol import Evaluator
-from hshap.evaluators.provenance import provenance_of
+from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.deciding import ReadOrder, as_jobs
 from hshap.explainer.drawing import Plan, test_regions
 from hshap.explainer.finished import explanation_of

@@ -20,8 +20,7 @@ from hshap.baselines.protocol import Still
 from hshap.baselines.recipes import Conditional, Constant, References
 from hshap.baselines.samplers import check_shape
 from hshap.errors import ArgumentError, ModelError
-from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Canvas, Easel, Row, StandIns
 from hshap.explanation.guarantees.evidence_values import running
 from hshap.explanation.guarantees.significance import Tests, as_error, family, junctions_of
 from hshap.games.targets import as_targets, describe_target, measure

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hshap.evaluators.canvas import Canvas
-    from hshap.evaluators.provenance import Provenance
+    from hshap.evaluators.protocol import Provenance
     from hshap.explainer.setups import Setup
     from hshap.games.game import Game
     from hshap.games.jobs import Job

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.baselines.recipes import OwnColour
-from hshap.evaluators.canvas import Row
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Easel, Row
 from hshap.explainer.setups import Setups
 from hshap.partitions.regions import Box
 

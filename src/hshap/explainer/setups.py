@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from hshap._util.axes import by_name, check_layout, checked_spacing, grid_spacing
 from hshap.errors import installing
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Easel
 from hshap.explainer.budgets import within
 from hshap.explanation.settings import Settings
 from hshap.games.automatic import (

@@ -12,7 +12,7 @@ from hshap.evaluators.tiles import BEST_TILE
 from hshap.explainer import Explainer
 from hshap.games.automatic import usual_baseline, usual_partition
 from hshap.games.search import Share
-from hshap.games.search.share import SHARE
+from hshap.games.search.paper import SHARE
 from hshap.partitions.by_slices import BySlices
 from hshap.partitions.regions import Box, Pixels
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.evaluators.provenance import provenance_of
+from hshap.evaluators.protocol import provenance_of
 from hshap.explainer.finished import explanation_of
 from hshap.explainer.setups import Setups
 from hshap.explanation.spin import Spin

@@ -15,8 +15,7 @@ from hshap._util.arrays import as_floats
 from hshap.baselines.protocol import IgnoresImage
 from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
-from hshap.evaluators.canvas import Row
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Easel, Row
 from hshap.explainer.tile_parts import ScoredPart
 from hshap.formats.large.overview import Thumbnail, samples
 from hshap.formats.large.protocol import size_of_level

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.explanation.gaps import all_gaps
 from hshap.partitions.filling import filling
 

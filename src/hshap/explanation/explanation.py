@@ -15,7 +15,7 @@ from hshap._util import checks
 from hshap._util.recipes import settle
 from hshap._util.smoothing import smoothed
 from hshap.errors import ArgumentError
-from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.explanation import storage, viewing
 from hshap.explanation.audit import Audit, audit, bound_map, dropped
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure

@@ -11,7 +11,6 @@ from hshap._util import checks
 from hshap.explanation.maps import shares_left, strong_regions
 from hshap.games.tree import coefficients
 from hshap.partitions.joining import touching
-from hshap.partitions.lazy import find_corners
 from hshap.partitions.regions import blocks
 
 if TYPE_CHECKING:
@@ -156,7 +155,6 @@ def _boxes(
     placement: Placement,
 ) -> list[tuple[Finding, list[int]]]:
     """Return boxes around leaves, each with its largest score and the numbers of its leaves."""
-    find_corners(leaves)
     pieces = [
         (corners, scores[leaf], number)
         for number, leaf in enumerate(leaves)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, cast
 
-from hshap.evaluators.provenance import BATCHES, COMPARISONS, NOT_TOLD
+from hshap.evaluators.protocol import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import expect
 from hshap.explanation.placement import Placement
 from hshap.explanation.settings import Settings

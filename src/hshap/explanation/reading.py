@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.settings import Settings
     from hshap.games.search import Certificate
-    from hshap.games.search.automatic_size import RunEnded
+    from hshap.games.search.frontier import RunEnded
     from hshap.games.search.protocol import SearchResult
     from hshap.games.tree import Part
     from hshap.partitions.protocol import Index, Region

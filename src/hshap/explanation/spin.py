@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.evaluators.provenance import NOT_TOLD, Provenance
+from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.explanation.display import map_as_html, subject, unit_of
 from hshap.plot.fonts import literal
 from hshap.plot.overlay import OPACITY, draw

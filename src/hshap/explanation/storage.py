@@ -1,8 +1,8 @@
 """Explanations in one file: compressed arrays and a JSON header, never pickle.
 
 A file may come from anywhere: `archive` reads it with limits and `validity` checks all of it.
-Version 3 is a NumPy .npz archive. Regions are stored once, in a table, and referred to by number.
-Boxes are stored by their corners, rolled blocks too; any other region as its runs of pixels.
+Version 4 is a NumPy .npz archive. Regions are stored once, in a table (`region_tables`), and
+referred to by number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from hshap._util import checks
 from hshap._util.atomic import replace
 from hshap.errors import ArgumentError, FormatError
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.explanation.archive import (
     Archive,
     DamagedError,
@@ -32,12 +32,11 @@ from hshap.explanation.guarantees.calibration import stored_calibration
 from hshap.explanation.guarantees.significance import read_tests
 from hshap.explanation.headers import PLACEMENT
 from hshap.explanation.placement import Placement, whole
-from hshap.explanation.region_tables import BOX, PIXELS, ROLLED, Table
+from hshap.explanation.region_tables import pack_regions
 from hshap.explanation.settings import Settings
 from hshap.explanation.validity import Stored, check
 from hshap.games.game import Game, InContext
 from hshap.games.search import Certificate
-from hshap.partitions.regions import Box, Pixels, Rolled, mask, runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -46,10 +45,11 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Json
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.region_tables import RegionTable
     from hshap.partitions.protocol import Region
 
 FORMAT = "hshap explanation"
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 2**30
 """Default limit of the memory that a loaded explanation and one of its maps may take."""
 
@@ -76,8 +76,7 @@ ARRAYS = {
     "unfinished": ("int64", 1),
     "region_kind": ("uint8", 1),
     "region_corners": ("int64", 3),
-    "region_sizes": ("int64", 1),
-    "region_runs": ("int64", 1),
+    "cells": ("uint8", 1),
 }
 """Type and number of axes of each array."""
 
@@ -101,10 +100,10 @@ def _archived(explanation: Explanation) -> dict[str, Array]:
 def pack(explanation: Explanation) -> tuple[dict[str, Json], dict[str, Array]]:
     """Return the header and the arrays of an explanation, those of `ARRAYS`, all checked."""
     arrays, regions = pack_games(explanation)
-    arrays |= pack_blocks(regions, explanation.grid) | _pack_free(regions, explanation.grid)
     header = header_of(explanation, regions)
     with only_sound():
-        check([Stored(json.loads(json.dumps(header)), arrays)], most=2**62, kind=Table)
+        table = check([Stored(json.loads(json.dumps(header)), arrays)], most=2**62)
+        table.check_regions(0, regions)
     return header, arrays
 
 
@@ -122,7 +121,7 @@ def only_sound() -> Generator[None, None, None]:
 
 
 def pack_games(explanation: Explanation) -> tuple[dict[str, Array], list[Region]]:
-    """Return the arrays of an explanation but those of its regions, and the regions by number."""
+    """Return the arrays of an explanation, not checked, and its regions by number."""
     games = explanation.games
     regions: dict[Region, int] = {}
 
@@ -140,16 +139,17 @@ def pack_games(explanation: Explanation) -> tuple[dict[str, Array], list[Region]
         "leaves": numbers(explanation.leaves),
         "unfinished": numbers(explanation.unfinished),
     }
-    return arrays, list(regions)
+    every = list(regions)
+    return arrays | pack_regions(every, arrays, explanation.grid), every
 
 
 def unpack(header: dict[str, Any], arrays: dict[str, Array], most: int) -> dict[str, Any]:
     """Return the fields of the explanation that `pack` packed; a `DamagedError` if it is none."""
     stored = Stored(header, arrays)
-    return fields_of(stored, check([stored], most=most, kind=Table), 0)
+    return fields_of(stored, check([stored], most=most), 0)
 
 
-def fields_of(stored: Stored, table: Table, place: int) -> dict[str, Any]:
+def fields_of(stored: Stored, table: RegionTable, place: int) -> dict[str, Any]:
     """Return the fields of an explanation that was checked, at its place in the table."""
     with only_damage():
         regions = table.regions(place, adaptive=stored.header["adaptive"])
@@ -300,43 +300,6 @@ def _placement(grid: Grid, told: Mapping[str, Any] | None) -> Placement:
 
 def _line(place: Placement) -> dict[str, Json]:
     return {name: list(getattr(place, name)) for name in PLACEMENT}
-
-
-def pack_blocks(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
-    """Return the kind of each region, and the corners of those that are blocks."""
-    kinds, corners = [], []
-    for region in regions:
-        if isinstance(region, Box):
-            kinds.append(BOX)
-            corners.append(region.start + region.stop)
-        elif isinstance(region, Rolled):
-            kinds.append(ROLLED)
-            corners.append(region.start + region.shape)
-        else:
-            kinds.append(PIXELS)
-            corners.append(grid + grid)
-    flat = np.array(corners, dtype=np.int64)  # far faster than pairs of tuples
-    return {
-        "region_kind": np.array(kinds, dtype=np.uint8),
-        "region_corners": flat.reshape(len(regions), 2, -1),
-    }
-
-
-def _pack_free(regions: list[Region], grid: tuple[int, ...]) -> dict[str, Array]:
-    """Return the runs of pixels of all regions that are no blocks."""
-    free: list[NDArray[np.int64]] = []
-    for region in regions:
-        if not isinstance(region, (Box, Rolled)):
-            if isinstance(region, Pixels) and not region.is_dense:
-                flat = np.sort(region.flat)
-            else:
-                flat = np.flatnonzero(mask((region,), grid))
-            # Regions of one tree hold each other: pixel by pixel, they would fill the file.
-            free.append(runs(flat))
-    return {
-        "region_sizes": np.array([len(flat) for flat in free], dtype=np.int64),
-        "region_runs": np.concatenate([np.zeros(0, dtype=np.int64), *free]),
-    }
 
 
 def _joined(parts: list[Array]) -> NDArray[np.float64]:

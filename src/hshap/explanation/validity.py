@@ -18,6 +18,7 @@ import numpy as np
 
 from hshap.explanation.archive import DamagedError, expect, limit, only_damage
 from hshap.explanation.headers import LARGEST, check_header
+from hshap.explanation.region_tables import RegionTable, joined
 from hshap.games.game import MOST_PLAYERS
 from hshap.games.shapley import shapley
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.types import Array, Mask
-    from hshap.explanation.region_tables import Table
 
     Numbers = NDArray[np.int64]
 
@@ -53,12 +53,11 @@ class Stored:
     exact: bool = False
 
 
-def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
+def check(block: Sequence[Stored], *, most: int) -> RegionTable:
     """Refuse with a `DamagedError` a block that is not all explanations; return their regions.
 
-    `most` is the number of bytes that an explanation and one of its maps may take. `kind` reads the
-    regions as they are stored. A fault is told without the explanation that has it: `check_each`
-    tells which ones are refused.
+    `most` is the number of bytes that an explanation and one of its maps may take. A fault is
+    told without the explanation that has it: `check_each` tells which ones are refused.
     """
     with only_damage():
         seen: set[int] = set()  # settings that rows of a run share are checked once
@@ -67,9 +66,9 @@ def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
             check_header(one.header, shared=told in seen)
             seen.add(told)
         every = [one.arrays for one in block]
-        table = kind(every, [tuple(one.header["grid"]) for one in block])
+        table = RegionTable(every, [tuple(one.header["grid"]) for one in block])
         games = Games(every, table.counts)
-        listed = table.positions(games)
+        listed = table.listed()
         for one, regions, count, pixels in zip(
             block, table.counts, games.counts, listed, strict=True
         ):
@@ -93,8 +92,8 @@ def check(block: Sequence[Stored], *, most: int, kind: type[Table]) -> Table:
 
 
 def check_each(
-    block: Sequence[Stored], *, most: int, kind: type[Table]
-) -> list[tuple[Table, int] | DamagedError]:
+    block: Sequence[Stored], *, most: int
+) -> list[tuple[RegionTable, int] | DamagedError]:
     """Return for each of a block its table of regions and its place there, or its fault.
 
     All are checked at once. Only where this finds a fault, each is checked by itself.
@@ -102,19 +101,12 @@ def check_each(
     if not block:
         return []
     try:
-        table = check(block, most=most, kind=kind)
+        table = check(block, most=most)
     except DamagedError as error:
         if len(block) == 1:
             return [error]
-        return [found for one in block for found in check_each([one], most=most, kind=kind)]
+        return [found for one in block for found in check_each([one], most=most)]
     return [(table, place) for place in range(len(block))]
-
-
-def joined(every: Sequence[Mapping[str, Array]], name: str) -> tuple[Array, list[int]]:
-    """Return an array of all explanations, one after the other, and the length of each."""
-    arrays = [arrays[name] for arrays in every]
-    lengths = [len(array) for array in arrays]
-    return (arrays[0] if len(arrays) == 1 else np.concatenate(arrays)), lengths
 
 
 class Games:

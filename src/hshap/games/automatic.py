@@ -13,7 +13,7 @@ import numpy as np
 
 from hshap.baselines.recipes import OwnColour
 from hshap.games.search.best_first import BestFirst
-from hshap.games.search.depth_first import DepthFirst
+from hshap.games.search.paper import DepthFirst
 from hshap.partitions.grids import AUTO, Bisection
 from hshap.partitions.spots import Spots
 from hshap.partitions.superpixels import Superpixels

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.partitions.lazy import listed_together
 from hshap.partitions.regions import Box, Pixels, Rolled, blocks, mask
 
 if TYPE_CHECKING:
@@ -68,7 +67,8 @@ def _owners(
     free = [region for region in regions if isinstance(region, Pixels)]
     if len(free) == len(regions):
         areas = [region.area for region in free]
-        owner.reshape(-1)[listed_together(free) - offset] = np.repeat(np.arange(len(free)), areas)
+        flat = np.concatenate([region.flat for region in free])
+        owner.reshape(-1)[flat - offset] = np.repeat(np.arange(len(free)), areas)
         regions = ()
     for region in regions:
         if not isinstance(region, (Box, Rolled)):

@@ -19,7 +19,7 @@ from hshap.cli.inputs.images import find, read
 from hshap.games.automatic import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.search.best_first import MOST_EVALUATIONS
-from hshap.games.search.share import SHARE
+from hshap.games.search.paper import SHARE
 from hshap.partitions.grids import AUTO, Bisection, Dyadic
 from hshap.partitions.superpixels import MIN_AREA, Superpixels
 

@@ -19,7 +19,7 @@ from hshap.evaluators.incremental.groups import Group
 from hshap.evaluators.incremental.known_boxes import BoxOfImage, KnownBoxes
 from hshap.evaluators.incremental.rectangles import Difference, difference, grouped
 from hshap.evaluators.outputs import as_scores
-from hshap.evaluators.provenance import Provenance
+from hshap.evaluators.protocol import Provenance
 from hshap.partitions.regions import Box
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
     from hshap.evaluators.incremental.cost_policy import CostPolicy
     from hshap.evaluators.incremental.traced_network import Network
-    from hshap.evaluators.provenance import Comparison
+    from hshap.evaluators.protocol import Comparison
 
 LARGEST_BATCH = 64
 """Rows that are scored together, if their rectangles are small."""
@@ -183,9 +183,9 @@ class IncrementalSession:
         A crop of a large image has shown that, if its two inputs score differently.
         """
         if self._crop is not None and self._crop.tells_mates_apart(self._epsilon):
-            self._batched.mates.note_independent()
+            self._batched.independence.note_independent()
             return self._part_scores(group)
-        return self._batched.mates.scores(
+        return self._batched.independence.scores(
             group.rows, lambda rows: self._part_scores(group.only(rows))
         )
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.baselines.recipes import Constant
-from hshap.evaluators.canvas import Row
-from hshap.evaluators.easel import Easel
+from hshap.evaluators.canvas import Easel, Row
 from hshap.explainer.setups import Setups
 from hshap.partitions.regions import Box
 

@@ -18,7 +18,7 @@ from hshap.export.page.cells import block_edges, cells_of, pixel_edges
 from hshap.export.page.first_line import missed
 from hshap.export.page.shared_grid import shared_grid
 from hshap.games.search import BreadthFirst, GroupTesting
-from hshap.games.search.automatic_size import is_end
+from hshap.games.search.frontier import is_end
 from hshap.partitions.regions import Box, Rolled, blocks
 
 if TYPE_CHECKING:

@@ -13,11 +13,9 @@ from hshap._util.recipes import recipe, settle
 from hshap.errors import ArgumentError
 from hshap.games.contexts import ALONE, MISSING, Sides, context_count, siblings_shown
 from hshap.games.game import InContext, subsets_of
-from hshap.games.search.automatic_size import is_end
-from hshap.games.search.budget import Budget, first_game
-from hshap.games.search.frontier import first
+from hshap.games.search.frontier import Budget, first, first_game, is_end
+from hshap.games.search.paper import kept_above
 from hshap.games.search.protocol import Question, SearchResult
-from hshap.games.search.share import kept_above
 from hshap.games.tree import ratios
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from hshap.explanation.region_tables import PIXELS
 from hshap.explanation.together import MOST_VALUES, audit_together
 from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
-from hshap.runs.storing.cells import CellTable, labels_of, pack_labels
 from hshap.runs.storing.schema import NEGATIVES
 
 if TYPE_CHECKING:
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Json, Untyped
     from hshap.explanation.explanation import Explanation
-    from hshap.explanation.region_tables import Table
+    from hshap.explanation.region_tables import RegionTable
     from hshap.games.game import Game
     from hshap.partitions.protocol import Region
 
     Row = dict[str, Untyped]
-    Labels = NDArray[np.unsignedinteger]
 
 T = TypeVar("T")
 Given = ParamSpec("Given")
@@ -121,7 +119,7 @@ def _block_of_rows(given: Sequence[tuple[Explanation, Origin]]) -> list[Row | Ex
     audit_together(explanations)
     packed = list(map(partial(attempt, _packed), explanations, _are_exact(explanations)))
     sound = [one for one in packed if not isinstance(one, Exception)]
-    tables = iter(check_each([one.stored for one in sound], most=2**62, kind=CellTable))
+    tables = iter(check_each([one.stored for one in sound], most=2**62))
     return [
         one if isinstance(one, Exception) else attempt(_row, explanation, origin, one, next(tables))
         for one, (explanation, origin) in zip(packed, given, strict=True)
@@ -152,15 +150,14 @@ def _row(
     explanation: Explanation,
     origin: Origin,
     packed: _Packed,
-    checked: tuple[Table, int] | DamagedError,
+    checked: tuple[RegionTable, int] | DamagedError,
 ) -> Row:
     with storage.only_sound():
         if isinstance(checked, DamagedError):
             raise checked
         table, place = checked
-        cast("CellTable", table).check_regions(place, packed.regions)
+        table.check_regions(place, packed.regions)
     arrays = packed.stored.arrays
-    labels = cast("Labels", arrays["labels"])
     row: Row = {
         **vars(origin),
         **summary_of(explanation),
@@ -171,7 +168,7 @@ def _row(
         "region_corners": arrays["region_corners"][arrays["region_kind"] != PIXELS]
         .ravel()
         .tolist(),
-        "cells": pack_labels(labels, explanation.grid) if len(labels) else b"",
+        "cells": arrays["cells"].tobytes(),
     }
     return {**row, "digest": digest_of(row)}
 
@@ -206,8 +203,6 @@ def forged_columns(row: Mapping[str, Untyped], summary: Row) -> list[str]:
 def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: FBT001, of a map
     """Return an explanation in numbers, to be checked; `exact` is that of `_are_exact`."""
     arrays, regions = storage.pack_games(explanation)
-    arrays |= storage.pack_blocks(regions, explanation.grid)
-    arrays["labels"] = labels_of(arrays, regions, explanation.grid)
     header = _json(storage.header_of(explanation, regions))
     derived = _derived(arrays, exact=exact)
     stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])

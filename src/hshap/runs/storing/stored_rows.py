@@ -15,10 +15,9 @@ from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.headers import MOST_AXES
-from hshap.explanation.region_tables import PIXELS
-from hshap.explanation.validity import Stored, check_each, joined
+from hshap.explanation.region_tables import PIXELS, joined
+from hshap.explanation.validity import Stored, check_each
 from hshap.games.game import MOST_PLAYERS
-from hshap.runs.storing.cells import CellTable, unpack_labels
 from hshap.runs.storing.rows import LISTS, NUMBERS, coefficients_of
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def from_rows(
     settings: dict[bytes, Json] = {}
     read = _with_coefficients([_stored_row(row, most, settings) for row in rows])
     sound = [one for one in read if isinstance(one, Stored)]
-    tables = iter(check_each(sound, most=most, kind=CellTable))
+    tables = iter(check_each(sound, most=most))
     for row, one in zip(rows, read, strict=True):
         found = next(tables) if isinstance(one, Stored) else one
         try:
@@ -134,5 +133,5 @@ def _arrays(row: Mapping[str, Untyped], grid: Grid) -> dict[str, Array]:
     blocks = np.asarray(row["region_corners"], dtype=np.int64)
     corners[kinds != PIXELS] = blocks.reshape(-1, 2, len(grid))
     arrays["region_corners"] = corners
-    arrays["labels"] = unpack_labels(row["cells"], len(kinds), grid)
+    arrays["cells"] = np.frombuffer(row["cells"], dtype=np.uint8)
     return arrays

@@ -44,12 +44,12 @@ class Node:
         return self._parts
 
 
-class Row:
+class LeafOrder:
     """The leaves below a root in a row.
 
     >>> import hshap
     >>> import numpy as np
-    >>> row = Row(hshap.Bisection(min_size=1)(np.zeros((1, 4))))
+    >>> row = LeafOrder(hshap.Bisection(min_size=1)(np.zeros((1, 4))))
     >>> row.cover(((0, 3),))
     (Box(start=(0,), stop=(2,)), Box(start=(2,), stop=(3,)))
     """

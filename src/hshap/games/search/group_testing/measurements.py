@@ -1,7 +1,7 @@
-"""Answers: the scores of coalitions that a group test asked about, and what follows from them.
+"""Measurements: the scores of coalitions that a group test asked about, and what follows from them.
 
-Coalitions are spans of the row of leaves; see `order`. A score that was not measured follows from
-the findings by the OR rule: a coalition scores as the best finding that it holds.
+Coalitions are spans of the row of leaves; see `leaf_order`. A score that was not measured follows
+from the findings by the OR rule: a coalition scores as the best finding that it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.games.game import game_of, players_of
-from hshap.games.search.order import Node, inside, joined
+from hshap.games.search.group_testing.leaf_order import Node, inside, joined
 from hshap.games.search.protocol import Question
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
     from hshap.games.game import Game
-    from hshap.games.search.budget import Budget
-    from hshap.games.search.order import Row, Span, Spans
+    from hshap.games.search.frontier import Budget
+    from hshap.games.search.group_testing.leaf_order import LeafOrder, Span, Spans
     from hshap.partitions.protocol import Region
 
     Asked = Generator[Sequence[Region | Question], Sequence[Game | Heat], None]
 
 
-class Answers:
+class Measurements:
     """All scores that were measured so far, by the spans of their coalitions."""
 
-    def __init__(self, row: Row, budget: Budget, draws: int) -> None:
+    def __init__(self, row: LeafOrder, budget: Budget, draws: int) -> None:
         self.row, self._budget, self._draws = row, budget, draws
         self._scores: dict[Spans, Heat] = {}
         self.spent = False

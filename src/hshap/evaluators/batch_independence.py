@@ -1,4 +1,4 @@
-"""Batch mates: a score must not depend on the other inputs of its batch.
+"""Batch independence: a score must not depend on the other inputs of its batch.
 
 A batch norm without running statistics takes those of the batch, so the same input scores
 differently in another batch. No coefficient is exact then. A few inputs are scored a second time,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
     from hshap.evaluators.canvas import Row
-    from hshap.evaluators.provenance import Batches
+    from hshap.evaluators.protocol import Batches
     from hshap.partitions.protocol import Region
 
     Run = Callable[[Sequence[Row]], Heat]
@@ -42,7 +42,7 @@ SPREAD = 1e-3
 """Allowed difference, relative to the differences between the scores of a batch."""
 
 
-class BatchMates:
+class BatchIndependence:
     """Runs batches, and tells whether scores depend on the other inputs of a batch.
 
     `precision` is the relative precision of the model's numbers. `reason` says why scores are known

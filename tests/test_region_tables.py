@@ -1,4 +1,4 @@
-"""Regions that a run stores as runs of pixels are those of masks; rows read the same in bulk."""
+"""Regions that files and rows store as labels are those of the run; rows read the same in bulk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 import hshap
 from hshap.errors import FormatError
+from hshap.explanation.region_tables import pack_labels, unpack_labels
 from hshap.partitions.joining import touching
-from hshap.partitions.lazy import LazyPixels, corners_of, find_corners, listed_together
-from hshap.partitions.regions import Pixels, blocks, runs
+from hshap.partitions.regions import Pixels, blocks
 from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.rows import NEEDED, Origin, as_row
 from hshap.runs.storing.schema import schema_of
@@ -21,39 +21,22 @@ from hshap.runs.storing.stored_rows import from_row, from_rows
 GRIDS = [(40,), (1, 9), (9, 1), (7, 11), (4, 5, 6), (2, 3, 1, 4)]
 
 
-def lazy(flat, grid):
-    begins, ends = runs(flat).reshape(-1, 2).T
-    return LazyPixels(
-        grid, area=len(flat), total=int(flat.sum()), spans=lambda: (begins, ends - begins)
-    )
-
-
-def some_pixels(rng, grid):
-    chosen = rng.random(grid) < rng.choice([0.02, 0.3, 0.95])
-    chosen.reshape(-1)[rng.integers(chosen.size)] = True
-    return np.flatnonzero(chosen)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_pixels_have_the_corners_of_their_places(grid):
+    rng = np.random.default_rng(0)
+    for share in (0.02, 0.3, 0.95):
+        chosen = rng.random(grid) < share
+        chosen.reshape(-1)[rng.integers(chosen.size)] = True
+        places = np.argwhere(chosen)
+        expected = (tuple(places.min(0).tolist()), tuple((places.max(0) + 1).tolist()))
+        assert Pixels(np.flatnonzero(chosen), grid).corners == expected
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_runs_have_the_corners_of_pixels(grid):
-    """One by one, many at once, and listed together, whether listed before or not."""
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        every = [some_pixels(rng, grid) for _ in range(4)]
-        expected = []
-        for flat in every:
-            places = np.transpose(np.unravel_index(flat, grid))
-            expected.append((tuple(places.min(0).tolist()), tuple((places.max(0) + 1).tolist())))
-        begins, ends = runs(every[0]).reshape(-1, 2).T
-        assert corners_of(begins, ends - begins, [0], grid) == expected[:1]
-        assert [Pixels(flat, grid).corners for flat in every] == expected
-        regions = [lazy(flat, grid) for flat in every]
-        find_corners([*regions, Pixels(every[0], grid)])
-        assert all(region.has_corners for region in regions)
-        assert [region.corners for region in regions] == expected
-        np.testing.assert_array_equal(listed_together(regions), np.concatenate(every))
-        _ = regions[1].flat
-        np.testing.assert_array_equal(listed_together(regions), np.concatenate(every))
+def test_labels_are_read_as_they_were_packed(grid):
+    for count, kind in ((7, np.uint8), (300, np.uint16), (70000, np.uint32)):
+        labels = np.random.default_rng(count).integers(0, count, grid).astype(kind)
+        assert np.array_equal(unpack_labels(pack_labels(labels), count, grid), labels.ravel())
 
 
 @pytest.mark.parametrize("count", [2, 20, 300])
@@ -62,7 +45,7 @@ def test_groups_touch_as_pixels_do(count):
     rng, grid = np.random.default_rng(count), (30, 40)
     owner = rng.integers(-2 * count, count, grid)
     owner.reshape(-1)[: 2 * count : 2] = np.arange(count)
-    regions = tuple(lazy(np.flatnonzero(owner.ravel() == number), grid) for number in range(count))
+    regions = tuple(Pixels(np.flatnonzero(owner == number), grid) for number in range(count))
     group = list(range(count))
     for y, x in np.ndindex(grid):
         for b in (owner[y, x + 1] if x < 39 else -1, owner[y + 1, x] if y < 29 else -1):

@@ -1,1 +1,0 @@
-"""ONNX files as torch modules, so that `Incremental` can run them."""
