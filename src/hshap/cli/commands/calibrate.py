@@ -12,7 +12,7 @@ from hshap.cli import options as opt
 from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
 from hshap.cli.output import print_json
 from hshap.cli.progress import tell
-from hshap.cli.runs.folders import single
+from hshap.cli.runs.output_files import single
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
 from hshap.explanation.guarantees.losses import NEEDED, as_loss
 

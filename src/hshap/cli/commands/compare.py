@@ -14,7 +14,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import load_picture, source
 from hshap.cli.output import print_json
 from hshap.cli.progress import table, tell
-from hshap.cli.runs.folders import single
+from hshap.cli.runs.output_files import single
 from hshap.errors import require
 from hshap.explanation.display import unit_of
 from hshap.plot.fonts import drawable

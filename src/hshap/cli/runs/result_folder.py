@@ -99,7 +99,11 @@ class ResultFolder:
             staged, target = self.path / name, self.real / name
             if not staged.exists():
                 continue
-            linked = any(path.is_symlink() for path in target.parents if path != self.real and path.is_relative_to(self.real))
+            linked = any(
+                path.is_symlink()
+                for path in target.parents
+                if path != self.real and path.is_relative_to(self.real)
+            )
             known = self._digests.get(name) or self.ours.get(name)
             try:
                 if linked:
@@ -122,7 +126,9 @@ class ResultFolder:
         for line in given:
             digests = cast("dict[str, str]", line[DIGESTS])
             staged = {n: d for n, d in digests.items() if _has(self.path / n, d)}
-            placed = {n: d for n, d in digests.items() if n not in staged and is_ours(self.real / n, d)}
+            placed = {
+                n: d for n, d in digests.items() if n not in staged and is_ours(self.real / n, d)
+            }
             if digests.keys() == staged.keys() | placed.keys():
                 self.ours |= placed
                 self._digests |= placed
@@ -139,7 +145,11 @@ class ResultFolder:
         """
         known = {**self.ours, **self._digests}
         digests = {name: known[name] for name in sorted(set(names)) if name in known}
-        record: dict[str, Json] = {**document, "files": sorted([SUMMARY, *digests]), DIGESTS: {**digests}}
+        record: dict[str, Json] = {
+            **document,
+            "files": sorted([SUMMARY, *digests]),
+            DIGESTS: {**digests},
+        }
         with on_hold():
             atomic.replace(self.real / SUMMARY, lambda file: file.write(as_json(record).encode()))
             self._remove({name: sha256 for name, sha256 in known.items() if name not in digests})
@@ -299,7 +309,9 @@ def _lines(real: Path) -> list[Mapping[str, Json]]:
 
 def _names_files(line: Mapping[str, Json]) -> bool:
     from hshap.cli.runs.record import is_inside
+
     digests = line.get(DIGESTS)
     return isinstance(digests, dict) and all(
-        is_inside(name) and name != SUMMARY and isinstance(sha256, str) for name, sha256 in digests.items()
+        is_inside(name) and name != SUMMARY and isinstance(sha256, str)
+        for name, sha256 in digests.items()
     )

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Grid, Json, JsonObject
+    from hshap._util.types import Array, Grid, Json, JsonObject
+    from hshap.baselines.protocol import Baseline
 
 Decode: TypeAlias = "Callable[[bytes, str], ArrayLike | Decoded]"
 """Takes the bytes of a file and its name, and returns the image `(channels, *grid)`."""
@@ -23,7 +24,8 @@ class Decoded:
     """An image from a file, and how the file became the model's input.
 
     `original` is the size of the image in the file without channels, if the image was resized from
-    it: findings are then in pixels of the file.
+    it: findings are then in pixels of the file. `baseline` is one for this image alone, such as its
+    template, and `shown` its pixels for people, where a store draws pictures.
 
     >>> Decoded([[[0.0]]], {"resized_from": [20, 30]}).transform["resized_from"]
     [20, 30]
@@ -32,6 +34,8 @@ class Decoded:
     image: ArrayLike
     transform: JsonObject = field(default_factory=dict[str, "Json"])
     original: Grid | None = None
+    baseline: Baseline | None = None
+    shown: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -228,4 +228,3 @@ def left_over(files: Files, folder: str) -> list[str]:
     owners = {name: Owner.read(name.partition("+")[2]) for name in found}
     gone = [name for name, owner in owners.items() if owner is not None and owner.is_gone()]
     return [f"{folder}/{name}" if folder else name for name in gone]
-

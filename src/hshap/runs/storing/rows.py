@@ -69,6 +69,7 @@ class Origin:
     target: str
     transform: str = ""
     version: int = 0
+    class_name: str = ""
 
 
 def as_row(explanation: Explanation, origin: Origin) -> Row:
