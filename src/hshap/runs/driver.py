@@ -219,7 +219,7 @@ class Driver:
                 f"the run ended early: {outcome.stop}; all committed rows are kept in "
                 f"{self.job.store.location}, and the same call goes on"
             )
-            raise RunStoppedError(message)
+            raise RunStoppedError(message) from outcome.error
         if outcome.lost:
             self._lost(task, outcome.lost)
         else:

@@ -13,6 +13,7 @@ from hshap.games.decisions import POSITIVES, Positives
 from hshap.runs.driver import TASK, Driver, RunProgress, task_size
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.model_check import check_code, check_model, first_images
+from hshap.runs.sources.protocol import Remembering, Source
 from hshap.runs.storing.identity import (
     Fingerprint,
     described_settings,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from hshap._util.types import Untyped
     from hshap.evaluators.tiles import Tiles
     from hshap.runs.executors.protocol import Executor
-    from hshap.runs.sources.protocol import Source
     from hshap.runs.storing.protocol import Store
     from hshap.runs.tasks import AnyTarget
     from hshap.runs.worker import Labels
@@ -43,6 +43,7 @@ def explain_source(  # noqa: PLR0913, one for each choice of the caller
     *,
     decode: Untyped = None,
     layout: str | None = None,
+    spacing: tuple[float, ...] | None = None,
     executor: Executor | None = None,
     tiles: Tiles | None = None,
     model_id: str | None = None,
@@ -57,10 +58,15 @@ def explain_source(  # noqa: PLR0913, one for each choice of the caller
 
     `explainer` is made by `recipe`, which workers get.
     """
+    where = executor or InProcess()
+    own = isinstance(where, InProcess) and tiles is None
+    decode = decode or getattr(source, "decode", None)
+    if own and not isinstance(source, Remembering):
+        source = Remembering(source)
     images, items = first_images(source, tiles)
     noted = noted_probes(store.description())
     probes = ask(explainer, images, noise=noted and noted.noise, layout=layout)
-    settings = settings_of(explainer, decode or getattr(source, "decode", None), layout, tiles)
+    settings = settings_of(explainer, decode, layout, tiles)
     noted_now = store.describe(
         {
             "hshap": __version__,
@@ -88,8 +94,8 @@ def explain_source(  # noqa: PLR0913, one for each choice of the caller
         tiles=tiles,
         positives=positives,
         labels=labels,
+        spacing=spacing,
     )
-    where = executor or InProcess()
     usual = TASK if isinstance(where, InProcess) else task_size(source.count)
     if tiles is not None:
         usual = 1  # a large image takes long, and shares no batch with another

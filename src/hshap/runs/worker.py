@@ -20,7 +20,7 @@ from hshap.games.targets import as_targets, describe_target
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.protocol import TABLES, Given
-from hshap.runs.storing.rows import Origin, attempt, negative_row
+from hshap.runs.storing.rows import Origin, attempt
 from hshap.runs.tasks import Chosen, Outcome, error_row, reason_of, texts_of
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ class Labels:
             "image": PurePath(origin.image).name,
             "class": self.class_name(explanation.class_index),
             "model": self.model,
-            **{
-                name: str(transform[name]) for name in ("orientation", "frame") if name in transform
-            },
+            **{name: str(how[name]) for name in ("orientation", "frame") if name in how},
         }
         made = replace(explanation, settings=explanation.settings.updated(source=source))
         if self.calibration is None or not made.is_explained:
@@ -102,6 +100,7 @@ class Job:
     tiles: Tiles | None = None
     positives: Positives | None = POSITIVES
     labels: Labels | None = None
+    spacing: tuple[float, ...] | None = None
     watch: Callable[[Progress], None] | None = None
 
     def open(self) -> Worker:
@@ -130,7 +129,8 @@ class Worker:
             turn.commit()
             turn.forget()
         except (MissingExtraError, MemoryError, OSError) as error:
-            return Outcome(task, stop=reason_of(error))
+            own = self.job.watch is not None  # an error may not survive a journey
+            return Outcome(task, stop=reason_of(error), error=error if own else None)
         except KeyboardInterrupt:
             turn.commit()  # what is finished stays
             raise
@@ -143,6 +143,7 @@ class Worker:
             yield from self.explainer.explain_many(
                 turn.pairs(),
                 layout=job.layout,
+                spacing=job.spacing,
                 positives=job.positives,
                 on_error=turn.on_error,
                 progress=job.watch,
@@ -325,7 +326,7 @@ class _Turn:
     def on_error(self, position: int, error: Exception) -> None:
         """Note that an image failed."""
         one = self._asked[position]
-        row = error_row(one.work, one.identity, one.sha256, one.wanted, error)
+        row = error_row(one.work, one.identity, one.sha256, one.wanted, error, "explaining")
         self._fail(one.work, row, error)
 
     def add(self, found: Explanation | LargeResult) -> None:
@@ -359,7 +360,8 @@ class _Turn:
             self._rows["explanations"].append(row)
             self._done.add(number)
         else:
-            self._rows["negatives"].append(negative_row(row, found.negative, positives.rule))
+            negative = self._worker.writer.negative(row, found.negative, positives.rule)
+            self._rows["negatives"].append(negative)
             self._negative.add(number)
 
     def commit(self) -> None:

@@ -31,7 +31,7 @@ from hshap.explanation.explanation import Explanation
 from hshap.runs.storing.claims import Claim, Watch, shown_alive
 from hshap.runs.storing.files import left_over, publish
 from hshap.runs.storing.protocol import RESULTS, Known, Stored
-from hshap.runs.storing.rows import as_rows, attempt
+from hshap.runs.storing.rows import as_rows, attempt, negative_row
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, read_parquet, schema_of
 from hshap.runs.storing.tiled import store_tiled
 
@@ -151,6 +151,10 @@ class ShardWriter:
                 yield next(made)
             else:
                 yield attempt(store_tiled, one.result, one.origin, self._files)
+
+    def negative(self, row: Row, reason: str, rule: str) -> Row:
+        """Return the row of an image that was not explained, from that of its result."""
+        return negative_row(row, reason, rule)
 
     def commit(self, table: str, rows: Sequence[Row]) -> Shard:
         """Write rows as one shard. It appears whole, or there is an error and nothing appears."""

@@ -64,6 +64,10 @@ class Writer(Protocol):
         """Return the row of each result, or its error; an `OSError` is one of the store."""
         ...
 
+    def negative(self, row: Row, reason: str, rule: str) -> Row:
+        """Return the row of an image that was not explained, from that of its result."""
+        ...
+
     def commit(self, table: str, rows: Sequence[Row]) -> object:
         """Store rows. They are there as a whole, or there is an error and nothing is there."""
         ...
@@ -190,7 +194,7 @@ class Committed:
                 content.negative.setdefault(row.rule, set()).add(row.identity)
             else:
                 content.last_error = max(content.last_error, row.moment)
-                if row.kind == "image":  # a process that ended says little about it: try it again
+                if row.kind != "worker":  # a process that ended says little about it: try it again
                     content.failed.add(row.identity)
 
     def of(self, image: str) -> Content:

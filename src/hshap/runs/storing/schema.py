@@ -90,7 +90,10 @@ ERRORS: Mapping[str, tuple[str, str]] = {
     "image_sha256": ("string", "SHA-256 of the file; null if it could not be read"),
     "version": ("int64", "number of the image's content, as in explanations"),
     "targets": ("list<string>", "targets that it should have rows of; empty if unknown"),
-    "kind": ("string", "image: it cannot be explained; worker: the process ended on it"),
+    "kind": (
+        "string",
+        "image: not readable; explaining: it or the model failed; worker: the process ended",
+    ),
     "reason": ("string", "the error in one line"),
     "moment": ("double", "seconds since 1970 when it was noted"),
 }
