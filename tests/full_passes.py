@@ -25,9 +25,9 @@ from hshap import (
     Shifted,
     Superpixels,
 )
+from hshap.evaluators.incremental.network import Network
 from hshap.evaluators.incremental.patches import Patch
-from hshap.evaluators.incremental.traced_network import Network
-from hshap.evaluators.incremental.writes import OverwrittenError
+from hshap.evaluators.incremental.steps import OverwrittenError
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 """Largest difference from the full pass, relative to its largest output."""

@@ -264,7 +264,7 @@ def test_a_model_is_never_written_over(name):
         (("export", "a.npz", "-f", "coco"), "a.npz"),
         (("export", "a.npz", "b.npz", "-f", "coco"), "b.npz"),
         (("export", "a.npz", "-f", "png"), "./../here/a.npz"),
-        (("compare", "a.npz", "b.npz"), "b.npz"),
+        (("view", "a.npz", "b.npz"), "b.npz"),
         (("view", "a.npz"), "link"),
         (("view", "a.npz", "images/a.png", "--resize"), "images/a.png"),
         (("view", "a.npz", "images/a.png", "--resize"), "hard"),

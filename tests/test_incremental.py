@@ -116,8 +116,8 @@ KERNELS = [
 @pytest.mark.parametrize("axes", [1, 2])
 def test_padding_is_exact_at_every_place(mode, axes):
     """A patch at each place of an axis; the other axis shows its far border."""
+    from hshap.evaluators.incremental.network import Network
     from hshap.evaluators.incremental.patches import Patch
-    from hshap.evaluators.incremental.traced_network import Network
 
     torch.manual_seed(0)
     side, others, kind = 11, (10,) * (axes - 1), {1: nn.Conv1d, 2: nn.Conv2d}[axes]
@@ -194,7 +194,7 @@ def test_random_networks_agree_over_one_colour():
         channels, *grid = made.shape
         try:
             found = one_colour(made.module().float(), (channels, *(4 * n for n in grid)), seed)
-        except (RuntimeError, hshap.evaluators.incremental.writes.OverwrittenError):
+        except (RuntimeError, hshap.evaluators.incremental.steps.OverwrittenError):
             continue  # made for one size, or overwrites what it reads: a run falls back
         shares += [] if found is None else [found]
     assert len(shares) > 20

@@ -503,4 +503,3 @@ def test_names_do_nothing_on_any_page(visit, hostile, tmp_path, monkeypatch):
         assert tab.title() == f"hshap: {shown}"
         assert tab.locator("figcaption strong").all_text_contents() == [shown_class]
         is_unharmed(tab)
-    command("compare", "5.npz", "5.npz")

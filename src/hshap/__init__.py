@@ -30,8 +30,7 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.bags import Bags
 from hshap.evaluators.batched import Batched
 from hshap.evaluators.canvas import Canvas, Row
-from hshap.evaluators.incremental.cost_policy import CostPolicy
-from hshap.evaluators.incremental.recipe import Incremental
+from hshap.evaluators.incremental.recipe import CostPolicy, Incremental
 from hshap.evaluators.protocol import Evaluator, Provenance, Session
 from hshap.evaluators.tiles import Tiles
 from hshap.evaluators.tokens import Tokens

@@ -1,4 +1,4 @@
-"""All commands of `hshap` in one typer application.
+"""All commands of `hshap`, each loaded when it is called: help is printed without them.
 
 `hshap.__main__` imports this module, and names the extra to install if typer is missing.
 """
@@ -6,37 +6,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from hshap._util.version import __version__
-from hshap.cli import options as opt
-from hshap.cli.commands.calibrate import calibrate
-from hshap.cli.commands.compare import compare
-from hshap.cli.commands.cost import cost
-from hshap.cli.commands.doctor import doctor
-from hshap.cli.commands.exam import exam
-from hshap.cli.commands.explain import explain
-from hshap.cli.commands.export import export
-from hshap.cli.commands.query import query
-from hshap.cli.commands.report import report
-from hshap.cli.commands.run import run
-from hshap.cli.commands.serve import serve
-from hshap.cli.commands.tiles import tiles
-from hshap.cli.commands.verify import verify
-from hshap.cli.commands.view import view
 from hshap.cli.faults import Code, code_of, lines_of
 from hshap.cli.output import say
 from hshap.cli.progress import tell
-from hshap.cli.runs.folders import folder
-from hshap.cli.runs.record import SUMMARY, write_summary
 from hshap.cli.runs.signals import Stop, stoppable
-from hshap.demo.run import OVERVIEW, file_names, run_demo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hshap._util.types import Untyped
 
 # Some versions of typer carry a click of their own, so its exception is found by inheritance.
@@ -44,15 +31,67 @@ UsageError: Untyped = typer.BadParameter.__mro__[1]
 HELP = "Find the regions of images that drive a classifier's score."
 
 
+class About(NamedTuple):
+    """The line of a command in the help; hidden commands are listed nowhere, and work."""
+
+    text: str
+    hidden: bool = False
+
+
+COMMANDS = {
+    "explain": About("Find the regions of images that drive a model's score."),
+    "view": About("Make a page of stored results; no model runs."),
+    "serve": About("Show the page of a folder in a browser, and explain images as they come."),
+    "export": About("Write findings or maps in a format that other programs read."),
+    "verify": About("Check that results are as they were written, and recompute some."),
+    "calibrate": About("Choose how far around findings to look, by annotated images."),
+    "report": About("Measure the share of the score on objects, background and marks."),
+    "cost": About("Predict evaluations and time before a long run."),
+    "doctor": About("Show what is installed and what each command lacks; test hshap."),
+    "demo": About("Explain four images with the bundled network."),
+    "run": About("Explain an archive of images into a run folder.", hidden=True),
+    "exam": About("Find the slices of a volume that drive a model's score.", hidden=True),
+    "tiles": About("Explain large images tile by tile.", hidden=True),
+    "query": About("Print the rows of an SQL query over a run.", hidden=True),
+}
+"""Each is a function of its name, in a module of its name in `hshap.cli.commands`."""
+
+MEANT = {
+    "--labels": "--classes",
+    "--names": "--classes",
+    "--class": "--target",
+    "--output-dir": "--out",
+    "--batch": "--batch-size",
+    "--gpu": "--device",
+    "--input-size": "--size",
+}
+"""Options of other programs, and ours of the same meaning."""
+
+
 class Commands(TyperGroup):
-    """Runs a command, and writes any error in one line to standard error."""
+    """Loads a command and runs it, and writes any error in one line to standard error."""
+
+    def __init__(self, *args: Untyped, **options: Untyped) -> None:
+        super().__init__(*args, **options)
+        for name, about in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=about.text, hidden=about.hidden)
+
+    def list_commands(self, ctx: Untyped) -> list[str]:
+        """Return the names in the order of the help."""
+        del ctx
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Untyped, args: Untyped) -> Untyped:
+        """Return the command that the words name, loaded."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load_command(str(command.name)), rest
 
     def make_context(self, *args: Untyped, **options: Untyped) -> Untyped:
         """Read the words before a command."""
         try:
             return super().make_context(*args, **options)
         except UsageError as error:
-            raise _told(error) from None
+            raise _refusal(error) from None
 
     def invoke(self, ctx: Untyped) -> object:
         """Run the command."""
@@ -66,7 +105,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort, KeyboardInterrupt, BrokenPipeError):
             raise
         except UsageError as error:
-            raise _told(error) from None
+            raise _refusal(error) from None
         except Exception as error:
             if ctx.find_root().meta.get("hshap.debug"):
                 raise
@@ -75,42 +114,101 @@ class Commands(TyperGroup):
             raise typer.Exit(code_of(error)) from None
 
 
-def _told(error: Untyped) -> typer.Exit:
+def _refusal(error: Untyped) -> typer.Exit:
     """Say in one line how a command is to be called; return the end of the command."""
     param, path = getattr(error, "param", None), error.ctx.command_path if error.ctx else "hshap"
     text = " ".join(error.format_message().split()).rstrip(".")
+    meant = MEANT.get(getattr(error, "option_name", ""))
     if type(error).__name__ == "MissingParameter" and param is not None:
         is_option = param.param_type_name == "option"
         name = param.opts[0] if is_option else param.metavar or param.name.upper()
         meaning = (getattr(param, "help", None) or "").rstrip(".")
         text = f"{name} is missing" + (f" ({meaning})" if meaning else "")
+    elif meant is not None:
+        text = f"No such option: {error.option_name}. Did you mean {meant}?"
     say(f"{text}; see {path} --help")
     return typer.Exit(Code.USAGE)
 
 
+def load_command(name: str) -> Untyped:
+    """Return the command of a name, with the options of its groups and --debug."""
+    made = typer.Typer(add_completion=False)
+    function = getattr(import_module(f"hshap.cli.commands.{name}"), name)
+    made.command(name)(flatten(function))
+    return typer.main.get_command(made)
+
+
+def _note_debug(ctx: typer.Context, value: bool) -> bool:
+    if value:
+        ctx.find_root().meta["hshap.debug"] = True
+    return value
+
+
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        callback=_note_debug,
+        is_eager=True,
+        help="Show the traceback of an error.",
+        rich_help_panel="How to run",
+    ),
+]
+
+
+def flatten(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose options are the fields of the dataclasses that a function takes.
+
+    Each command gets --debug, too.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     height: int
+    ...     width: int = 1
+    >>> def area(name: str, *, size: Size) -> None:
+    ...     print(name, size.height * size.width)
+    >>> flatten(area)(name="a", height=3, width=2, debug=False)
+    a 6
+    >>> list(signature(flatten(area)).parameters)
+    ['name', 'height', 'width', 'debug']
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, type] = {}
+    flat: list[Parameter] = []
+    for parameter in signature(function).parameters.values():
+        kind: Untyped = hints[parameter.name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[parameter.name] = kind
+            made = signature(kind).parameters
+            own = get_type_hints(kind, include_extras=True)
+            flat += [made[field.name].replace(annotation=own[field.name]) for field in fields(kind)]
+        else:
+            flat.append(parameter.replace(annotation=kind))
+    flat.append(Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug))
+
+    @wraps(function)
+    def command(**given: Untyped) -> None:
+        del given["debug"]  # its callback has noted it
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        function(**given)
+
+    flat = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in flat]
+    made: Untyped = command
+    made.__signature__ = Signature(flat)
+    made.__annotations__ = {one.name: one.annotation for one in flat}
+    del made.__wrapped__  # typer would read the signature with the groups
+    return command
+
+
 app = typer.Typer(
+    name="hshap",
     cls=Commands,
     help=HELP,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    explain,
-    exam,
-    tiles,
-    run,
-    query,
-    verify,
-    view,
-    serve,
-    export,
-    compare,
-    report,
-    calibrate,
-    cost,
-    doctor,
-):
-    app.command()(command)
 
 
 def _tell_version(value: bool) -> None:
@@ -119,10 +217,11 @@ def _tell_version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=HELP)
+@app.callback(help=HELP, invoke_without_command=True)
 def root(
+    ctx: typer.Context,
     *,
-    debug: opt.Debug = False,
+    debug: Debug = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -130,25 +229,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Take the options that stand before a command; without a command, print the help."""
     del debug, version
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the pictures; created if missing.")] = Path(
-        "demo-output"
-    ),
-) -> None:
-    """Explain a few images of the paper's synthetic task with the bundled network."""
-    # Files of an earlier demo are replaced without a question, files of others never.
-    with folder(out, fill=True, fixed=(SUMMARY, *file_names())) as place:
-        run_demo(place.path)
-        write_summary(place.path, {"hshap": __version__, "command": "demo"}, {})
-    tell(f"pictures and explanations are in {out}; the overview is {out / OVERVIEW}")
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    tell(__version__)
+    if ctx.invoked_subcommand is None:
+        tell(ctx.get_help())

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
+from hshap.cli.options import AsJson, Force
 from hshap.cli.output import print_json
 from hshap.cli.progress import tell
 from hshap.cli.runs.output_files import single
@@ -36,12 +36,10 @@ def calibrate(  # noqa: PLR0913, one for each option
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path(
         "calibration.json"
     ),
-    force: opt.Force = False,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
+    force: Force = False,
+    json: AsJson = False,
 ) -> None:
     """Choose how far around findings to look, so that a promise holds on images with objects."""
-    del debug
     wanted = as_loss(loss.replace("-", " "))
     found, categories = explained_with(run, truth, target)
     known(categories, category or [], "--category")

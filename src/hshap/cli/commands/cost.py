@@ -8,31 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hshap.cli import options as opt
 from hshap.cli.costs.formulas import predicted, within
 from hshap.cli.costs.sample import sampled_cost
 from hshap.cli.costs.timing import measured
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import (
-    BUDGET,
-    GAMES,
-    known,
-    known_search,
-    partition_of,
-    search_of,
-    smallest_side,
-)
+from hshap.cli.inputs.choices import BUDGET, known, smallest_side
 from hshap.cli.inputs.formats import sides
-from hshap.cli.inputs.images import Reader
-from hshap.cli.inputs.templates import templates_of
+from hshap.cli.options import (
+    AnyModel,
+    AsJson,
+    MethodOptions,
+    ModelOptions,
+    ReadOptions,
+    SkipBad,
+)
 from hshap.cli.output import print_json
 from hshap.cli.progress import duration, table, tell
 from hshap.cli.runs.plan import Plan, gather
-from hshap.cli.runs.run import Method, refusals
-from hshap.explainer.budgets import budget_of
+from hshap.cli.runs.run import refusals
 from hshap.explainer.predicting import MOST, Range
-from hshap.games.search import BestFirst
-from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,100 +46,64 @@ def cost(  # noqa: PLR0913, one for each option
         ),
     ] = None,
     *,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="Model to time; without it, evaluations alone."),
-    ] = None,
-    target: opt.Target = None,
-    baseline: opt.Baseline = AUTO,
-    template: opt.Template = None,
-    size: opt.Size = None,
-    partition: opt.Partition = AUTO,
-    min_size: opt.MinSize = None,
-    tolerance: opt.Tolerance = AUTO,
-    percentile: opt.Percentile = None,
+    model: AnyModel = None,
     findings: Annotated[
         int,
         typer.Option(
             "--findings", "-k", min=0, help="Without IMAGES: expected number of relevant leaves."
         ),
     ] = 10,
-    search: opt.Search = GAMES,
-    budget: opt.Budget = None,
-    all_: opt.All = False,
-    min_score: opt.MinScore = None,
     images: Annotated[
         int | None, typer.Option(min=1, help="Number of images; those of IMAGES by default, else 1")
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Most images that are explained.")] = MOST,
-    skip_bad: opt.SkipBad = False,
+    skip_bad: SkipBad = False,
     targets: Annotated[
         int, typer.Option(min=1, help="Without IMAGES: number of classes for each image.")
     ] = 1,
-    json: opt.Json = False,
-    trust: opt.Trust = False,
-    config: opt.Config = None,
-    resize: opt.Resize = False,
-    background: opt.Background = "white",
-    channels: opt.Channels = None,
-    layout: opt.Layout = None,
-    range_: opt.Range = None,
-    mean: opt.Mean = None,
-    std: opt.Std = None,
-    white: opt.White = None,
-    classes: opt.Classes = None,
-    output: opt.Output = None,
-    batch_size: opt.BatchSize = None,
-    channels_last: opt.ChannelsLast = False,
-    device: opt.Device = "auto",
-    max_pixels: opt.MaxPixels = opt.LIMIT,
-    frame: opt.Frame = None,
-    debug: opt.Debug = False,
+    json: AsJson = False,
+    method: MethodOptions,
+    read: ReadOptions,
+    taken: ModelOptions,
 ) -> None:
     """Predict evaluations and time before a long run: from a few of its images, or by formulas."""
-    del debug
-    grid, timing, found, skipped = sides("--size", size), None, None, False
-    count = opt.batch_size_of(batch_size)
+    grid, timing, found, skipped = sides("--size", taken.size), None, None, False
     if files and model is None:
         message = f"{files[0]} cannot be explained without a model; pass --model"
         raise Refusal(Code.USAGE, message)
     if model is not None:
-        given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
-        given |= opt.given_outputs(classes, output)
-        loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
+        loaded, wanted = taken.load(model, read)
         grid = list(wanted.size) if wanted.size else grid
         if files:
-            regions = partition_of(partition, min_size)
-            chosen = search_of(tolerance, percentile, budget, regions, search)
-            rule = opt.positives_of(every=all_, min_score=min_score)
-            method = Method(baseline, regions, chosen, count, None, channels_last, rule)
             paths, bad = gather(files)
             if bad and not (skip_bad and paths):
                 end = "pass --skip-bad to leave them out" if paths else ""
                 raise refusals(bad, len(paths) + len(bad), end)
-            reader = Reader(
-                wanted, resize=resize, max_pixels=max_pixels, frame=frame, background=background
-            )
-            templates = templates_of(template, baseline)
-            plan = Plan(loaded, reader, tuple(target or ()), paths, bad, templates=templates)
+            reader = read.reader(wanted)
+            plan = Plan(loaded, reader, method.targets, paths, bad, templates=method.templates)
             found, shape = sampled_cost(plan, method, images, sample, skip_bad=skip_bad)
             grid, skipped = list(shape), skip_bad and bool(plan.bad)
         if grid is not None:
+            count = method.images_in_a_batch
             most = count if isinstance(count, int) else None
             timing = measured(loaded, (wanted.count, *grid), most)
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
-    most = (
-        budget_of(search_of(tolerance, percentile, budget, None, search) or BestFirst()) or BUDGET
-    )
-    side, kind = smallest_side(partition, min_size), known(partition)
-    asked = {"size": grid, "partition": kind, "min_size": side, "search": search, "budget": most}
+    most = method.most_evaluations or BUDGET
+    side, kind = smallest_side(method.partition, method.min_size), known(method.partition)
+    asked = {
+        "size": grid,
+        "partition": kind,
+        "min_size": side,
+        "search": method.search,
+        "budget": most,
+    }
     if found is not None:
         _tell_sample(found, timing, asked, json=json)
         raise typer.Exit(Code.SKIPPED if skipped else Code.FINE)
-    number, way = images or 1, known_search(search)
-    of_one = predicted((grid[0], grid[1]), kind, side, findings, way, percentile)
+    number = images or 1
+    of_one = predicted((grid[0], grid[1]), kind, side, findings, method.search, method.percentile)
     one = within(of_one, most)
     if json:
         document = _document(one, number, targets, timing)

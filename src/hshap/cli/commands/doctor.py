@@ -13,9 +13,9 @@ import typer
 
 from hshap._util.version import __version__
 from hshap.baselines.recipes import Constant
-from hshap.cli import options as opt
 from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.faults import Code, brief
+from hshap.cli.options import AsJson
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import table
 from hshap.demo import brightest
@@ -69,9 +69,8 @@ class Check(NamedTuple):
     difference: str
 
 
-def doctor(*, json: opt.Json = False, debug: opt.Debug = False) -> None:
+def doctor(*, json: AsJson = False) -> None:
     """Show packages, devices and the speed of settings; test the numbers by brute force."""
-    del debug
     raise typer.Exit(report(self_test(), json=json))
 
 

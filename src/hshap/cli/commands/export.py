@@ -15,10 +15,10 @@ import typer
 
 from hshap import export as exports
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
+from hshap.cli.options import AsJson, Force, Select
 from hshap.cli.output import Names, print_json, say, say_notes
 from hshap.cli.progress import tell
 from hshap.cli.runs.output_files import single, unwritable
@@ -93,13 +93,11 @@ def export(  # noqa: PLR0913, one for each option
     patient: Annotated[
         bool, typer.Option("--patient", help="Copy the patient's name and id to DICOM files.")
     ] = False,
-    select: opt.Select = None,
-    force: opt.Force = False,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
+    select: Select = None,
+    force: Force = False,
+    json: AsJson = False,
 ) -> None:
     """Write findings or maps in a format that other programs read."""
-    del debug
     _check(format_, map_)
     _keep_out(files, out)
     found = [one for path in files for one in stored(path, select, most=MOST_IMAGES)]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.options import AsJson
 from hshap.cli.output import print_csv, print_json
 from hshap.cli.progress import table
 from hshap.runs import open as open_run
@@ -26,12 +26,10 @@ def query(
         str, typer.Argument(help="Query over the tables explanations, negatives, errors.")
     ],
     *,
-    json: opt.Json = False,
+    json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV and nothing else.")] = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Print the rows of an SQL query over a run; DuckDB runs it without access to other files."""
-    del debug
     if json and as_csv:
         raise Refusal(Code.USAGE, "--json and --csv exclude each other; pass one of them")
     found = open_run(run).query(sql)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.annotated_runs import explained_with, joined, known, objects_of
+from hshap.cli.options import AsJson
 from hshap.cli.output import print_csv, print_json, say
 from hshap.cli.progress import table, tell
 from hshap.explanation.guarantees.carriers import carriers
@@ -37,15 +37,13 @@ def report(  # noqa: PLR0913, one for each option
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 8 if a mark is suspicious.")
     ] = False,
-    json: opt.Json = False,
+    json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a row for each image.")] = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Measure the share of the score on objects, background and marks.
 
     No model runs.
     """
-    del debug
     found, categories = explained_with(run, truth, target)
     marks = mark or []
     known(categories, marks, "--mark")

@@ -14,19 +14,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
-from hshap.cli import tile_options as cut_by
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Recipe, source_of, targets_of
-from hshap.cli.inputs.choices import GAMES, partition_of, search_of
-from hshap.cli.inputs.images import Reader
+from hshap.cli.options import (
+    RUN,
+    AsJson,
+    MethodOptions,
+    Model,
+    ModelOptions,
+    ReadOptions,
+    Root,
+    TileOptions,
+)
 from hshap.cli.output import print_json, say
 from hshap.cli.progress import left_out, status, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
 from hshap.cli.runs.large import Prepared
 from hshap.cli.runs.signals import Stop
 from hshap.evaluators.allocator import keep_memory
-from hshap.partitions.grids import AUTO
 from hshap.runs import (
     DaskWorkers,
     InProcess,
@@ -65,29 +70,16 @@ def run(  # noqa: PLR0913, one for each option
         list[str],
         typer.Argument(help="A folder, a .csv or .parquet list, a .tar file, or several images."),
     ],
-    model: opt.Model,
+    model: Model,
     out: Annotated[str, typer.Option("--out", "-o", help="Run folder, or a URL of fsspec.")],
     *,
-    target: opt.Target = None,
-    baseline: opt.Baseline = AUTO,
-    partition: opt.Partition = AUTO,
-    min_size: opt.MinSize = None,
-    tolerance: opt.Tolerance = AUTO,
-    percentile: opt.Percentile = None,
-    search: opt.Search = GAMES,
-    budget: opt.Budget = None,
-    all_: opt.All = False,
-    min_score: opt.MinScore = None,
-    tiles: cut_by.Side = None,
-    overlap: cut_by.Overlap = 0,
-    level: cut_by.Level = 0,
-    skip_flat: cut_by.SkipFlat = None,
-    max_tiles: cut_by.MaxTiles = cut_by.MAX_TILES,
+    method: MethodOptions,
+    cut: TileOptions,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=opt.RUN)
+        int, typer.Option(min=1, help="Processes, actors or jobs.", rich_help_panel=RUN)
     ] = 1,
     executor: Annotated[
-        Where, typer.Option(help="Where to explain.", rich_help_panel=opt.RUN)
+        Where, typer.Option(help="Where to explain.", rich_help_panel=RUN)
     ] = Where.LOCAL,
     address: Annotated[
         str | None, typer.Option(help="Cluster: ray://head:10001, or tcp://scheduler:8786 of Dask.")
@@ -103,78 +95,41 @@ def run(  # noqa: PLR0913, one for each option
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try images again that failed before.")
     ] = False,
-    root: Annotated[
-        Path | None, typer.Option(help="Folder that the paths of a list may not leave.")
-    ] = None,
+    root: Root = None,
     model_id: Annotated[
         str | None,
         typer.Option(help="Name of the model: a run is resumed only with the same name."),
     ] = None,
-    resize: opt.Resize = False,
-    background: opt.Background = "white",
-    json: opt.Json = False,
-    trust: opt.Trust = False,
-    config: opt.Config = None,
-    size: opt.Size = None,
-    channels: opt.Channels = None,
-    layout: opt.Layout = None,
-    range_: opt.Range = None,
-    mean: opt.Mean = None,
-    std: opt.Std = None,
-    white: opt.White = None,
-    classes: opt.Classes = None,
-    output: opt.Output = None,
-    batch_size: opt.BatchSize = None,
-    channels_last: opt.ChannelsLast = False,
-    device: opt.Device = "auto",
-    max_pixels: opt.MaxPixels = opt.LIMIT,
-    frame: opt.Frame = None,
-    debug: opt.Debug = False,
+    json: AsJson = False,
+    read: ReadOptions,
+    taken: ModelOptions,
 ) -> None:
     """Explain an archive of images into a run folder; run the command again to resume."""
-    del debug
-    regions = partition_of(partition, min_size)
-    chosen = search_of(tolerance, percentile, budget, regions, search)
-    rule = opt.positives_of(every=all_, min_score=min_score)
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
-    cut = cut_by.tiles_of(tiles, overlap, level, skip_flat, max_tiles)
+    tiles = cut.tiles_if_asked()
     if page is not None:
         check_page(out, page)
     with redirect_stdout(sys.stderr), keep_memory():
-        size = cut_by.size_of(size, cut)
-        given = opt.given_shape(size, channels, layout) | opt.given_scale(range_, mean, std, white)
-        given |= opt.given_outputs(classes, output)
-        loaded, wanted = opt.loaded_model(model, given, trust=trust, device=device, config=config)
-        reader = Reader(wanted, resize, max_pixels, frame, background=background)
-        recipe = Recipe(
-            model,
-            wanted,
-            trust,
-            device,
-            baseline,
-            regions,
-            chosen,
-            opt.batch_size_of(batch_size),
-            reader,
-            channels_last,
-        )
-        explainer = recipe.explainer(loaded)
-        source = source_of(images, reader, root, by_tiles=cut is not None)
+        side = None if tiles is None else f"{tiles.side}x{tiles.side}"
+        loaded, wanted = taken.load(model, read, size=side)
+        reader = read.reader(wanted)
+        explainer = method.explainer(loaded, reader)
+        source = source_of(images, reader, root, by_tiles=tiles is not None)
         if isinstance(source, Listed) and source.left_out:
             say(source.left_out)
-        source, targets = targets_of(target or (), source, explainer, wanted, cut)
+        source, targets = targets_of(method.targets, source, explainer, wanted, tiles)
         try:
             made = explain_dataset(
-                recipe if workers > 1 else explainer,
+                Recipe(model, taken, method, reader) if workers > 1 else explainer,
                 source,
                 out,
                 target=targets,
-                tiles=cut and replace(cut, prepare=Prepared(wanted)),
+                tiles=tiles and replace(tiles, prepare=Prepared(wanted)),
                 executor=where,
                 model_id=model_id,
                 retry_failed=retry_failed,
-                positives=rule,
+                positives=method.positives,
                 progress=lines,
             )
         except Stop as stop:
@@ -188,7 +143,7 @@ def run(  # noqa: PLR0913, one for each option
     seen = len({key.image for key in (*made.keys, *made.negative_keys)})
     if page is not None and seen:
         page_of_run(out, seen, page, reader)
-    _end(made, out, page if seen else None, json=json, by_tiles=cut is not None)
+    _end(made, out, page if seen else None, json=json, by_tiles=tiles is not None)
 
 
 class Lines:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import GAMES, partition_of, search_of
-from hshap.cli.inputs.images import Reader, is_folder
+from hshap.cli.inputs.images import is_folder
+from hshap.cli.options import RUN, AnyModel, MethodOptions, ModelOptions, ReadOptions
 from hshap.cli.output import say
 from hshap.cli.progress import tell
 from hshap.cli.runs.folders import folder
@@ -24,14 +23,14 @@ from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.plan import Plan, gather
 from hshap.cli.runs.record import SUMMARY
 from hshap.cli.runs.results import PAGE
-from hshap.cli.runs.run import Method, Run, Way
+from hshap.cli.runs.run import Run, Way
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
 from hshap.formats.listing import LARGE, PICTURES, SCANS
-from hshap.partitions.grids import AUTO
 
 if TYPE_CHECKING:
+    from hshap.cli.inputs.images import Reader
     from hshap.cli.inputs.models import Loaded
     from hshap.cli.runs.run import Watch
     from hshap.cli.serving.growing import Outcome
@@ -40,57 +39,32 @@ NEEDED_BY = "hshap serve"
 HOST = "127.0.0.1"
 MEGABYTE = 1_000_000
 
-MaxUpload = Annotated[
-    int, typer.Option(min=1, help="Largest dropped file, in megabytes.", rich_help_panel=opt.RUN)
-]
-Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port of the local address; 0 takes a free one.")
-]
-
 
 def serve(  # noqa: PLR0913, one for each option
     images: Annotated[
         Path | None, typer.Argument(help="Folder of images; dropped ones are added to it.")
     ] = None,
     *,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="MODEL", help="As for hshap explain; without it, nothing new."
-        ),
-    ] = None,
-    target: opt.Target = None,
-    baseline: opt.Baseline = AUTO,
-    partition: opt.Partition = AUTO,
-    min_size: opt.MinSize = None,
-    tolerance: opt.Tolerance = AUTO,
-    search: opt.Search = GAMES,
-    budget: opt.Budget = None,
-    all_: opt.All = False,
-    min_score: opt.MinScore = None,
+    model: AnyModel = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of the results, as of hshap explain.")
     ] = Path("hshap-output"),
-    port: Port = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the local address; 0 takes a free one.")
+    ] = 8765,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    resize: opt.Resize = False,
-    background: opt.Background = "white",
-    pixel_size: opt.PixelSize = None,
-    unit: opt.Unit = "mm",
-    trust: opt.Trust = False,
-    config: opt.Config = None,
-    batch_size: opt.BatchSize = None,
-    device: opt.Device = "auto",
-    max_pixels: opt.MaxPixels = opt.LIMIT,
-    max_upload: MaxUpload = 100,
-    debug: opt.Debug = False,
+    max_upload: Annotated[
+        int, typer.Option(min=1, help="Largest dropped file, in megabytes.", rich_help_panel=RUN)
+    ] = 100,
+    method: MethodOptions,
+    read: ReadOptions,
+    taken: ModelOptions,
 ) -> None:
     """Show the page of a folder in a browser, and explain images that are added or dropped.
 
     The address is of this machine alone, and contains a token. Ctrl-C ends the server; finished
     results stay, and hshap explain --resume continues with them.
     """
-    del debug
     uvicorn = require("uvicorn", extra="serve", needed_by=NEEDED_BY)
     require("starlette", extra="serve", needed_by=NEEDED_BY)
     from hshap.cli.serving import drops, growing, server  # noqa: PLC0415, needs starlette
@@ -108,15 +82,9 @@ def serve(  # noqa: PLR0913, one for each option
             message = f"IMAGES is {images}; pass a folder, to which new images can be added"
             raise Refusal(Code.USAGE, message)
         require("matplotlib", extra="plot", needed_by=NEEDED_BY)
-        regions = partition_of(partition, min_size)
-        chosen = search_of(tolerance, None, budget, regions, search)
-        size = opt.batch_size_of(batch_size)
-        rule = opt.positives_of(every=all_, min_score=min_score)
-        method = Method(baseline, regions, chosen, size, positives=rule)
-        loaded, wanted = opt.loaded_model(model, {}, trust=trust, device=device, config=config)
-        reader = Reader(wanted, resize=resize, max_pixels=max_pixels, background=background)
-        scale = Scale(pixel_size, unit)
-        rounds = Rounds(images, out, loaded, reader, tuple(target or ()), method, scale)
+        loaded, wanted = taken.load(model, read)
+        scale = Scale(read.pixel_size, read.unit)
+        rounds = Rounds(images, out, loaded, read.reader(wanted), method, scale)
         rounds.check()
         served = server.Served(
             out,
@@ -148,8 +116,7 @@ class Rounds:
     out: Path
     loaded: Loaded
     reader: Reader
-    targets: tuple[str, ...]
-    method: Method
+    method: MethodOptions
     scale: Scale = field(default_factory=Scale)
     finished: list[Path] = field(default_factory=list[Path])
 
@@ -173,7 +140,7 @@ class Rounds:
             same_model=bool(self.finished),
         )
         with keep_memory(), folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
-            plan = Plan(self.loaded, self.reader, self.targets, files, bad)
+            plan = Plan(self.loaded, self.reader, self.method.targets, files, bad)
             results, stop = Run(plan, self.method, way, place, watch, self.scale).run()
         self.finished.append(self.out)
         if isinstance(stop, OSError):

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli import options as opt
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import (
     is_tiled,
@@ -20,10 +20,11 @@ from hshap.cli.inputs.explanations import (
     load_picture,
     source,
 )
-from hshap.cli.inputs.formats import Format
-from hshap.cli.inputs.images import Original, Reader, is_folder, read, read_original
+from hshap.cli.inputs.images import Original, Reader, is_folder, read_original
+from hshap.cli.inputs.images import read as read_image
+from hshap.cli.options import AsJson, CalibrationFile, Force, ReadOptions, Select
 from hshap.cli.output import print_json, say
-from hshap.cli.progress import tell
+from hshap.cli.progress import table, tell
 from hshap.cli.runs.folder_views import folder_views, write_views
 from hshap.cli.runs.originals import Originals, Scale, on_grey
 from hshap.explanation.tiled import TiledExplanation
@@ -32,6 +33,7 @@ from hshap.export.page import large_views
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hshap._util.types import Array, Heat
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.export.page import View
@@ -53,28 +55,22 @@ def view(  # noqa: PLR0913, one for each option
         Path | None, typer.Option("--out", "-o", help="The page; FILE.html by default.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    force: opt.Force = False,
-    resize: opt.Resize = False,
-    background: opt.Background = "white",
-    max_pixels: opt.MaxPixels = opt.LIMIT,
-    frame: opt.Frame = None,
-    white: opt.White = None,
-    pixel_size: opt.PixelSize = None,
-    unit: opt.Unit = "mm",
-    select: opt.Select = None,
-    calibration: opt.Calibration = None,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
+    force: Force = False,
+    select: Select = None,
+    calibration: CalibrationFile = None,
+    json: AsJson = False,
+    read: ReadOptions,
 ) -> None:
-    """Make a page of stored explanations: of one image side by side, or of a whole folder."""
-    del debug
-    reader = Reader(
-        Format(white=white), resize, max_pixels=max_pixels, frame=frame, background=background
-    )
+    """Make a page of stored explanations: of one image side by side, or of a whole folder.
+
+    Of two explanations, their agreement is measured, too.
+    """
+    reader = read.reader()
     promise = None if calibration is None else load_calibration(calibration)
-    originals = Originals(reader, Scale(pixel_size, unit))
+    originals = Originals(reader, Scale(read.pixel_size, read.unit))
     target = out or _usual(files[0])
     inputs = files if calibration is None else [*files, calibration]
+    agreed: dict[str, float | int | None] | None = None
     if is_folder(files[0]):
         title = as_text(files[0].resolve().stem)
         views = folder_views(files, select, originals, promise)
@@ -86,13 +82,20 @@ def view(  # noqa: PLR0913, one for each option
     else:
         shown = _single(files, originals, promise)
         title, views = shown.name, iter([shown])
+        found = list(shown.explanations.values())
+        if len(found) == 2 and found[0].grid == found[1].grid:
+            agreed = agreement(*found)
     if is_folder(files[0]) and target.resolve().is_relative_to(files[0].resolve()):
         message = f"--out {target} is in {files[0]}, which it is made from; pass another place"
         raise Refusal(Code.USAGE, message)
     write_views(target, views, title, originals, force=force, inputs=inputs)
     if json:
-        print_json({"page": as_text(str(target))})
+        also = {} if agreed is None else {"agreement": agreed}
+        print_json({"page": as_text(str(target)), **also})
     else:
+        if agreed is not None:
+            rows = [(name.replace("_", " "), _number(value)) for name, value in agreed.items()]
+            table(("agreement of the two", ""), rows)
         tell(f"the page is {target}")
     if open_ and not webbrowser.open(target.absolute().as_uri()):
         say(f"no browser was found; open {target} in one")
@@ -148,6 +151,46 @@ def _parted(files: Sequence[Path]) -> tuple[list[Path], Path | None]:
     return paths, images[0] if images else None
 
 
+def agreement(one: Explanation, other: Explanation) -> dict[str, float | int | None]:
+    """Return measures of the agreement of two explanations of one grid.
+
+    `iou` is that of the two areas found; it is 1 if both are empty. `rank_correlation` is
+    Spearman's for the maps of coefficients; it is None if one map is constant.
+    """
+    mine, theirs = set(one.leaves), set(other.leaves)
+    areas = [explanation.saliency() > 0 for explanation in (one, other)]
+    union = np.logical_or(*areas).sum()
+    overlap = np.logical_and(*areas).sum()
+    return {
+        "same_leaves": len(mine & theirs),
+        "leaves_of_the_first_only": len(mine - theirs),
+        "leaves_of_the_second_only": len(theirs - mine),
+        "iou": float(overlap / union) if union else 1.0,
+        "rank_correlation": rank_correlation(one.coefficients(), other.coefficients()),
+    }
+
+
+def rank_correlation(one: Array, other: Array) -> float | None:
+    """Return Spearman's rank correlation of two maps; equal values share their mean rank.
+
+    >>> rank_correlation(np.array([1, 2, 2]), np.array([0, 5, 5]))
+    1.0
+    """
+    ranks = [_ranks(values.ravel()) for values in (one, other)]
+    centred = [values - values.mean() for values in ranks]
+    norm = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
+    return round(float((centred[0] * centred[1]).sum()) / norm, 12) if norm else None
+
+
+def _ranks(values: Array) -> Heat:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def _number(value: float | None) -> str:
+    return "undefined: one map is constant" if value is None else f"{value:.4g}"
+
+
 def _named(found: Mapping[Path, Explanation]) -> dict[str, Explanation]:
     """Return explanations by class; those of one class also by model, file or folder."""
     classes = [source(one, "class", str(one.target)) for one in found.values()]
@@ -172,5 +215,5 @@ def _fitting(image: Path, reader: Reader, explanation: Explanation) -> Original:
         return original
     height, width = place.grid
     wanted = replace(reader, format=replace(reader.format, size=(height, width)))
-    picture = read(image, wanted, needed_by="the explanation is of")
+    picture = read_image(image, wanted, needed_by="the explanation is of")
     return replace(original, pixels=picture.bytes(), window=None, pixel_size=None)

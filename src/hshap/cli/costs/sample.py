@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.cli.faults import few
-from hshap.cli.inputs.choices import baseline_of
 from hshap.cli.output import say
 from hshap.cli.progress import Shown
 from hshap.cli.runs.run import first_outputs, refusals
@@ -16,15 +15,15 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.explainer.predicting import predicted_cost
 
 if TYPE_CHECKING:
+    from hshap.cli.options import MethodOptions
     from hshap.cli.runs.plan import Plan
-    from hshap.cli.runs.run import Method
     from hshap.explainer.predicting import PredictedCost
 
 SEED = 0
 
 
 def sampled_cost(
-    plan: Plan, method: Method, images: int | None, most: int, *, skip_bad: bool = False
+    plan: Plan, method: MethodOptions, images: int | None, most: int, *, skip_bad: bool = False
 ) -> tuple[PredictedCost, tuple[int, int]]:
     """Explain up to `most` images of a plan, drawn by chance, and return the cost of `images`.
 
@@ -38,10 +37,9 @@ def sampled_cost(
         end = "pass --skip-bad to leave them out" if usable else ""
         raise refusals(drawn.bad, len(drawn.bad) + len(usable), end)
     count = images or len(plan.files) - (len(drawn.files) - len(usable))
-    baseline = baseline_of(method.baseline, drawn.reader)
     with keep_memory(), Shown("explaining a sample"):
         outputs = first_outputs(drawn, usable, skip_bad=skip_bad)
-        explainer = method.explainer(drawn.loaded, baseline)
+        explainer = method.explainer(drawn.loaded, drawn.reader)
         pairs = drawn.pairs(usable, outputs)
         found = predicted_cost(
             explainer, pairs, images=count, most=most, positives=method.positives

@@ -9,19 +9,18 @@ import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.choices import TOP, baseline_of, classes_of
+from hshap.cli.inputs.choices import TOP, classes_of
 from hshap.cli.inputs.image_files.planes import UPRIGHT
 from hshap.cli.inputs.images import MAX_PIXELS, Reader, read
-from hshap.cli.inputs.models import Loaded, evaluator_of, fitted, load, probe
+from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.errors import ArgumentError
-from hshap.explainer import Explainer
 from hshap.formats.listing import PICTURES, SCANS
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array
     from hshap.cli.inputs.formats import Format
+    from hshap.cli.options import MethodOptions, ModelOptions
     from hshap.evaluators.tiles import Tiles
-    from hshap.games.search import Search
+    from hshap.explainer import Explainer
     from hshap.games.targets import Activation, Target
-    from hshap.partitions.protocol import Partition
     from hshap.runs.sources.protocol import Source
 
 TRIED = 20
@@ -89,29 +88,14 @@ class Recipe:
     """The explainer of a run, as options describe it; calling it loads the model."""
 
     model: str
-    format: Format
-    trust: bool
-    device: str
-    baseline: str
-    partition: Partition | None
-    search: Search | None
-    batch_size: int | Literal["auto"] | None
+    options: ModelOptions
+    method: MethodOptions
     reader: Reader
-    channels_last: bool = False
 
     def __call__(self) -> Explainer:
         """Return the explainer, with the model in memory."""
-        loaded, _ = fitted(load(self.model, trust=self.trust, device=self.device), self.format)
-        return self.explainer(loaded)
-
-    def explainer(self, loaded: Loaded) -> Explainer:
-        """Return the explainer of a model that is in memory already."""
-        return Explainer(
-            evaluator_of(loaded, self.batch_size, channels_last=self.channels_last),
-            baseline=baseline_of(self.baseline, self.reader),
-            partition=self.partition,
-            search=self.search,
-        )
+        made = load(self.model, trust=self.options.trust, device=self.options.device)
+        return self.method.explainer(fitted(made, self.reader.format)[0], self.reader)
 
 
 def source_of(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hshap._util.processes import usable_cores
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import opened
-from hshap.cli.inputs.formats import numbers
+from hshap.cli.inputs.formats import format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import find, read
+from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_file
+from hshap.cli.output import say
+from hshap.explainer import Explainer
 from hshap.games.automatic import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.search.best_first import MOST_EVALUATIONS
@@ -30,12 +35,17 @@ if TYPE_CHECKING:
     from hshap.baselines.protocol import Baseline
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
+    from hshap.cli.inputs.models import Loaded
+    from hshap.cli.options import MethodOptions, ModelOptions
     from hshap.explanation.explanation import Explanation
     from hshap.games.search import Search
     from hshap.partitions.protocol import Partition
 
 PARTITIONS = (AUTO, "quadtree", "bisection", "superpixels")
 GAMES, GROUP = SEARCHES = ("games", "group")
+KINDS = (AUTO, "blur", "constant")
+"""Baselines that are no files."""
+
 TOP = "top"
 BUDGET = 1000
 """Default of --budget for searches that end by themselves; `BestFirst` has its own."""
@@ -46,6 +56,66 @@ SIGMA = 10.0
 def with_source(explanation: Explanation, source: Mapping[str, Json]) -> Explanation:
     """Return an explanation whose settings hold its source."""
     return replace(explanation, settings=explanation.settings.updated(source=dict(source)))
+
+
+def load_model(
+    model: str,
+    options: ModelOptions,
+    size: str | None,
+    white: float | None,
+    *,
+    volume: bool | None = False,
+) -> tuple[Loaded, Format]:
+    """Return a model and the format of its inputs and outputs.
+
+    Options win over the TOML, and the TOML over the metadata of an ONNX file.
+    """
+    given = {
+        "size": sides("--size", size),
+        "channels": options.channels,
+        "layout": options.layout,
+        "range": numbers("--range", options.range_, example="--range 0,255"),
+        "mean": numbers("--mean", options.mean, example="--mean 0.5,0.4,0.4"),
+        "std": numbers("--std", options.std, example="--std 0.2,0.2,0.2"),
+        "white": white,
+        "classes": names(options.classes, Path()),
+        "output": options.output,
+    }
+    fields = given_fields(options.config or config_of(model), given)
+    loaded = load(model, trust=options.trust, device=options.device)
+    told = told_by_file(loaded, fields)
+    loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
+    if told:
+        say(f"{model}: its metadata tells {', '.join(told)}; options win over it")
+    if loaded.note:
+        say(f"{model}: {loaded.note}")
+    return loaded, wanted
+
+
+def files_of_options(model: str, options: ModelOptions, method: MethodOptions) -> list[Path]:
+    """Return the files and folders that options name as inputs, which no result may replace."""
+    kind, _, rest = method.baseline.partition(":")
+    named = [Path(model), options.config or config_of(model), Path(options.classes or "")]
+    named += [method.calibration, None if kind in KINDS else Path(method.baseline)]
+    found = [path for path in named if path is not None and path.is_file()]
+    if kind == "mean" and Path(rest).is_dir():
+        found += [Path(rest), *Path(rest).iterdir()]
+    templates = method.templates
+    return found if templates is None else [*found, templates.folder, *templates.files]
+
+
+def build_explainer(method: MethodOptions, loaded: Loaded, reader: Reader) -> Explainer:
+    """Return the explainer of a model; the parts that no option names are chosen for each image."""
+    evaluator = evaluator_of(loaded, method.images_in_a_batch, channels_last=method.channels_last)
+    return Explainer(
+        evaluator,
+        baseline=baseline_of(method.baseline, reader),
+        partition=method.make_partition(),
+        search=method.make_search(),
+    )
 
 
 def search_of(

@@ -12,15 +12,14 @@ import numpy as np
 from hshap._util.version import __version__
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import TOP, baseline_of, classes_of, with_source
+from hshap.cli.inputs.choices import TOP, classes_of, with_source
 from hshap.cli.inputs.images import planes_at_size
-from hshap.cli.inputs.models import evaluator_of, probe
+from hshap.cli.inputs.models import probe
 from hshap.cli.inputs.scans import shown
 from hshap.cli.output import Names, say
 from hshap.cli.progress import Shown, bar, each
 from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.cli.runs.results import facts
-from hshap.explainer import Explainer
 from hshap.explainer.slicing import explain_slices
 from hshap.explanation.placement import Placement
 from hshap.explanation.slices import found_slices
@@ -28,7 +27,7 @@ from hshap.export.page import View, write_page
 from hshap.games.targets import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
     from hshap.cli.inputs.models import Loaded
+    from hshap.cli.options import MethodOptions
     from hshap.cli.runs.folders import Place
-    from hshap.cli.runs.run import Method
+    from hshap.explainer import Explainer
     from hshap.explanation.explanation import Explanation
     from hshap.formats.scan import Scan
 
@@ -63,8 +63,7 @@ class ExamRun:
     scan: Scan
     loaded: Loaded
     reader: Reader
-    targets: Sequence[str]
-    method: Method
+    method: MethodOptions
     place: Place
     volume: bool
 
@@ -73,10 +72,10 @@ class ExamRun:
         pixels = self._pixels()
         explainer = self._explainer(pixels)
         wanted = self.reader.format
-        numbers = classes_of(self.targets, self._outputs(pixels), wanted)
+        numbers = classes_of(self.method.targets, self._outputs(pixels), wanted)
         targets = [Output(number, wanted.output) for number in numbers]
         spacing = self._spacing(pixels.shape[1:])
-        with bar(len(targets), self.method.budget) as told:
+        with bar(len(targets), self.method.most_evaluations) as told:
             explain = explainer.explain if self.volume else partial(explain_slices, explainer)
             found = explain(
                 pixels,
@@ -141,12 +140,7 @@ class ExamRun:
         if not self.volume:  # pictures for the baseline must be as large as a slice
             size = (pixels.shape[2], pixels.shape[3])
             reader = replace(reader, format=replace(reader.format, size=size))
-        return Explainer(
-            evaluator_of(self.loaded, method.batch_size),
-            baseline=baseline_of(method.baseline, reader),
-            partition=method.partition,
-            search=method.search,
-        )
+        return method.explainer(self.loaded, reader)
 
     def _outputs(self, pixels: NDArray[np.float32]) -> Heat:
         """Return the outputs for the scan; those of one slice where no target needs the others."""
@@ -155,7 +149,7 @@ class ExamRun:
                 return probe(self.loaded, pixels, VOLUME_FIX)
         with Shown("first call of the model"):
             first = probe(self.loaded, pixels[:, 0], SLICE_FIX)
-        if self.targets and TOP not in self.targets:
+        if self.method.targets and TOP not in self.method.targets:
             return first
         with each("scoring slices", range(1, pixels.shape[1])) as numbers:
             others = [probe(self.loaded, pixels[:, number], SLICE_FIX) for number in numbers]

@@ -14,14 +14,12 @@ from hshap._util.recipes import describe
 from hshap._util.version import __version__
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import baseline_of, classes_of
-from hshap.cli.inputs.models import evaluator_of
+from hshap.cli.inputs.choices import classes_of
 from hshap.cli.output import Names
 from hshap.cli.progress import Shown
 from hshap.cli.runs.large_parts import state_of
 from hshap.cli.runs.record import PAGE, digest, write_summary
 from hshap.evaluators.tiles import Pool, Tiles, to_unit
-from hshap.explainer import Explainer
 from hshap.explainer.probes import Noise, ask
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
@@ -36,9 +34,10 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
     from hshap.cli.inputs.models import Loaded
+    from hshap.cli.options import MethodOptions
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.large_parts import TileParts
-    from hshap.cli.runs.run import Method
+    from hshap.explainer import Explainer
     from hshap.explainer.tile_parts import Parts
     from hshap.explanation.tiled import TiledExplanation
     from hshap.export.page.view import View
@@ -87,8 +86,7 @@ class LargeRun:
     images: Sequence[Path]
     loaded: Loaded
     reader: Reader
-    targets: Sequence[str]
-    method: Method
+    method: MethodOptions
     tiles: Tiles
     place: Place
     parts: TileParts
@@ -96,12 +94,7 @@ class LargeRun:
     def run(self) -> tuple[dict[str, Json], list[str]]:
         """Explain all images; return the record, and the verdict on results with concerns."""
         wanted = self.reader.format
-        explainer = Explainer(
-            evaluator_of(self.loaded, self.method.batch_size),
-            baseline=baseline_of(self.method.baseline, self.reader),
-            partition=self.method.partition,
-            search=self.method.search,
-        )
+        explainer = self.method.explainer(self.loaded, self.reader)
         settings = self._settings(explainer)
         names = Names(self.place.others)
         found: list[dict[str, TiledExplanation]] = []
@@ -132,10 +125,10 @@ class LargeRun:
             "model_sha256": digest(file) if file.is_file() else None,
             "probes": self._probes(explainer),
             "format": asdict(wanted),
-            "targets": list(self.targets),
+            "targets": list(self.method.targets),
             "baseline": describe(explainer.baseline or AUTO),
-            "partition": describe(self.method.partition or AUTO),
-            "search": describe(self.method.search or AUTO),
+            "partition": describe(self.method.make_partition() or AUTO),
+            "search": describe(self.method.make_search() or AUTO),
             "tiles": describe(self.tiles),
             "explained": self.method.rule,
         }
@@ -159,7 +152,7 @@ class LargeRun:
                 told = _telling(shown, "tiles scored")
                 scored = score_tiles(explainer, image, tiles, told, parts)
                 pool = Pool.of(tiles.bags, scored.outputs, scored.hidden)
-                numbers = classes_of(self.targets, pool.whole[0], wanted)
+                numbers = classes_of(self.method.targets, pool.whole[0], wanted)
                 told = _telling(shown, "tiles looked into")
                 return {
                     wanted.name(number): explain_scored(

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Json, Untyped
     from hshap.baselines.protocol import Baseline
+    from hshap.cli.options import MethodOptions
     from hshap.cli.runs.folders import Place
     from hshap.cli.runs.plan import Asked, Plan
     from hshap.explainer import Explainer
-    from hshap.games.search import Search
-    from hshap.partitions.protocol import Partition
 
 
 COMPARED = 16
@@ -53,16 +52,10 @@ class Removed(NamedTuple):
     files: tuple[str, ...]
 
 
-def settings_of(
-    plan: Plan,
-    option: str,
-    baseline: Baseline | None,
-    partition: Partition | None,
-    search: Search | None,
-) -> dict[str, Json]:
+def settings_of(plan: Plan, method: MethodOptions, baseline: Baseline | None) -> dict[str, Json]:
     """Return everything that the numbers of a run depend on, except for the images.
 
-    `option` is the option of the baseline; a part that is None is chosen for each image.
+    A part that is None is chosen for each image.
     """
     file = Path(plan.loaded.name)
     described = {} if baseline is None else cast("Mapping[str, Json]", describe(baseline))
@@ -75,9 +68,9 @@ def settings_of(
         "background": plan.reader.background,
         "targets": list(plan.targets),
         "output": plan.format.output,
-        "baseline": {"option": option, **described},
-        "partition": describe(partition or AUTO),
-        "search": describe(search or AUTO),
+        "baseline": {"option": method.baseline, **described},
+        "partition": describe(method.make_partition() or AUTO),
+        "search": describe(method.make_search() or AUTO),
     }
     return json.loads(json.dumps(made))
 

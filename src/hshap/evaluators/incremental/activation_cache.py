@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from hshap._util.cache import BoundedCache, ByIdentity
-from hshap.evaluators.incremental.traced_network import Network, TooLargeError, size_of
-from hshap.evaluators.incremental.writes import OverwrittenError
+from hshap.evaluators.incremental.network import Network, TooLargeError, size_of
+from hshap.evaluators.incremental.steps import OverwrittenError
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
     from hshap._util.types import Heat, Shape, Tensor
-    from hshap.evaluators.incremental.traced_network import Activations, FlatAnchor
+    from hshap.evaluators.incremental.network import Activations, FlatAnchor
 
 
 class UnfitError(Exception):

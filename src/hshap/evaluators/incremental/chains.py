@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import fx, nn
 
 from hshap.evaluators.incremental.chain_costs import Link, Reach, cheapest, reach_after
-from hshap.evaluators.incremental.function_rules import POOLING
-from hshap.evaluators.incremental.in_place import in_place
+from hshap.evaluators.incremental.function_rules import POOLING, in_place
 from hshap.evaluators.incremental.layer_rules import (
     AVERAGE_POOLS,
     CONVOLUTIONS,
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
     import torch
 
     from hshap.evaluators.incremental.drawing import Sides
-    from hshap.evaluators.incremental.graph import Rule, Value
     from hshap.evaluators.incremental.layer_rules import Layer
-    from hshap.evaluators.incremental.patches import Operation
-    from hshap.evaluators.incremental.sliding import Slide
+    from hshap.evaluators.incremental.patches import Operation, Slide
+    from hshap.evaluators.incremental.steps import Rule, Value
 
     Acts = Sequence[tuple[fx.Node, Operation]]
 

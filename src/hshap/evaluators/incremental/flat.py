@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hshap.evaluators.incremental.drawing import Known, Sides
-    from hshap.evaluators.incremental.graph import Step, Zones
+    from hshap.evaluators.incremental.steps import Step, Zones
 
     Plan: TypeAlias = Mapping[str, Zones]
 
