@@ -15,7 +15,7 @@ import typer
 
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.archives import Recipe, source_of, targets_of
+from hshap.cli.inputs.archives import Pictures, Recipe, source_of, targets_of
 from hshap.cli.options import (
     RUN,
     AsJson,
@@ -23,6 +23,7 @@ from hshap.cli.options import (
     Model,
     ModelOptions,
     ReadOptions,
+    RetryFailed,
     Root,
     TileOptions,
 )
@@ -35,6 +36,7 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.runs import (
     DaskWorkers,
     InProcess,
+    Labels,
     OccupiedError,
     Processes,
     RayActors,
@@ -92,9 +94,7 @@ def run(  # noqa: PLR0913, one for each option
         Path | None,
         typer.Option(help="Page to write at the end, as hshap view RUN makes it."),
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try images again that failed before.")
-    ] = False,
+    retry_failed: RetryFailed = False,
     root: Root = None,
     model_id: Annotated[
         str | None,
@@ -115,7 +115,9 @@ def run(  # noqa: PLR0913, one for each option
         loaded, wanted = taken.load(model, read, size=side)
         reader = read.reader(wanted)
         explainer = method.explainer(loaded, reader)
-        source = source_of(images, reader, root, by_tiles=tiles is not None)
+        source = source_of(
+            images, Pictures(reader, method.templates), root, by_tiles=tiles is not None
+        )
         if isinstance(source, Listed) and source.left_out:
             say(source.left_out)
         source, targets = targets_of(method.targets, source, explainer, wanted, tiles)
@@ -130,6 +132,7 @@ def run(  # noqa: PLR0913, one for each option
                 model_id=model_id,
                 retry_failed=retry_failed,
                 positives=method.positives,
+                labels=Labels(loaded.name, wanted.classes, method.promise),
                 progress=lines,
             )
         except Stop as stop:

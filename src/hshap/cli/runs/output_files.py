@@ -1,4 +1,4 @@
-"""One file as the output of a command: no input is replaced, and no file unless that is asked for."""
+"""One file as the output of a command: it replaces no input, and other files only on request."""
 
 from __future__ import annotations
 
@@ -73,16 +73,6 @@ def _keys(path: Path) -> Iterator[object]:
     yield os.path.normcase(os.path.realpath(path))
     if state.st_ino:  # 0 on file systems without such numbers
         yield state.st_dev, state.st_ino
-
-
-def _entered(stack: ExitStack, real: Path, out: Path) -> Path:
-    """Make a folder and lock it, until the stack ends; return the place for results."""
-    for _ in range(TRIES):
-        with suppress(FileNotFoundError):  # a run that ended may remove the folder that it made
-            stack.enter_context(_made(real, out))
-            return stack.enter_context(locked(real / LOCK, out))
-    reason = "its folder is missing, or removed again and again"
-    raise Refusal(Code.OUTPUT, f"{out} cannot be written: {reason}; pass another --out")
 
 
 def _replaceable(

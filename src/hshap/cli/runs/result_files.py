@@ -18,7 +18,7 @@ import numpy as np
 
 from hshap import export
 from hshap._util.version import __version__
-from hshap._util.visible import as_text, visible
+from hshap._util.visible import visible
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import Names
 from hshap.explanation.display import heading
@@ -55,13 +55,14 @@ class FileStore:
     """The results of a run as files in a folder, written as they come.
 
     `bases` has the beginning of the names of an image's files, and `several` tells that there are
-    results for more than one class of an image.
+    results for more than one class of an image. `more` gives further facts of a result.
     """
 
     place: ResultFolder
     command: str
     bases: Mapping[str, str] = field(default_factory=dict[str, str])
     several: bool = False
+    more: Callable[[Result], dict[str, Json]] = lambda result: {}  # noqa: ARG005
     results: dict[tuple[str, str], Row] = field(default_factory=dict[tuple[str, str], "Row"])
     errors: dict[str, Row] = field(default_factory=dict[str, "Row"])
     _described: dict[str, Json] | None = None
@@ -80,8 +81,8 @@ class FileStore:
             return {}
         if record.get("command") != self.command:
             message = (
-                f"{self.location} has results of hshap {record.get('command')}; pass another --out, "
-                "or --force to replace them"
+                f"{self.location} has results of hshap {record.get('command')}; pass another "
+                "--out, or --force to replace them"
             )
             raise Refusal(Code.OUTPUT, message)
         return record
@@ -174,7 +175,12 @@ class FileStore:
         result, origin = given.result, given.origin
         name, path = self._name(origin), self.place.path
         result.save(path / f"{name}.npz")
-        row: Row = {**vars(origin), **facts_of(result), "explanation": f"{name}.npz"}
+        row: Row = {
+            **vars(origin),
+            **facts_of(result),
+            **self.more(result),
+            "explanation": f"{name}.npz",
+        }
         if isinstance(result, TiledExplanation):
             label = origin.class_name or "finding"
             document = {"generator": SIGN, **export.geojson(result, name=label)}

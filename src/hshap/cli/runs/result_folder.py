@@ -24,7 +24,15 @@ from hshap._util import atomic
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import as_json
 from hshap.cli.runs.output_files import input_in, unwritable
-from hshap.cli.runs.record import DIGESTS, SUMMARY, digest, is_ours, read_summary, unchanged
+from hshap.cli.runs.record import (
+    DIGESTS,
+    SUMMARY,
+    digest,
+    is_inside,
+    is_ours,
+    read_summary,
+    unchanged,
+)
 from hshap.cli.runs.signals import on_hold
 from hshap.runs.storing.claims import Claim
 from hshap.runs.storing.files import LocalFiles
@@ -96,30 +104,26 @@ class ResultFolder:
 
     def _move(self, digests: Mapping[str, str]) -> None:
         for name, sha256 in digests.items():
-            staged, target = self.path / name, self.real / name
-            if not staged.exists():
-                continue
-            linked = any(
-                path.is_symlink()
-                for path in target.parents
-                if path != self.real and path.is_relative_to(self.real)
-            )
-            known = self._digests.get(name) or self.ours.get(name)
-            try:
-                if linked:
-                    raise FileExistsError
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if known is not None and not target.is_symlink() and is_ours(target, known):
-                    staged.replace(target)
-                elif not atomic.give_name(staged, target):
-                    raise FileExistsError
-            except FileExistsError as error:
+            if (self.path / name).exists() and not self._put(name):
                 message = (
                     f"{self.out / name} appeared during the run and is not replaced; move it away, "
                     "and run the same command to go on"
                 )
-                raise Refusal(Code.OUTPUT, message) from error
+                raise Refusal(Code.OUTPUT, message)
             self._digests[name] = sha256
+
+    def _put(self, name: str) -> bool:
+        """Move a file to its place; False if a file of others is there, or a link leads away."""
+        staged, target = self.path / name, self.real / name
+        inside = (path for path in target.parents if path.is_relative_to(self.real))
+        if any(path.is_symlink() for path in inside if path != self.real):
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        known = self._digests.get(name) or self.ours.get(name)
+        if known is not None and not target.is_symlink() and is_ours(target, known):
+            staged.replace(target)
+            return True
+        return atomic.give_name(staged, target)
 
     def settle(self, given: Iterable[Mapping[str, Json]]) -> None:
         """Take over the lines of a process that was killed, as far as their files are whole."""
@@ -308,8 +312,6 @@ def _lines(real: Path) -> list[Mapping[str, Json]]:
 
 
 def _names_files(line: Mapping[str, Json]) -> bool:
-    from hshap.cli.runs.record import is_inside
-
     digests = line.get(DIGESTS)
     return isinstance(digests, dict) and all(
         is_inside(name) and name != SUMMARY and isinstance(sha256, str)

@@ -1,7 +1,8 @@
-"""A run whose results are files: explain what is missing, write page and record, whatever ends it."""
+"""A run whose results are files: explain what is missing, then write the page and the record."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -208,8 +209,6 @@ class Ended:
 
 
 def _notes(row: Row) -> Sequence[str]:
-    import json
-
     return json.loads(row["transform"] or "{}").get("notes") or ()
 
 
