@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hshap.runs.storing.protocol import Store
     from hshap.runs.tasks import AnyTarget
 
-FIRST = 3
+FIRST = 2
 """Images whose answers are noted."""
 
 TRIED = 20

@@ -367,10 +367,11 @@ class _Turn:
     def commit(self) -> None:
         """Write all explanations and errors that are in no shard yet."""
         self._make_rows()
-        for table, rows in self._rows.items():
+        for table in TABLES:
+            # Taken first, so that an interrupt in the middle commits no row twice.
+            rows, self._rows[table] = self._rows[table], []
             if rows:
                 self._worker.writer.commit(table, rows)
-                rows.clear()
         self._since = time.monotonic()
 
     def forget(self) -> None:

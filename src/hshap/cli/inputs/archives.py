@@ -25,7 +25,8 @@ from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.cli.runs.record import digest, unchanged
 from hshap.errors import ArgumentError, MissingExtraError
-from hshap.formats.listing import PICTURES, SCANS
+from hshap.formats.large.ome_zarr import is_zarr
+from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource
@@ -121,6 +122,8 @@ class ImageFiles:
 
     def read(self, item: Item) -> Read:
         path = self.files[item.number]
+        if is_large(path.name) or (is_folder(path) and is_zarr(path)):
+            raise Refusal(Code.INPUT, elsewhere(str(path)))
         with opened(path, most=inf, fix="pass another image") as file:
             own = hashlib.file_digest(file, "sha256").hexdigest()
         sha256 = content_digest(own, self.decode, str(path))
@@ -272,9 +275,8 @@ def _first_outputs(source: Source, explainer: Explainer) -> Array:
             errors[item.name] = error
     lines = [_line(name, error) for name, error in errors.items()]
     codes = {code_of(error) for error in errors.values()} - {Code.UNEXPECTED}
-    if len(lines) != 1:
-        lines.append(f"none of the first {len(errors)} images can be used")
-    raise Refusals(codes.pop() if len(codes) == 1 else Code.INPUT, few(lines))
+    end = [] if len(lines) == 1 else [f"none of the first {len(errors)} images can be used"]
+    raise Refusals(codes.pop() if len(codes) == 1 else Code.INPUT, [*few(lines), *end])
 
 
 def _line(name: str, error: Exception) -> str:

@@ -180,6 +180,7 @@ def explain_volume(  # noqa: PLR0913, PLR0917, the groups of options
             {
                 "model": loaded.name,
                 "device": loaded.device,
+                "output": wanted.output,
                 "takes": "volumes" if whole else "slices",
             },
             lambda rows: iter([_view(volume, store, rows)]),

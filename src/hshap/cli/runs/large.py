@@ -89,7 +89,7 @@ def explain_large(  # noqa: PLR0913, PLR0917, the groups of options
             targets,
             store,
             Labels(loaded.name, wanted.classes),
-            {"model": loaded.name, "device": loaded.device},
+            {"model": loaded.name, "device": loaded.device, "output": wanted.output},
             lambda rows: _views(store, rows),
             f"hshap: {as_text(images[0].name)}",
             positives=method.positives,

@@ -70,7 +70,7 @@ def explain_images(  # noqa: PLR0913, PLR0917, the parts of a run
         targets,
         store,
         Labels(loaded.name, wanted.classes, method.promise),
-        {"model": loaded.name, "device": loaded.device},
+        {"model": loaded.name, "device": loaded.device, "output": wanted.output},
         lambda rows: _views(store, rows, originals),
         f"hshap: {loaded.name}",
         positives=method.positives,

@@ -21,6 +21,7 @@ from hshap._util.version import __version__
 from hshap._util.visible import visible
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import Names
+from hshap.cli.runs.signals import on_hold
 from hshap.explanation.display import heading
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.tiled import TiledExplanation
@@ -46,7 +47,7 @@ SIGN = "written by hshap"
 """The entry of a GeoJSON file by which a later run knows it."""
 
 OF_IMAGE = ("image", "path", "image_sha256")
-OF_TRANSFORM = ("size", "resized_from", "template_sha256", "spacing", "window", "notes")
+OF_TRANSFORM = ("resized_from", "template_sha256", "spacing", "window", "notes")
 TEXTS = ("table", "identity", "explanation", "transform", "class_name")
 
 
@@ -69,10 +70,16 @@ class FileStore:
     _noted: bool = False
 
     def __post_init__(self) -> None:
-        for row in (*rows_of_record(self._record()), *self.place.rows):
+        for row in rows_of_record(self._record()):
+            if self.place.ours.keys() >= set(files_of(row)):  # else it is explained again
+                self._take(row)
+        for row in self.place.rows:
             self._take(dict(cast("Mapping[str, Untyped]", row)))
         self._noted = self._described is not None
-        taken = [*self.place.others, *(() if self.place.anew else self.place.names())]
+        taken = [
+            *self.place.others,
+            *(name for row in self.results.values() for name in files_of(row)),
+        ]
         self._names = Names({PurePath(name).stem for name in taken if "/" not in name})
 
     def _record(self) -> Mapping[str, Json]:
@@ -95,7 +102,7 @@ class FileStore:
     @property
     def unfinished(self) -> Path:
         """The folder for finished parts of large images, which goes with the run."""
-        return self.place.kept / "unfinished"
+        return self.place.unfinished
 
     def description(self) -> dict[str, Json] | None:
         """Return the model and settings of the results that are there."""
@@ -213,8 +220,9 @@ class FileStore:
             self._noted = True
         for row in rows:
             made = {"table": table, **row}
-            self.place.add(made, files_of(row))
-            self._take(made)
+            with on_hold():
+                self.place.add(made, files_of(row))
+                self._take(made)
 
     def _take(self, row: Row) -> None:
         image = row.get("image", "")
@@ -254,6 +262,7 @@ def images_of(rows: Iterable[Row]) -> list[Json]:
     found: dict[str, dict[str, Untyped]] = {}
     for row in rows:
         how = json.loads(row["transform"] or "{}")
+        size = how.get("size")
         entry = found.setdefault(
             row["image"],
             {
@@ -261,6 +270,8 @@ def images_of(rows: Iterable[Row]) -> list[Json]:
                 "path": row["path"],
                 "sha256": how.get("file_sha256", row["image_sha256"]),
                 "content": row["image_sha256"],
+                "size": how.get("resized_from", size),
+                "explained_size": how.get("explained_size", size),
                 "explanations": [],
                 **{name: how[name] for name in OF_TRANSFORM if name in how},
             },

@@ -35,7 +35,7 @@ from hshap.cli.runs.record import (
 )
 from hshap.cli.runs.signals import on_hold
 from hshap.runs.storing.claims import Claim
-from hshap.runs.storing.files import LocalFiles
+from hshap.runs.storing.files import LocalFiles, left_over
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Json
 
 STATE = ".hshap-run"
-OWNER, LINES, NEW = "owner", "lines.jsonl", "new"
+OWNER, LINES, NEW, UNFINISHED = "owner", "lines.jsonl", "new", "unfinished"
 TRIES = 20
 
 
@@ -72,9 +72,9 @@ class ResultFolder:
         return self.real / STATE / NEW
 
     @property
-    def kept(self) -> Path:
-        """A folder for unfinished work, which stays until the results are finished."""
-        return self.real / STATE
+    def unfinished(self) -> Path:
+        """The folder for unfinished work, which the next run takes up."""
+        return self.real / STATE / UNFINISHED
 
     @property
     def has_results(self) -> bool:
@@ -156,14 +156,14 @@ class ResultFolder:
         }
         with on_hold():
             atomic.replace(self.real / SUMMARY, lambda file: file.write(as_json(record).encode()))
-            self._remove({name: sha256 for name, sha256 in known.items() if name not in digests})
+            self._remove({name: known[name] for name in known.keys() - digests.keys() - {SUMMARY}})
             (self.real / STATE / LINES).unlink(missing_ok=True)
         self.record, self.rows = record, []
         return record
 
-    def names(self) -> list[str]:
-        """Return the names of all files that were added, or of earlier results."""
-        return sorted({*self.ours, *self._digests} - {SUMMARY})
+    def forget(self) -> None:
+        """Forget lines without results: nothing stays of a run that had none."""
+        (self.real / STATE / LINES).unlink(missing_ok=True)
 
     def _remove(self, known: Mapping[str, str]) -> None:
         for name, sha256 in known.items():
@@ -262,14 +262,19 @@ def _locked(real: Path, out: Path) -> Generator[None, None, None]:
             held = claim.take()
             if not held:
                 raise Refusal(Code.OUTPUT, _busy(claim, real, out))
+            for name in left_over(claim.files, STATE):
+                claim.files.remove(name)
             (real / STATE / NEW).mkdir(mode=0o700, exist_ok=True)
         yield
     finally:
         with on_hold():
             if held:
-                shutil.rmtree(real / STATE / NEW, ignore_errors=True)
+                if not (real / STATE / LINES).exists():  # else files wait to be moved
+                    shutil.rmtree(real / STATE / NEW, ignore_errors=True)
                 claim.release()
             # Lines without a record, and unfinished work, stay for the next run.
+            with suppress(OSError):
+                (real / STATE / UNFINISHED).rmdir()
             for path in (real / STATE, *missing):
                 try:
                     path.rmdir()
@@ -306,14 +311,18 @@ def _lines(real: Path) -> list[Mapping[str, Json]]:
     for line in text.splitlines():
         with suppress(ValueError, RecursionError):
             made = json.loads(line)
-            if isinstance(made, dict) and isinstance(made.get("row"), dict) and _names_files(made):
+            if (
+                isinstance(made, dict)
+                and isinstance(made.get("row"), dict)
+                and _names_files(real, made)
+            ):
                 found.append(made)
     return found
 
 
-def _names_files(line: Mapping[str, Json]) -> bool:
+def _names_files(real: Path, line: Mapping[str, Json]) -> bool:
     digests = line.get(DIGESTS)
     return isinstance(digests, dict) and all(
-        is_inside(name) and name != SUMMARY and isinstance(sha256, str)
+        is_inside(real, name) and name != SUMMARY and isinstance(sha256, str)
         for name, sha256 in digests.items()
     )

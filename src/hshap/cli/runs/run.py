@@ -18,6 +18,7 @@ from hshap.export.page import write_page
 from hshap.games.decisions import POSITIVES, Positives
 from hshap.runs.driver import RunStoppedError
 from hshap.runs.explaining import explain_source
+from hshap.runs.tasks import texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,9 +73,13 @@ class FileRun:
         evaluations, stop = self._explain(len(names))
         store = self.store
         failed = [store.errors[name] for name in names if name in store.errors]
-        rows = [row for row in store.results.values() if row["image"] in set(names)]
+        rows = self._in_order(names)
         if not rows:
-            raise stop or unusable(failed, len(names), stop is None)
+            if not store.results:
+                store.place.forget()
+            if failed and not isinstance(stop, Stop):
+                raise unusable(failed, len(names), is_all=stop is None)
+            raise stop or Refusal(Code.INPUT, "there are no images to explain; pass others")
         page, page_error = self._write_page(rows, len(names))
         done = {row["image"] for row in rows} - store.errors.keys()
         negative = done - {row["image"] for row in rows if row["explained"]}
@@ -92,9 +97,19 @@ class FileRun:
             },
             page,
         )
-        order = {name: number for number, name in enumerate(names)}
-        rows.sort(key=lambda row: order[row["image"]])
         return Ended(record, rows, failed, len(names), stop, page_error)
+
+    def _in_order(self, names: Sequence[str]) -> list[Row]:
+        """Sort the results by the images and targets of the command; return those of its images."""
+        order = {name: number for number, name in enumerate(names)}
+        texts = list(texts_of(self.targets or ()))
+        asked = {text: number for number, text in enumerate(texts)}
+        found = sorted(
+            self.store.results.items(),
+            key=lambda one: (order.get(one[0][0], len(order)), asked.get(one[0][1], len(asked))),
+        )
+        self.store.results = dict(found)
+        return [row for (image, _), row in found if image in order]
 
     def _explain(self, count: int) -> tuple[int, Stop | Refusal | None]:
         """Explain the images; return the evaluations, and why it was stopped."""
@@ -220,10 +235,8 @@ def lines_of_failed(failed: Sequence[Row]) -> list[str]:
     ]
 
 
-def unusable(failed: Sequence[Row], total: int, is_all: bool) -> Refusal:
+def unusable(failed: Sequence[Row], total: int, *, is_all: bool) -> Refusal:
     """Return the refusal of a run without any result: each image with its reason."""
-    if not failed:
-        return Refusal(Code.INPUT, "there are no images to explain; pass others")
     code = Code.INPUT if all(row["kind"] == "image" for row in failed) else Code.MODEL
     lines = few(lines_of_failed(failed))
     if len(lines) > 1 or not is_all:
