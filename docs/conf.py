@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import multiprocessing.util
 import os
@@ -25,6 +26,7 @@ import hshap
 from hshap._util.version import __version__
 
 HERE = Path(__file__).parent
+CHAPTERS = [name for name in hshap.__all__ if inspect.ismodule(getattr(hshap, name))]
 
 project = "hshap"
 author = "The hshap developers"
@@ -152,12 +154,16 @@ def setup(app: Any) -> None:
 
 
 def _by_public_name(app: Any, env: Any, node: Any, content: Any) -> Any:
-    """Link `hshap.explanation.Explanation` to `hshap.Explanation`, the name that users know."""
+    """Link `hshap.explanation.explanation.Explanation` to the name that users know."""
     module, _, name = str(node.get("reftarget", "")).rpartition(".")
-    if node.get("refdomain") != "py" or name not in hshap.__all__ or module == "hshap":
+    if node.get("refdomain") != "py":
         return None
     domain, place = env.domains.python_domain, node["refdoc"]
-    return domain.resolve_xref(env, place, app.builder, "obj", f"hshap.{name}", node, content)
+    for chapter in ("hshap", *(f"hshap.{name}" for name in CHAPTERS)):
+        target = f"{chapter}.{name}"
+        if chapter != module and target in domain.objects:
+            return domain.resolve_xref(env, place, app.builder, "obj", target, node, content)
+    return None
 
 
 def _inline(writer: Any, node: nodes.math) -> None:

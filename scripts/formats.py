@@ -29,6 +29,7 @@ import tool_readers
 
 import hshap
 from hshap import export
+from hshap.images import read_image
 
 PAGE = ROOT / "docs" / "formats.md"
 START, END = "<!-- round trips -->\n", "<!-- /round trips -->"
@@ -61,7 +62,7 @@ def rows() -> list[Row]:
         return [*_medical(folder), *_microscopes(folder), *_tools(folder)]
 
 
-def explained(scan: hshap.Scan) -> hshap.Explanation:
+def explained(scan: hshap.images.Scan) -> hshap.Explanation:
     """Explain a volume by a model that sees bright voxels."""
     explainer = hshap.Explainer(
         lambda batch: (batch > 500).mean(axis=(1, 2, 3, 4)),
@@ -88,7 +89,7 @@ def _medical(folder: Path) -> list[Row]:
     import highdicom
     import nibabel
 
-    series = hshap.read_image(made.dicom_series(folder / "series"))
+    series = read_image(made.dicom_series(folder / "series"))
     found, truth = explained(series), world(made.mask(), made.affine())
     labels, heat, pixel = export.labels(found), found.coefficients(), min(made.SPACING)
     seg = highdicom.seg.segread(export.write_dicom_seg(folder / "s.dcm", labels, series))
@@ -101,7 +102,7 @@ def _medical(folder: Path) -> list[Row]:
     own = highdicom.imread(export.write_dicom_map(folder / "m.dcm", heat, series)).get_volume()
     place = compared(world(own.array > 0, own.affine), truth, pixel)
     out.append(Row("DICOM parametric map", name, number, "yes", "yes", *place))
-    scan = hshap.read_image(made.nifti(folder / "a.nii"))
+    scan = read_image(made.nifti(folder / "a.nii"))
     image = nibabel.load(
         export.write_nifti(folder / "b.nii.gz", export.labels(explained(scan)), scan)
     )
@@ -119,7 +120,7 @@ def _microscopes(folder: Path) -> list[Row]:
     import tifffile
     import zarr
 
-    scan = hshap.read_image(made.ome_zarr(folder / "a.zarr"))
+    scan = read_image(made.ome_zarr(folder / "a.zarr"))
     path = export.write_ome_zarr(folder / "b.zarr", export.labels(explained(scan)), scan)
     truth = np.argwhere(made.mask())
     own = zarr.open_group(str(path), mode="r")["labels/finding/0"][...]
@@ -132,21 +133,21 @@ def _microscopes(folder: Path) -> list[Row]:
         same = float(np.abs(box).max())
         share = node["count"] / len(truth)
         out.append(Row("OME-Zarr labels", "ome-zarr", told["version"], "", "yes", same, share))
-    scan = hshap.read_image(made.ome_tiff(folder / "a.ome.tif"))
+    scan = read_image(made.ome_tiff(folder / "a.ome.tif"))
     path = export.write_ome_tiff(folder / "b.ome.tif", export.labels(explained(scan)), scan)
     place = compared(np.argwhere(tifffile.imread(path)), truth)
     out.append(Row("OME-TIFF", "tifffile", version("tifffile"), "yes", "yes", *place))
     tifffile.imwrite(folder / "pages.tif", made.volume(), photometric="minisblack")
-    place = compared(np.argwhere(hshap.read_image(folder / "pages.tif").array[0] > 500), truth)
+    place = compared(np.argwhere(read_image(folder / "pages.tif").array[0] > 500), truth)
     out.append(Row("TIFF with pages", "tifffile", version("tifffile"), "yes", "", *place))
     np.savez(folder / "a.npz", made.volume()[None])
-    place = compared(np.argwhere(hshap.read_image(folder / "a.npz").array[0] > 500), truth)
+    place = compared(np.argwhere(read_image(folder / "a.npz").array[0] > 500), truth)
     out.append(Row(".npy and .npz", "numpy", version("numpy"), "yes", "", *place))
     plane = np.pad(made.mask()[4], ((0, 0), (0, 8)))  # whole tiles
     packed = {"compression": "zlib"}
     slide = np.repeat(plane[..., None] * np.uint8(255), 3, axis=2)
     tifffile.imwrite(folder / "a.svs", slide, tile=(16, 16), photometric="rgb", **packed)
-    seen = np.argwhere(hshap.read_image(folder / "a.svs").array[0] > 127)
+    seen = np.argwhere(read_image(folder / "a.svs").array[0] > 127)
     place = compared(seen, np.argwhere(made.mask()[4]))
     number = version("openslide-python")
     return [*out, Row("whole slides", "openslide-python", number, "yes", "", *place)]
@@ -176,14 +177,9 @@ def _covered(rings: list[list[tuple[float, float]]]) -> np.ndarray:
 def _document(tool: str, found: hshap.Explanation, folder: Path) -> Path:
     """Write the document of a tool, and return its path."""
     given = {"cell.png": found}
-    if tool == "datumaro":
-        path = folder / "annotations" / "default.json"
-        return export.write_json(path, export.datumaro(given))
     if tool == "cvat":
         return export.write_xml(folder / "cells.xml", export.cvat(given))
-    if tool == "label-studio":
-        return export.write_json(folder / "tasks.json", export.label_studio(given))
-    return export.write_json(folder / "samples.json", export.fiftyone(given))
+    return export.write_json(folder / "tasks.json", export.label_studio(given))
 
 
 def _tools(folder: Path) -> list[Row]:
@@ -207,8 +203,6 @@ def _tools(folder: Path) -> list[Row]:
     for tool, title in (
         ("label-studio", "Label Studio predictions"),
         ("cvat", "CVAT for images"),
-        ("datumaro", "Datumaro"),
-        ("fiftyone", "FiftyOne samples"),
     ):
         if not tool_readers.reader_of(tool):
             continue
@@ -217,10 +211,8 @@ def _tools(folder: Path) -> list[Row]:
         (inner / "images").mkdir()
         Image.fromarray(np.zeros(SIZE, np.uint8)).save(inner / "images" / "cell.png")
         path = _document(tool, found, inner)
-        told = tool_readers.read_by(tool, inner if tool in ("datumaro", "cvat") else path)
-        scale = (SIZE[1], SIZE[0]) if tool == "fiftyone" else (1, 1)
-        rings = [[(x * scale[0], y * scale[1]) for x, y in ring] for ring in told["polygons"]]
-        place = compared(np.argwhere(_covered(rings)), np.argwhere(_ring()))
+        told = tool_readers.read_by(tool, inner if tool == "cvat" else path)
+        place = compared(np.argwhere(_covered(told["polygons"])), np.argwhere(_ring()))
         out.append(Row(title, told["library"], told["version"], "", "yes", *place))
     return out
 

@@ -8,9 +8,9 @@ import shutil
 
 import numpy as np
 import pytest
-from hshap.viewer import write_page
 
 import hshap
+from hshap.export.page import write_page
 
 MILLISECONDS = 120_000
 """For a browser to do something: longer than usual, since a busy machine is slow."""
@@ -171,16 +171,3 @@ def shown_boxes(tab, klass=0):
     """Return the findings on the page as `Explanation.boxes` does."""
     found = tab.evaluate("(klass) => hshap.findings().classes[klass].findings", klass)
     return [hshap.Finding(tuple(one["start"]), tuple(one["stop"]), one["score"]) for one in found]
-
-
-def saved_mask(tab, klass=0):
-    """Return the pixels of all findings of a class in the page's COCO, from their runs."""
-    document = tab.evaluate("hshap.coco()")
-    size = document["images"][0]
-    out = np.zeros((size["height"], size["width"]), int)
-    for one in document["annotations"]:
-        counts = one["segmentation"]["counts"]
-        assert all(run > 0 for run in counts[1:])
-        runs = np.repeat(np.arange(len(counts)) % 2, counts)
-        out += (one["category_id"] == klass + 1) * runs.reshape(out.shape, order="F")
-    return out

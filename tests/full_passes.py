@@ -15,19 +15,18 @@ from hshap import (
     Bisection,
     Blur,
     Constant,
-    CostPolicy,
     Dyadic,
     Explainer,
     Fixed,
     Incremental,
     References,
-    SearchResult,
     Shifted,
     Superpixels,
 )
 from hshap.evaluators.incremental.network import Network
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.steps import OverwrittenError
+from hshap.protocols import CostPolicy, SearchResult
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 """Largest difference from the full pass, relative to its largest output."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 import hshap
+from hshap.explanation.region_tables import unpack_labels
 
 TILE = 1024
 """The side of a tile in pixels."""
@@ -34,7 +35,7 @@ def enlarged(explanation, factor):
     """Return the explanation of an image in which every pixel is a square of pixels."""
 
     def large(box):
-        return hshap.Box(
+        return hshap.protocols.Box(
             tuple(factor * place for place in box.start),
             tuple(factor * place for place in box.stop),
         )
@@ -50,7 +51,7 @@ def enlarged(explanation, factor):
         games=games,
         leaves=tuple(map(large, explanation.leaves)),
         unfinished=(),
-        placement=hshap.Placement(grid),
+        placement=hshap.images.Placement(grid),
     )
 
 
@@ -68,6 +69,20 @@ def in_contexts():
         partition=hshap.Bisection(1),
         search=hshap.BestFirst(contexts=4),
     ).explain(image, target=0)
+
+
+def page_labels(packed, count, grid):
+    """Return the labels of pixels that a page stores."""
+    data = zlib.decompress(base64.b64decode(packed))
+    return unpack_labels(data, count, tuple(grid)).reshape(grid)
+
+
+def page_map(packed, grid):
+    """Return the map that a page stores, and the most by which a value differs from its own."""
+    steps = np.frombuffer(zlib.decompress(base64.b64decode(packed["values"])), np.int8)
+    roots = steps.reshape(grid) / 127
+    error = packed["top"] * (np.abs(roots) + 1 / 254) / 127
+    return packed["top"] * np.sign(roots) * roots**2, error
 
 
 class ReadPage:

@@ -12,18 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 from oracle import any_marked, marked
 
-from hshap import (
-    Constant,
-    DepthFirst,
-    Dyadic,
-    Explainer,
-    Explanation,
-    Game,
-    Pixels,
-    Placement,
-    Shifted,
-    Superpixels,
-)
+from hshap import Constant, DepthFirst, Dyadic, Explainer, Explanation, Shifted, Superpixels
+from hshap.images import Placement
+from hshap.protocols import Game, Pixels
 
 
 def filled(rings, grid):
@@ -88,12 +79,6 @@ def in_cvat(text, grid):
     return image.get("name"), _inside_any(rings, grid)
 
 
-def in_datumaro(read, grid):
-    (item,) = read["items"]
-    rings = [_pairs(each["points"]) for each in item["annotations"]]
-    return item["image"]["path"], _inside_any(rings, grid)
-
-
 def in_label_studio(read, grid):
     (task,) = read
     found = [each["value"]["points"] for each in task["predictions"][0]["result"]]
@@ -101,19 +86,10 @@ def in_label_studio(read, grid):
     return task["data"]["image"], _inside_any(rings, grid)
 
 
-def in_fiftyone(read, grid):
-    (sample,) = read["samples"]
-    found = [ring for line in sample["outlines"]["polylines"] for ring in line["points"]]
-    rings = [[(x * grid[1], y * grid[0]) for x, y in ring] for ring in found]
-    return sample["filepath"], _inside_any(rings, grid)
-
-
 TOOLS = {  # readers of documents: the name of the image, and the pixels of its findings
     "coco": in_coco,
     "cvat": in_cvat,
-    "datumaro": in_datumaro,
     "label-studio": in_label_studio,
-    "fiftyone": in_fiftyone,
 }
 
 

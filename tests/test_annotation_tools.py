@@ -25,7 +25,8 @@ from shapes import (
 )
 
 import hshap
-from hshap import ArgumentError, Bisection, Constant, Dyadic, Explainer, Placement, export
+from hshap import ArgumentError, Bisection, Constant, Dyadic, Explainer, export
+from hshap.images import Placement
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -44,7 +45,7 @@ def test_napari_takes_every_layer_at_its_place(tmp_path):
         pytest.skip("napari is in no environment of HSHAP_READERS")
     image = np.zeros((1, 8, 16, 16), np.float32)
     image[0, 2:4, 4:8, 6:10] = 1.0
-    scan = hshap.Scan(image, axes="CZYX", spacing=(2.0, 0.5, 0.5))
+    scan = hshap.images.Scan(image, axes="CZYX", spacing=(2.0, 0.5, 0.5))
     seen = explain(image, Bisection(min_size=1), lambda batch: batch.sum(axis=(1, 2, 3, 4)))
     layers = export.napari_layers(seen, scan)
     arrays = {f"a{n}": np.asarray(data) for n, (data, _, _) in enumerate(layers)}
@@ -82,7 +83,7 @@ def test_pycocotools_reads_and_scores_all_images(tmp_path, capsys):
             seen[each["leaf"]] |= read.annToMask(each).astype(bool)
         for inside, leaf in zip(seen, one.leaves, strict=True):
             assert np.array_equal(inside, mask_of(leaf, one.grid))
-    scored = cocoeval.COCOeval(read, read.loadRes(document["annotations"]), "segm")
+    scored = cocoeval.COCOeval(read, read.loadRes(export.coco_results(several)), "segm")
     scored.evaluate()
     scored.accumulate()
     scored.summarize()

@@ -53,7 +53,6 @@ def test_the_descent_stops_at_the_concept(partition, search):
     found = explain(image, sees_block, partition, search)
     assert np.array_equal(found.saliency() > 0, image[0] > 0)
     assert {leaf.area for leaf in found.leaves} == {16}
-    assert np.array_equal(np.isnan(found.dropped_at_most()), image[0] > 0)
 
 
 @given(st.sets(st.integers(0, 63), min_size=1, max_size=8))
@@ -117,7 +116,7 @@ def test_readings_of_an_auto_run_end_where_it_ended():
 )
 def test_readings_of_whole_runs_are_whole(corners, partition):
     found = explain(with_squares(*corners), sees_square, partition, DepthFirst(0.05))
-    assert all(found.at(min_area=point.min_area).complete for point in found.sizes())
+    assert all(found.at(min_area=game.region.area).complete for game in found.games)
     for tolerance in (0.1, 0.3, 0.6):
         read = found.at(tolerance=tolerance)
         assert read.complete
@@ -178,21 +177,14 @@ def test_areas_are_read_more_coarsely():
         fine.at(min_area=2)
 
 
-def test_the_curve_of_sizes_is_read():
+def test_sizes_are_read():
     found = explain(one_block(), sees_block, Bisection(2))
-    curve = found.sizes()
-    assert [point.min_area for point in curve] == [4, 8, 16, 32, 64, 128, 256]
-    for size, share, mass in curve:
-        read = found.at(min_area=size)
-        assert share == pytest.approx((read.saliency() > 0).mean())
-        assert mass == pytest.approx(read.attribution().sum())
-    assert found.at(min_area=curve[0].min_area).leaves == found.leaves
+    read = [found.at(min_area=size) for size in (4, 8, 16, 32, 64, 128, 256)]
+    assert read[0].leaves == found.leaves
     # A half of the concept still gets its half of the score, a quarter of it nothing.
-    assert [point.mass for point in curve] == [0.0, *[1.0] * 6]
-    assert [point.found for point in curve] == [
-        0.0,
-        *(16 / 256, 16 / 256, 1 / 8, 1 / 4, 1 / 2, 1.0),
-    ]
+    assert [one.attribution().sum() for one in read] == [0.0, *[1.0] * 6]
+    shares = [(one.saliency() > 0).mean() for one in read]
+    assert shares == [0.0, *(16 / 256, 16 / 256, 1 / 8, 1 / 4, 1 / 2, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -206,21 +198,14 @@ def test_the_curve_of_sizes_is_read():
         AUTO[0],
     ],
 )
-def test_every_partition_has_a_curve(partition):
-    empty = explain(np.zeros((1, 4, 9)), any_marked, partition).sizes()
-    assert [point[1:] for point in empty] == [(0.0, 0.0)] * len(empty)
+def test_every_partition_is_read_at_its_sizes(partition):
+    empty = explain(np.zeros((1, 4, 9)), any_marked, partition)
     full = explain(np.ones((1, 12, 19)), lambda b: b.mean(axis=(1, 2, 3)), partition)
-    areas = [point.min_area for point in full.sizes()]
-    assert areas == sorted(areas)
-    assert full.at(min_area=areas[0]).leaves == full.leaves
-
-
-def test_curves_have_64_points_at_most():
-    rng = np.random.default_rng(0)
-    fine = Superpixels(min_area=2, max_area=2)
-    found = explain(rng.random((1, 60, 60)), lambda b: b.mean(axis=(1, 2, 3)), fine)
-    assert len({game.region.area for game in found.games}) > 70
-    assert len(found.sizes()) <= 65
+    areas = sorted({part.area for game in full.games for part in game.children})
+    assert full.at(min_area=max(areas[0], full.settings.min_area or 1)).leaves == full.leaves
+    for size in areas[1:]:
+        assert not empty.at(min_area=size).leaves
+        assert full.at(min_area=size).attribution().sum() == pytest.approx(1.0)
 
 
 # Spins over several partitions

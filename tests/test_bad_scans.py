@@ -176,7 +176,7 @@ def test_a_bad_file_is_refused_in_one_line(kind, tmp_path):
     path = build(tmp_path / f"bad.{ENDINGS.get(kind, 'nii' if 'nifti' in kind else 'dcm')}")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(hshap.FormatError) as caught:
-        hshap.read_image(path)
+        hshap.images.read_image(path)
     said = str(caught.value)
     assert expected in said
     assert "\n" not in said
@@ -192,7 +192,7 @@ def test_a_scan_holds_no_text_of_a_header(series, tmp_path):
         made.ome_zarr(tmp_path / "a.zarr"),
         made.ome_tiff(tmp_path / "a.ome.tif"),
     ):
-        scan = hshap.read_image(path)
+        scan = hshap.images.read_image(path)
         assert not made.shows_patient(repr(scan) + repr(vars(scan)))
 
 
@@ -202,7 +202,7 @@ def test_a_deflated_bomb_is_refused(tmp_path):
     head = pydicom.dcmread(path)
     head.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
     head.save_as(path)
-    assert hshap.read_image(path).grid == (8, 8)  # an honest one is read
+    assert hshap.images.read_image(path).grid == (8, 8)  # an honest one is read
     data = path.read_bytes()
     start = data.index(b"DICM") + 4 + 12 + struct.unpack("<I", data[140:144])[0]
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -211,7 +211,7 @@ def test_a_deflated_bomb_is_refused(tmp_path):
     path.write_bytes(data[:start] + 33 * piece + packer.flush())
     assert path.stat().st_size < 2**20
     with pytest.raises(hshap.FormatError, match=r"unpacks to more than"):
-        hshap.read_image(path)
+        hshap.images.read_image(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
@@ -222,7 +222,7 @@ def test_pipes_and_devices_are_refused_without_waiting(ending, tmp_path):
     device.symlink_to("/dev/zero")
     for path in (pipe, device):
         with pytest.raises(hshap.FormatError, match="is no regular file but a pipe or a device"):
-            hshap.read_image(path)
+            hshap.images.read_image(path)
 
 
 def test_pickled_arrays_are_never_read(tmp_path):
@@ -231,7 +231,7 @@ def test_pickled_arrays_are_never_read(tmp_path):
     np.save(tmp_path / "a.npy", values, allow_pickle=True)
     for path in tmp_path.iterdir():
         with pytest.raises(hshap.FormatError, match="as an array without pickle failed"):
-            hshap.read_image(path)
+            hshap.images.read_image(path)
 
 
 @pytest.mark.parametrize("kind", ["dcm", "nii", "nii.gz", "ome.tif", "npy", "npz", "zarr"])
@@ -259,7 +259,7 @@ def test_changed_bytes_are_refused_or_read(kind, series, tmp_path):
         changed = file if kind == "zarr" else tmp_path / f"changed.{kind}"
         changed.write_bytes(data)
         try:
-            hshap.read_image(path if kind == "zarr" else changed)
+            hshap.images.read_image(path if kind == "zarr" else changed)
         except hshap.FormatError as error:
             refused.append("".join(traceback.format_exception_only(error)).strip())
             refused.append("".join(traceback.format_exception(error)).replace("\n", " "))

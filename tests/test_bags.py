@@ -17,10 +17,10 @@ from hshap import (
     Dyadic,
     Explainer,
     Fixed,
-    ModelFailedError,
     References,
     Superpixels,
 )
+from hshap.errors import ModelFailedError
 
 RNG = np.random.default_rng(0)
 SHAPE = (6, 9, 14)

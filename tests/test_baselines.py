@@ -11,7 +11,6 @@ from hshap import (
     ArgumentError,
     Bisection,
     Blur,
-    Box,
     Conditional,
     Constant,
     Dyadic,
@@ -20,8 +19,8 @@ from hshap import (
     Mean,
     References,
     Similar,
-    Still,
 )
+from hshap.protocols import Box, Still
 
 IMAGE = np.linspace(0, 1, 2 * 6 * 5).reshape(2, 6, 5)
 
@@ -200,9 +199,9 @@ def test_the_whole_image_is_scored_once_whatever_the_draws(rng):
     assert found.evaluations == 1 + 5 + 14 * 5
     assert len(seen) == found.evaluations + 3  # inputs run again, alone, as a check
     assert 1 <= sum(np.array_equal(shown, image) for shown in seen) <= 2
-    assert (found.errors()[found.saliency() > 0] > 0).all()
+    assert all(found.parts[leaf].error > 0 for leaf in found.leaves)
     fixed = Explainer(model, baseline=Constant(0.0), partition=Dyadic(1)).explain(image, target=0)
-    assert not fixed.errors().any()
+    assert not any(part.error for part in fixed.parts.values())
 
 
 def test_draws_are_decided_by_the_seed_and_the_kept_pixels(rng):

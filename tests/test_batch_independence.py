@@ -17,13 +17,12 @@ from hshap import (
     Batched,
     Bisection,
     Constant,
-    CostPolicy,
     Dyadic,
     Explainer,
     Incremental,
-    Provenance,
     Tokens,
 )
+from hshap.protocols import CostPolicy, Provenance
 
 IMAGE = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
 IMAGE[0, 12, 12] = 3.0

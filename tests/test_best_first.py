@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import hshap
+from hshap.protocols import Box
 
 SIDES = ("alone", "missing")
 
@@ -99,11 +100,14 @@ def test_mixed_contexts_estimate_owen_values():
         for one, other in permutations([[0, 1], [2, 3]])
         for a, b in product(permutations(one), permutations(other))
     ]
-    pixels = [hshap.Box((i,), (i + 1,)) for i in range(4)]
+    pixels = [Box((i,), (i + 1,)) for i in range(4)]
     exact = owen_values(lambda kept: score_of(model, (4,), [pixels[i] for i in kept]), orders)
     made = explained(model, np.ones((1, 4)), contexts=2000, max_evaluations=20_000)
     by_region = {game.region: game for game in made.games}
-    for first, region in ((0, hshap.Box((0,), (2,))), (2, hshap.Box((2,), (4,)))):
+    for first, region in (
+        (0, Box((0,), (2,))),
+        (2, Box((2,), (4,))),
+    ):
         mixed = [one for one in by_region[region].contexts if one.number >= 2]
         found = np.mean([oracle.by_permutations(one.values) for one in mixed], axis=0)
         assert found == pytest.approx(exact[first : first + 2], abs=0.03)
@@ -305,5 +309,3 @@ def test_sides_need_contexts_and_names():
     for view in (made.attribution, made.boxes):
         with pytest.raises(hshap.ArgumentError, match='pass "alone", "missing" or None'):
             view(context="mixed")
-    with pytest.raises(hshap.ArgumentError, match="alpha or context, not both"):
-        made.boxes(alpha=0.05, context="alone")

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pages import page_labels
 
 import hshap
-from hshap import ArgumentError, Bisection, Calibration, Constant, Explainer, FormatError, calibrate
-from hshap.export.page.first_line import facts
-from hshap.export.page.tables import tabulate
+from hshap import ArgumentError, Bisection, Constant, Explainer, FormatError
+from hshap.export.page.tables import card, class_table
+from hshap.guarantees import Calibration, calibrate, marked_area, with_calibration
 
 SIDE = 24
 LOSSES = ("missed area", "missed objects", "false area")
@@ -194,9 +195,9 @@ def test_false_area_needs_findings_and_background(images):
 @pytest.mark.parametrize("findings", [True, False])
 def test_a_clean_image_has_no_overlap_on_the_page(images, findings):
     found = images[0][0] if findings else replace(images[0][0], leaves=())
-    assert facts(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
+    assert card(found, np.zeros((SIDE, SIDE), bool), original=False)["overlap"] is None
     truth = found.saliency() > 0 if findings else np.ones((SIDE, SIDE), bool)
-    assert facts(found, truth, original=False)["overlap"] == float(findings)
+    assert card(found, truth, original=False)["overlap"] == float(findings)
 
 
 @pytest.mark.parametrize("level", [0.3, 0.2, 0.1, 0.05, 0.01])
@@ -225,36 +226,28 @@ def test_a_calibration_is_saved_and_read_back(images, tmp_path):
         Calibration.load(tmp_path / "pipe")
     # An explanation shows and stores the calibration that it is given.
     made = calibrate(explanations, truths)
-    explanation = images[30][0].calibrated(made)
-    assert (explanation.marked_area() == made.area(images[30][0])).all()
+    explanation = with_calibration(images[30][0], made)
+    assert (marked_area(explanation) == made.area(images[30][0])).all()
     assert "90 % of object area expected inside on images with objects" in repr(explanation)
     assert "calibrated on 20 such images" in repr(explanation)
     explanation.save(tmp_path / "one.npz")
     loaded = hshap.Explanation.load(tmp_path / "one.npz")
     assert loaded.calibration == made
-    assert (loaded.marked_area() == explanation.marked_area()).all()
+    assert (marked_area(loaded) == marked_area(explanation)).all()
 
 
 def test_the_page_marks_the_calibrated_area(images):
     explanations, truths = zip(*images[:20], strict=True)
     made = calibrate(explanations, truths)
-    plain, calibrated = images[30][0], images[30][0].calibrated(made)
-    table, _ = tabulate("a", {"with": calibrated, "without": plain}, None)
-    first, second = table["classes"]
-    assert second["marked"] is None
-    marked = calibrated.marked_area()
-    area = sum(size for size, inside in zip(table["areas"], first["marked"], strict=True) if inside)
-    assert area == marked.sum()
-    assert "inside on images with objects, calibrated on 20 such images" in first["missed"]
-    blind = replace(plain, leaves=()).calibrated(made)
-    (missed,) = tabulate("a", {"blind": blind}, None)[0]["classes"]
-    assert missed["missed"].endswith("calibrated on 20 such images: nothing is marked here.")
-    # A truth besides does not take the place of the area.
-    both, _ = tabulate("a", {"with": calibrated}, np.eye(SIDE, dtype=bool))
-    pairs = zip(both["areas"], both["classes"][0]["marked"], both["truth"], strict=True)
-    found = [(size, inside, true) for size, inside, true in pairs]
-    assert sum(size for size, inside, _ in found if inside) == marked.sum()
-    assert sum(size for size, _, true in found if true) == SIDE
+    plain, calibrated = images[30][0], with_calibration(images[30][0], made)
+    table = class_table("with", calibrated)
+    assert class_table("without", plain)["marked"] is None
+    marked = marked_area(calibrated)
+    assert np.array_equal(page_labels(table["marked"], 2, marked.shape) == 1, marked)
+    assert "inside on images with objects, calibrated on 20 such images" in table["missed"]
+    blind = with_calibration(replace(plain, leaves=()), made)
+    missed = class_table("blind", blind)["missed"]
+    assert missed.endswith("calibrated on 20 such images: nothing is marked here.")
 
 
 def test_mistakes_with_calibrations_get_one_line(images):
@@ -266,9 +259,9 @@ def test_mistakes_with_calibrations_get_one_line(images):
         partition=hshap.Dyadic(min_size=2),
     ).explain(np.ones((1, 4, 4)), target=0)
     with pytest.raises(ArgumentError, match="made with Dyadic, DepthFirst, but the calibration"):
-        other.calibrated(made)
-    with pytest.raises(ArgumentError, match=r"pass one from hshap\.calibrate"):
-        other.marked_area()
+        with_calibration(other, made)
+    with pytest.raises(ArgumentError, match=r"no calibration; pass it with one"):
+        marked_area(other)
     with pytest.raises(ArgumentError, match="loss is 'recall'; pass one of"):
         calibrate(explanations, truths, loss="recall")
     with pytest.raises(ArgumentError, match="explanations has 20 entries and truths has 2"):
@@ -276,4 +269,4 @@ def test_mistakes_with_calibrations_get_one_line(images):
     with pytest.raises(ArgumentError, match="for missed objects, pass a list"):
         calibrate(explanations, [np.ones((SIDE, SIDE), bool)] * 20, loss="missed objects")
     with pytest.raises(ArgumentError, match="calibration is 3; pass the result"):
-        other.calibrated(3)
+        with_calibration(other, 3)

@@ -42,7 +42,7 @@ def test_baselines_of_users_may_give_tensors(behind):
 def test_a_baseline_that_is_not_a_number_is_no_template():
     image, _ = scene()
     model = lambda batch: np.nan_to_num(batch, nan=0.0).max(axis=(1, 2, 3))
-    missing = lambda im: hshap.Still(np.full((1, *im.shape), np.nan))
+    missing = lambda im: hshap.protocols.Still(np.full((1, *im.shape), np.nan))
     found = hshap.Explainer(model, missing).explain(image, 0)
     assert found.settings["partition"]["type"] == "Superpixels"
     assert found.filled is None
@@ -71,7 +71,7 @@ def test_spins_choose_for_themselves():
 def test_images_without_targets_are_told_as_no_pairs():
     image, _ = scene((3, 32, 32))
     match = r"pass \(image, target\) or \(image, target, baseline\) tuples"
-    with pytest.raises(hshap.PairsFailedError, match=match):
+    with pytest.raises(hshap.errors.PairsFailedError, match=match):
         list(hshap.Explainer(bright, hshap.Constant(0.0)).explain_many([image, image]))
 
 
@@ -79,7 +79,7 @@ def test_rounding_adds_no_pixel_to_a_box():
     grid, height, width = 224, 475, 738
     scale = grid / width
     start = -((grid - height * scale) / 2) / scale
-    place = hshap.Placement(
+    place = hshap.images.Placement(
         (grid, grid), (height, width), (start, 0), (start + grid / scale, width)
     )
     (top, _), _ = place.pixels((56, 0), (189, 224))

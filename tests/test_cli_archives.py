@@ -380,9 +380,14 @@ def test_rows_of_a_list_fail_alone(name, text, told):
     assert "images/0.png" in {key.image for key in hshap.runs.open("RUN").keys}
 
 
-def test_without_pyarrow_the_extra_is_named(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = run("run", "images", "-m", f"{name}:two", "-o", "RUN", "-t", 0)
-    assert done.exit_code == 6, done.stderr
-    assert not Path("RUN").exists()
-    assert "pip install" in done.stderr
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [("run", "pyarrow"), ("run", "duckdb"), ("serve", "starlette"), ("explain", "matplotlib")],
+)
+def test_a_missing_package_is_named_before_anything_is_written(name, monkeypatch, command, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    before = set(Path().rglob("*"))
+    done = run(command, "images", "-m", f"{name}:two", "-o", "OUT", "-t", 0)
+    assert f"hshap {command} needs {package}: pip install" in done.stderr
+    assert done.exit_code == 6
+    assert set(Path().rglob("*")) == before

@@ -178,6 +178,7 @@ def test_the_doctor_finds_this_machine_well(tmp_path, monkeypatch):
     assert found["healthy"]
     assert found["packages"]["numpy"] == np.__version__
     assert found["conflicts"] == []
+    assert found["missing"]["torch"] == []
     assert len(found["speed"]) >= 4
     assert all(gain["how"] and (gain["times"] or 1) > 0 for gain in found["speed"])
     assert any("channels last" in gain["setting"] for gain in found["speed"])

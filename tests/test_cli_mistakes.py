@@ -24,6 +24,7 @@ pytest.importorskip("tifffile")
 Image = pytest.importorskip("PIL.Image")
 
 import hshap
+from hshap.large import Tiles, explain_tiles
 
 MODULE = f"""{MODELS}
 later = []
@@ -118,7 +119,7 @@ def results():
     fine(*shlex.split(WORDS["ARCHIVE"]), "-o", "RUN")
     tiled = np.zeros((1, 32, 32), np.float32)
     tiled[0, 20, 11] = 1.0
-    hshap.explain_tiles(explainer, tiled, target=0, tiles=hshap.Tiles(side=16)).save("tiled.npz")
+    explain_tiles(explainer, tiled, target=0, tiles=Tiles(side=16)).save("tiled.npz")
 
 
 @pytest.fixture(scope="module")

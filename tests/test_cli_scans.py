@@ -18,6 +18,7 @@ hd = pytest.importorskip("highdicom")
 
 import hshap
 from hshap import Constant, DepthFirst, Explainer
+from hshap.volumes import explain_slices, found_slices
 
 MODEL = """
 import numpy as np
@@ -81,7 +82,7 @@ def work(tmp_path_factory):
 
 
 def scan_of(work):
-    return hshap.read_image(work / "series")
+    return hshap.images.read_image(work / "series")
 
 
 # Exams of volumes
@@ -114,8 +115,8 @@ def test_slices_have_the_library_s_coefficients(work):
     model = lambda batch: (batch > 0.6).mean(axis=(1, 2, 3))
     search = DepthFirst(tolerance=0.0, max_evaluations=20000)
     explainer = Explainer(model, Constant(0.0), hshap.Bisection(1), search)
-    found = hshap.explain_slices(explainer, scan.shown(), 0, layout=scan.axes, spacing=scan.spacing)
-    expected = {one.number: one.coefficient for one in hshap.found_slices(found)}
+    found = explain_slices(explainer, scan.shown(), 0, layout=scan.axes, spacing=scan.spacing)
+    expected = {one.number: one.coefficient for one in found_slices(found)}
     assert {one["slice"]: one["coefficient"] for one in entry["slices"]} == pytest.approx(expected)
     # By hand: slices are halved. 3 is alone in its half, where 4 and 5 share theirs evenly.
     share = made.mask()[4].mean()
@@ -152,7 +153,7 @@ def test_a_model_of_volumes_gets_the_spacing(work):
     assert "3:6, 10:18, 12:18" in done.stdout
     found = hshap.Explanation.load(work / "whole" / "scan.npz")
     np.testing.assert_allclose(found.settings.spacing, made.SPACING, rtol=1e-5)
-    scan = hshap.read_image(work / "scan.nii.gz")
+    scan = hshap.images.read_image(work / "scan.nii.gz")
     model = lambda batch: (batch > 0.6).mean(axis=(1, 2, 3, 4))
     search = DepthFirst(tolerance=0.0, max_evaluations=20000)
     explainer = Explainer(model, Constant(0.0), hshap.Bisection(1), search)
@@ -332,7 +333,7 @@ def test_no_output_tells_the_patient(work, caplog):
     outputs = [exam("series", *SLICES, *OPTIONS, "--out", "made-exam").output]
     outputs.append(exam("scan.nii.gz", *SLICES, *OPTIONS, "--out", "made-nii").output)
     outputs.append(fine("explain", "series", *PICTURE, "--out", "made-slices").output)
-    for kind in ("coco", "qupath", "label-studio", "cvat", "datumaro", "fiftyone"):
+    for kind in ("coco", "coco-results", "qupath", "label-studio", "cvat"):
         outputs.append(fine("export", "made-slices", "-f", kind, "-o", f"made-{kind}").output)
     for kind in ("dicom-seg", "dicom-map", "nifti", "ome-zarr", "ome-tiff"):
         words = ("export", "one", "-f", kind, "--scan", file, "-o", f"made-{kind}")

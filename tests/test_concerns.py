@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 import hshap
 from hshap.cli.app import app
 from hshap.explanation.concerns import GRAVE, in_order
-from hshap.export.page.first_line import facts, missed
-from hshap.export.page.tables import tabulate
+from hshap.export.page.tables import card, class_table, missed
 
 SIDE = 8
 
@@ -103,8 +102,7 @@ def test_each_concern_has_a_next_step(kind):
     assert len(repr(found).splitlines()) <= 6
     html = found._repr_html_()
     assert concern.text.replace("'", "&#x27;") in html
-    table, _ = tabulate("one", {"class": found}, None)
-    (one,) = table["classes"]
+    one = class_table("class", found)
     assert [one["why"], *one["concerns"]] == [str(each) for each in found.concerns]
 
 
@@ -234,8 +232,8 @@ def test_badge_and_text_agree():
         assert concerns == in_order(concerns)
         if concerns:
             assert (sure.reason, sure.fix) == (concerns[0].text, concerns[0].fix)
-        (one,) = tabulate("one", {"class": found}, None)[0]["classes"]
-        assert one["sure"] == sure.word == facts(found, None, original=False)["sure"]
+        one = class_table("class", found)
+        assert one["sure"] == sure.word == card(found, None, original=False)["sure"]
         assert f"{one['sure']}: {one['why']}" == str(sure)
         assert one["concerns"] == [str(each) for each in concerns[1:]]
         assert (str(sure) in repr(found)) == bool(concerns)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import hshap
 from hshap.cli.app import app
-from hshap.games.automatic import usual_partition
+from hshap.explainer.choosing_parts import usual_partition
 from hshap.metrics import f1
 
 torch = pytest.importorskip("torch")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hshap.drop_ins import Attribution, OcclusionSensitivity, ShapExplainer
 from oracle import by_definition
 
 import hshap
 from hshap import ArgumentError, Bisection, Dyadic
+from hshap.drop_ins import Attribution, OcclusionSensitivity, ShapExplainer
 
 torch = pytest.importorskip("torch")
 

@@ -21,12 +21,12 @@ from hshap import (
     Dyadic,
     Explainer,
     Fixed,
-    Pixels,
     References,
     Shifted,
     Similar,
     cycle_spin,
 )
+from hshap.protocols import Pixels
 
 CHECK = 3
 """A run of two batches scores three inputs again, alone: do scores depend on the batch?"""

@@ -17,14 +17,17 @@ from hshap import (
     Explainer,
     Fixed,
     ModelError,
-    ModelFailedError,
-    PairsFailedError,
+    References,
     Shifted,
     Superpixels,
 )
-from hshap.errors import ArgumentError
+from hshap.errors import ArgumentError, ModelFailedError, PairsFailedError
+from hshap.protocols import SearchResult
 
 torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 IMAGE = marked((8, 8), [9, 30, 52])
 
@@ -186,6 +189,52 @@ def test_torch_and_numpy_paint_the_same(partition):
     )
     assert same_explanation(found, expected)
     assert len(found.games) > 2
+
+
+class Crossings(TorchDispatchMode):
+    """Counts the operations whose tensors are on more than one device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        tensors = [one for one in tree_leaves((args, made)) if isinstance(one, torch.Tensor)]
+        self.count += len({one.device for one in tensors}) > 1
+        return made
+
+
+def every_game(root, draws):
+    asked = [root]
+    while asked:
+        games = yield asked
+        asked = [part for game in games for part in game.children if part.split()]
+    return SearchResult(())
+
+
+@pytest.mark.parametrize("partition", [Bisection(2), Superpixels(4), Shifted(Dyadic(2), 1)])
+@pytest.mark.parametrize("draws", [1, 3])
+def test_a_batch_crosses_to_a_device_once(partition, draws):
+    """The meta device computes nothing, but tensors have to be moved to it as to any other."""
+
+    class OnDevice(torch.nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.one = torch.nn.Parameter(torch.ones((), device="meta"))
+
+        def forward(self, batch):
+            assert batch.device == self.one.device
+            self.calls += 1
+            return torch.full((len(batch), 1), 0.5)
+
+    model, rng = OnDevice().eval(), np.random.default_rng(0)
+    image, behind = rng.random((2, 12, 12)), rng.random((draws, 2, 12, 12))
+    baseline = References(behind) if draws > 1 else Fixed(behind[0])
+    with Crossings() as crossings:
+        found = explain(model, image, baseline=baseline, partition=partition, search=every_game)
+    assert len(found.games) > 2
+    assert crossings.count == 1 + 1 + model.calls  # the image, the stand-ins, and each batch
 
 
 # Outputs

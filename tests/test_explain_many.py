@@ -9,8 +9,8 @@ import pytest
 from oracle import any_marked, marked, same_explanation
 
 import hshap
-from hshap import Batched, Constant, Dyadic, Explainer, PairsFailedError
-from hshap.errors import ArgumentError, HshapError, ModelError, ModelFailedError
+from hshap import Batched, Constant, Dyadic, Explainer
+from hshap.errors import ArgumentError, HshapError, ModelError, ModelFailedError, PairsFailedError
 
 GRID = (8, 8)
 BAD = 7.0
@@ -51,7 +51,7 @@ def search_that_fails(root, draws):
     games = yield [root]
     if games[0].region.area == 100:
         raise LookupError("no way on")
-    return hshap.SearchResult((root,))
+    return hshap.protocols.SearchResult((root,))
 
 
 def partition_that_fails(image):

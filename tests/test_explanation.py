@@ -184,7 +184,7 @@ def test_wrapped_leaves_have_boxes_at_borders():
 
 
 def test_regions_of_any_kind_are_saved_as_pixels(tmp_path):
-    class Ring(hshap.Region):
+    class Ring(hshap.protocols.Region):
         """A region of one's own: the border, or the area inside it."""
 
         def __init__(self, inside=None):

@@ -29,17 +29,10 @@ from shapes import (
     with_leaf,
 )
 
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Box,
-    Dyadic,
-    MissingExtraError,
-    Placement,
-    References,
-    Shifted,
-    export,
-)
+from hshap import ArgumentError, Bisection, Dyadic, References, Shifted, demo, export
+from hshap.errors import MissingExtraError
+from hshap.images import Placement
+from hshap.protocols import Box
 
 
 class Column:
@@ -155,7 +148,7 @@ def test_standard_errors_are_told_where_known(rng):
         found = explain(image, partition, lambda batch: batch.mean((1, 2, 3)), baseline)
         assert found.leaves
         for leaf, feature in zip(found.leaves, export.geojson(found)["features"], strict=True):
-            error = found.errors()[leaf.index].flat[0]
+            error = found.parts[leaf].error
             told = feature["properties"]["measurements"].get("standard error")
             assert told == (error if np.isfinite(error) and error else None)
 
@@ -178,10 +171,23 @@ def test_documents_of_tools_cover_the_object(tool, halved):
     assert told == (name.replace("\u0007", " ") if tool == "cvat" else name)  # XML has no bell
     assert np.array_equal(inside, TRUTH)
     assert ("&lt;i&gt;" if tool == "cvat" else "<i>") in f"{document}"
-    if tool == "fiftyone":
-        found = [one["bounding_box"] for one in document["samples"][0]["findings"]["detections"]]
-        boxes = [(12 / 60, 8 / 40, 20 / 60, 16 / 40), (40 / 60, 30 / 40, 16 / 60, 4 / 40)]
-        np.testing.assert_allclose(found, boxes)
+
+
+def test_results_have_the_numbers_of_the_data_set():
+    """They are entries that `COCO.loadRes` takes, with the numbers of the truth."""
+    found = demo.example()
+    given = {"b.png": {"ring": found}, "a.png": {"ring": found, "spot": found}}
+    truth = {
+        "images": [{"id": 41, "file_name": "a.png"}, {"id": 42, "file_name": "b.png"}],
+        "categories": [{"id": 5, "name": "spot"}, {"id": 6, "name": "ring"}],
+    }
+    results = export.coco_results(given, dataset=truth)
+    assert [(one["image_id"], one["category_id"]) for one in results] == [(42, 6), (41, 6), (41, 5)]
+    assert all({"bbox", "segmentation", "score"} < set(one) for one in results)
+    own = export.coco_results(given)
+    assert [one["image_id"] for one in own] == [1, 2, 2]
+    with pytest.raises(ArgumentError, match=r"dataset has no images named 'c\.png'"):
+        export.coco_results({"c.png": found}, dataset=truth)
 
 
 @pytest.mark.parametrize("what", ["geojson", *TOOLS])

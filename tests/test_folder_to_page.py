@@ -28,7 +28,7 @@ from hshap.cli.app import app
 
 SIDE = 240
 """Height and width of the model's input."""
-LEAST = 0.7
+LEAST = 0.6
 """Overlap of boxes and objects: the outline of an object is drawn by what the model needs of it."""
 
 # Name of the file: upright height and width, and top, left, bottom and right of its object.

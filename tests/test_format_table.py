@@ -21,7 +21,7 @@ formats = importlib.util.module_from_spec(spec)
 sys.modules["formats_script"] = formats
 spec.loader.exec_module(formats)
 
-OTHER_TOOLS = ("label-studio-sdk", "datumaro", "fiftyone", "ome-zarr")
+OTHER_TOOLS = ("label-studio-sdk", "datumaro", "ome-zarr")
 """Libraries that need environments of their own, which may be missing here."""
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import hshap
 from hshap import export
+from hshap.images import Scan, read_image
 
 pydicom = pytest.importorskip("pydicom")
 nibabel = pytest.importorskip("nibabel")
@@ -45,7 +46,7 @@ def read(tmp_path_factory):
 
     def made_once(kind):
         if kind not in known:
-            scan = hshap.read_image(SOURCES[kind](tmp_path_factory.mktemp("writing")))
+            scan = read_image(SOURCES[kind](tmp_path_factory.mktemp("writing")))
             known[kind] = scan, explained(scan)
         return known[kind]
 
@@ -136,7 +137,7 @@ def test_another_library_finds_the_object(name, read, tmp_path):
     else:
         expected = world_of(made.mask(), made.affine())
     assert same_places(places_in(path), expected) < min(made.SPACING) / 2
-    again = hshap.read_image(path) if not name.startswith("segmentation") else scan
+    again = read_image(path) if not name.startswith("segmentation") else scan
     np.testing.assert_allclose(again.spacing, scan.spacing, rtol=1e-5)
     if "map" in name:
         np.testing.assert_allclose(again.array[0], explanation.coefficients(), rtol=1e-6)
@@ -161,7 +162,7 @@ def test_frames_refer_to_the_slice_at_their_place(dicom, tmp_path):
     assert same_places(in_segmentation(path), world_of(one, made.affine())) < 0.35
     # Also where a gantry is tilted, and where positions are rounded.
     for number, options in enumerate(({}, {"shift": 0.6}, {"digits": 4})):
-        scan = hshap.read_image(made.dicom_series(tmp_path / f"series{number}", **options))
+        scan = read_image(made.dicom_series(tmp_path / f"series{number}", **options))
         labels = np.zeros(scan.grid, np.uint8)
         labels[5:8, 27:32, 0:3] = 1  # at the border of each axis
         seg = pydicom.dcmread(export.write_dicom_seg(tmp_path / f"{number}.dcm", labels, scan))
@@ -177,7 +178,7 @@ def test_frames_refer_to_the_slice_at_their_place(dicom, tmp_path):
             assert place == heads[z].ImagePositionPatient
             found[z] = pixels
         np.testing.assert_array_equal(found, labels)
-        again = hshap.read_image(export.write_dicom_map(tmp_path / f"m{number}.dcm", labels, scan))
+        again = read_image(export.write_dicom_map(tmp_path / f"m{number}.dcm", labels, scan))
         np.testing.assert_array_equal(again.array[0], labels)
         np.testing.assert_allclose(again.affine, scan.affine, atol=1e-4)
 
@@ -212,7 +213,7 @@ def test_patients_are_written_only_on_request(dicom, tmp_path):
 
 def test_names_in_any_script_are_kept(tmp_path):
     changes = {"SpecificCharacterSet": "ISO_IR 100", "PatientName": "Grün^Zoë"}
-    scan = hshap.read_image(made.dicom_series(tmp_path / "series", **changes))
+    scan = read_image(made.dicom_series(tmp_path / "series", **changes))
     labels, name = np.ones(scan.grid, np.uint8), "Läsion 病変"
     options = {"name": name, "patient": True}
     seg = pydicom.dcmread(export.write_dicom_seg(tmp_path / "seg.dcm", labels, scan, **options))
@@ -226,7 +227,7 @@ def test_long_whole_numbers_are_written_as_32_bits(dicom, tmp_path):
         export.write_nifti(tmp_path / "a.nii", labels, scan),
         export.write_ome_tiff(tmp_path / "a.ome.tif", labels, scan),
     ):
-        np.testing.assert_array_equal(hshap.read_image(path).array[0], labels)
+        np.testing.assert_array_equal(read_image(path).array[0], labels)
 
 
 def test_an_unknown_time_step_stays_unknown(tmp_path):
@@ -234,15 +235,15 @@ def test_an_unknown_time_step_stays_unknown(tmp_path):
     image.header.set_zooms((1, 2, 3, 1.5))
     image.header.set_xyzt_units("mm", "sec")
     nibabel.save(image, tmp_path / "four.nii")
-    scan = hshap.read_image(tmp_path / "four.nii")
+    scan = read_image(tmp_path / "four.nii")
     export.write_nifti(tmp_path / "out.nii", np.zeros(scan.grid, np.uint8), scan)
     out = nibabel.load(tmp_path / "out.nii")
     assert out.header.get_zooms() == (1.0, 2.0, 3.0, 0.0)
-    assert hshap.read_image(tmp_path / "out.nii").axes == scan.axes
+    assert read_image(tmp_path / "out.nii").axes == scan.axes
 
 
 def test_a_pyramid_of_labels_never_mixes_them(tmp_path):
-    scan = hshap.Scan(np.zeros((3, 700, 900), np.uint8), axes="CYX", spacing=(1e-3, 1e-3))
+    scan = Scan(np.zeros((3, 700, 900), np.uint8), axes="CYX", spacing=(1e-3, 1e-3))
     labels = np.zeros((700, 900), np.uint8)
     labels[100:300, 500:801] = 7
     path = export.write_ome_tiff(tmp_path / "a.ome.tif", labels, scan)
@@ -253,8 +254,8 @@ def test_a_pyramid_of_labels_never_mixes_them(tmp_path):
         for number, level in enumerate(levels):
             step = 2**number
             np.testing.assert_array_equal(level.asarray(), labels[::step, ::step])
-    np.testing.assert_allclose(hshap.read_image(path).spacing, scan.spacing)
-    assert hshap.read_image(path).axes == "CYX"
+    np.testing.assert_allclose(read_image(path).spacing, scan.spacing)
+    assert read_image(path).axes == "CYX"
 
 
 def test_layers_of_napari_lie_on_the_object(dicom):
@@ -285,8 +286,8 @@ def test_findings_that_touch_have_one_number():
     np.testing.assert_array_equal(labels, np.where(image[0] == 3, 1, np.where(image[0] > 0, 2, 0)))
 
 
-PLAIN = hshap.Scan(np.zeros((1, 2, 2)), "CYX")
-PLACED = hshap.Scan(np.zeros((1, 2, 2)), "CYX", affine=np.eye(4))
+PLAIN = Scan(np.zeros((1, 2, 2)), "CYX")
+PLACED = Scan(np.zeros((1, 2, 2)), "CYX", affine=np.eye(4))
 SEG, MAP = export.write_dicom_seg, export.write_dicom_map
 NIFTI, ZARR, TIFF = export.write_nifti, export.write_ome_zarr, export.write_ome_tiff
 # A writer, where it writes, a value for all voxels or a map, another scan, and what is told.
@@ -326,7 +327,7 @@ def test_a_wrong_export_is_refused_and_writes_nothing(mistake, dicom):
 
 @pytest.mark.parametrize("write", [ZARR, NIFTI])
 def test_nothing_is_written_inside_an_image(write, tmp_path):
-    scan = hshap.read_image(made.ome_zarr(tmp_path / "scan.zarr"))
+    scan = read_image(made.ome_zarr(tmp_path / "scan.zarr"))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(hshap.ArgumentError, match=r"inside the image scan\.zarr; pass another"):
         write(tmp_path / "scan.zarr" / "0" / "found", np.ones(scan.grid, np.uint8), scan)

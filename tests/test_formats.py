@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hshap
+from hshap.images import read_image
 
 pydicom = pytest.importorskip("pydicom")
 nibabel = pytest.importorskip("nibabel")
@@ -33,7 +34,7 @@ def placed(affine):
 
 
 def test_a_dicom_series_is_sorted_by_position_and_rescaled(series):
-    scan = hshap.read_image(series)
+    scan = read_image(series)
     assert (scan.axes, scan.grid, scan.unit) == ("CZYX", (8, 32, 24), "HU")
     np.testing.assert_array_equal(scan.array[0], made.volume())
     np.testing.assert_allclose(scan.spacing, made.SPACING, rtol=1e-6)
@@ -47,7 +48,7 @@ def test_a_dicom_series_is_sorted_by_position_and_rescaled(series):
 @pytest.mark.parametrize("kind", ["dicom", "nifti", "nifti.gz"])
 def test_every_corner_lies_at_its_place(kind, series, tmp_path):
     ending = kind.replace("nifti", "a.nii")
-    scan = hshap.read_image(series if kind == "dicom" else made.nifti(tmp_path / ending))
+    scan = read_image(series if kind == "dicom" else made.nifti(tmp_path / ending))
     assert scan.world == "LPS"
     np.testing.assert_allclose(scan.to_world(corners()), placed(made.affine()), atol=1e-4)
     np.testing.assert_array_equal(scan.array[0], made.volume())
@@ -55,11 +56,11 @@ def test_every_corner_lies_at_its_place(kind, series, tmp_path):
 
 def test_volumes_of_microscopes_have_their_spacing(tmp_path):
     for version in ("0.4", "0.5"):
-        scan = hshap.read_image(made.ome_zarr(tmp_path / f"{version}.zarr", version=version))
+        scan = read_image(made.ome_zarr(tmp_path / f"{version}.zarr", version=version))
         assert (scan.axes, scan.spacing, scan.world) == ("CZYX", (2.5, 0.8, 0.7), "XYZ")
         np.testing.assert_array_equal(scan.array[0], made.volume())
         np.testing.assert_allclose(scan.to_world((1, 2, 3)), (-31 + 2.1, 12.5 + 1.6, 42.5))
-    scan = hshap.read_image(made.ome_tiff(tmp_path / "a.ome.tif"))
+    scan = read_image(made.ome_tiff(tmp_path / "a.ome.tif"))
     assert scan.axes == "CZYX"
     np.testing.assert_allclose(scan.spacing, (2.5, 0.8, 0.7))
     np.testing.assert_array_equal(scan.array[0], made.volume())
@@ -71,7 +72,7 @@ def test_volumes_of_microscopes_have_their_spacing(tmp_path):
         resolution=(1 / 0.5, 1 / 0.25),
         metadata={"axes": "ZCYX", "unit": "um", "spacing": 3.0},
     )
-    scan = hshap.read_image(tmp_path / "j.tif")
+    scan = read_image(tmp_path / "j.tif")
     assert scan.axes == "CZYX"
     np.testing.assert_allclose(scan.spacing, (3e-3, 0.25e-3, 0.5e-3))
     np.testing.assert_array_equal(scan.array, values.transpose(1, 0, 2, 3))
@@ -81,11 +82,11 @@ def test_pages_are_slices_and_samples_channels(tmp_path):
     pages, colours = RNG.integers(0, 9, (5, 6, 7)), RNG.integers(0, 9, (6, 7, 3))
     tifffile.imwrite(tmp_path / "pages.tif", pages.astype(">u2"), photometric="minisblack")
     tifffile.imwrite(tmp_path / "rgb.tif", colours.astype(np.uint8), photometric="rgb")
-    scan = hshap.read_image(tmp_path / "pages.tif")
+    scan = read_image(tmp_path / "pages.tif")
     assert (scan.axes, scan.spacing) == ("CZYX", None)
     np.testing.assert_array_equal(scan.array[0], pages)
     assert scan.array.dtype.isnative
-    rgb = hshap.read_image(tmp_path / "rgb.tif")
+    rgb = read_image(tmp_path / "rgb.tif")
     assert rgb.axes == "CYX"
     np.testing.assert_array_equal(rgb.array, np.moveaxis(colours, -1, 0))
 
@@ -98,7 +99,7 @@ def test_numpy_files_are_read_in_any_byte_order(name, tmp_path):
             np.savez_compressed(tmp_path / name, image=values)
         else:
             np.save(tmp_path / name, values)
-        scan = hshap.read_image(tmp_path / name)
+        scan = read_image(tmp_path / name)
         assert scan.axes == "CYX"
         assert scan.array.dtype.isnative
         np.testing.assert_array_equal(scan.array.reshape(shape), values)
@@ -112,7 +113,7 @@ def test_colours_and_palettes_of_dicom_are_rgb(tmp_path):
     )
     head.Rows, head.Columns, head.PixelData = 6, 7, colours.tobytes()
     made.save_dicom(tmp_path / "rgb.dcm", head)
-    scan = hshap.read_image(tmp_path / "rgb.dcm")
+    scan = read_image(tmp_path / "rgb.dcm")
     np.testing.assert_array_equal(scan.array, np.moveaxis(colours, -1, 0))
     head = made.dicom_header(PhotometricInterpretation="PALETTE COLOR", **eight)
     tables = RNG.integers(0, 65535, (3, 256)).astype(np.uint16)
@@ -121,7 +122,7 @@ def test_colours_and_palettes_of_dicom_are_rgb(tmp_path):
         setattr(head, f"{name}PaletteColorLookupTableData", table.tobytes())
     index = RNG.integers(0, 255, (6, 8)).astype(np.uint8)
     made.save_dicom(tmp_path / "palette.dcm", head, index)
-    scan = hshap.read_image(tmp_path / "palette.dcm")
+    scan = read_image(tmp_path / "palette.dcm")
     np.testing.assert_array_equal(scan.array, tables[:, index])
 
 
@@ -129,7 +130,7 @@ def test_values_are_shown_by_their_window(series, tmp_path):
     plane = np.array([[0, 100], [200, 300]], np.uint16)
     head = made.dicom_header(PhotometricInterpretation="MONOCHROME1", RescaleSlope="1")
     head.RescaleIntercept, head.WindowCenter, head.WindowWidth = "0", "150.5", "301"
-    scan = hshap.read_image(made.save_dicom(tmp_path / "x.dcm", head, plane))
+    scan = read_image(made.save_dicom(tmp_path / "x.dcm", head, plane))
     np.testing.assert_array_equal(scan.array[0], plane)
     np.testing.assert_allclose(scan.shown()[0], 1 - plane / 300, atol=1e-6)  # inverted
     file = next(series.iterdir())
@@ -137,7 +138,7 @@ def test_values_are_shown_by_their_window(series, tmp_path):
     stored = pydicom.pixels.apply_modality_lut(head.pixel_array, head)
     expected = pydicom.pixels.apply_windowing(stored, head)
     low, high = -1024.0, 65535 * 0.5 - 1024.0  # the range of 16 bits, rescaled
-    ours = hshap.read_image(file).shown()[0]
+    ours = read_image(file).shown()[0]
     np.testing.assert_allclose(ours, (expected - low) / (high - low), atol=2e-3)
 
 
@@ -163,7 +164,7 @@ def test_every_transfer_syntax_gives_the_same_values(syntax, tmp_path):
         head.file_meta.TransferSyntaxUID = getattr(pydicom.uid, syntax)
         options = {"implicit_vr": is_implicit, "little_endian": not is_big}
         pydicom.dcmwrite(packed, head, force_encoding=True, **options)
-    np.testing.assert_array_equal(hshap.read_image(file).array, hshap.read_image(packed).array)
+    np.testing.assert_array_equal(read_image(file).array, read_image(packed).array)
 
 
 def sequence(**facts):
@@ -199,12 +200,12 @@ def test_frames_are_sorted_by_their_position(tmp_path, order):
         sequence(PlanePositionSequence=sequence(ImagePositionPatient=one))[0] for one in at
     ]
     del head.RescaleSlope, head.RescaleIntercept
-    scan = hshap.read_image(made.save_dicom(tmp_path / "e.dcm", head, stored))
+    scan = read_image(made.save_dicom(tmp_path / "e.dcm", head, stored))
     dose = made.dicom_header(SOPClassUID=pydicom.uid.RTDoseStorage, NumberOfFrames=8)
     dose.ImagePositionPatient, dose.ImageOrientationPatient = at[0], turned
     dose.PixelSpacing, dose.SliceThickness = [*made.SPACING[1:]], made.SPACING[0]
     dose.GridFrameOffsetVector = numbers((order - order[0]) * made.SPACING[0])
-    other = hshap.read_image(made.save_dicom(tmp_path / "dose.dcm", dose, stored))
+    other = read_image(made.save_dicom(tmp_path / "dose.dcm", dose, stored))
     for each in (scan, other):
         np.testing.assert_array_equal(each.array[0], made.volume())
         np.testing.assert_allclose(each.to_world(corners()), placed(place), atol=1e-4)
@@ -227,12 +228,12 @@ def test_a_fourth_axis_is_time_by_its_unit(tmp_path):
         image = nibabel.Nifti1Image(values, np.diag([1, 2, 3, 1.0]))
         image.header.set_xyzt_units("mm", unit)
         nibabel.save(image, tmp_path / "four.nii")
-        scan = hshap.read_image(tmp_path / "four.nii")
+        scan = read_image(tmp_path / "four.nii")
         assert (scan.axes, scan.spacing) == (axes, (3.0, 2.0, 1.0))
         np.testing.assert_allclose(scan.array.reshape(3, 7, 6, 5), values.T)
     clip = RNG.integers(0, 99, (4, 6, 8)).astype(np.uint16)  # of DICOM, without a position
     head = made.dicom_header(NumberOfFrames=4)
-    scan = hshap.read_image(made.save_dicom(tmp_path / "us.dcm", head, clip))
+    scan = read_image(made.save_dicom(tmp_path / "us.dcm", head, clip))
     assert (scan.axes, scan.affine) == ("CTYX", None)
 
 
@@ -241,22 +242,37 @@ def test_nifti_takes_the_sform_then_the_qform(tmp_path):
     image.header.set_xyzt_units("micron")
     image.header.set_zooms((700, 800, 900))
     nibabel.save(image, path)
-    scan = hshap.read_image(path)
+    scan = read_image(path)
     assert scan.affine is None
     np.testing.assert_allclose(scan.spacing, (0.9, 0.8, 0.7))
     for form, sides in (("qform", (700, 800, 900)), ("sform", (100, 100, 100))):
         getattr(image.header, f"set_{form}")(np.diag([*sides, 1.0]), code=1)
         nibabel.save(image, path)
         expected = np.array(sides) * (-1, -1, 1) / 1000
-        np.testing.assert_allclose(hshap.read_image(path).to_world((1, 1, 1)), expected, rtol=1e-6)
+        np.testing.assert_allclose(read_image(path).to_world((1, 1, 1)), expected, rtol=1e-6)
 
 
 def test_a_plane_of_a_volume_keeps_its_place(series, tmp_path):
-    scan = hshap.read_image(series)
+    scan = read_image(series)
     plane = scan.plane(5)
     assert (plane.axes, plane.files) == ("CYX", (scan.files[5],))
     np.testing.assert_allclose(plane.to_world((0, 3, 4)), scan.to_world((5, 3, 4)))
     (tmp_path / "IM0001").write_bytes(plane.files[0].read_bytes())  # known by its content
-    alone = hshap.read_image(tmp_path / "IM0001")
+    alone = read_image(tmp_path / "IM0001")
     assert (alone.axes, alone.format) == ("CYX", "dicom")
     np.testing.assert_allclose(alone.to_world((0, 3, 4)), plane.to_world((0, 3, 4)), atol=1e-5)
+
+
+def test_pictures_are_read_as_the_command_reads_them(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    values = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    pillow.fromarray(values).save(tmp_path / "a.png")
+    scan = hshap.images.read_image(tmp_path / "a.png")
+    assert (scan.axes, scan.format, scan.files) == ("CYX", "png", (tmp_path / "a.png",))
+    np.testing.assert_array_equal(scan.array, np.moveaxis(values, -1, 0))
+    np.testing.assert_allclose(scan.shown() * 255, scan.array, atol=1e-4)
+    frames = [pillow.new("L", (6, 4), value) for value in (0, 255)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert hshap.images.read_image(tmp_path / "a.gif", frame=1).array.min() == 255
+    with pytest.raises(hshap.errors.FormatError, match="has 2 frames"):
+        hshap.images.read_image(tmp_path / "a.gif")

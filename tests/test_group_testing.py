@@ -15,19 +15,17 @@ import hshap
 from hshap import (
     ArgumentError,
     Bisection,
-    Box,
     Constant,
     DepthFirst,
     Dyadic,
     Explainer,
     Explanation,
     GroupTesting,
-    Question,
     References,
-    SearchResult,
     Superpixels,
     theory,
 )
+from hshap.protocols import Box, Question, SearchResult
 
 LABELS = np.kron(np.arange(16).reshape(4, 4), np.ones((3, 3), int))
 PARTITIONS = {
@@ -77,7 +75,7 @@ def test_answers_equal_depth_first(name, points):
     ends = [one for one in nodes(played.games[0].region) if not one.split()]
     assert set(found.leaves) == {leaf for leaf in ends if (image[0][leaf.index] > 0.5).any()}
     assert set(found.leaves) == set(played.leaves)
-    for kind in ("saliency", "coefficients", "attribution", "alone", "errors"):
+    for kind in ("saliency", "coefficients", "attribution"):
         assert np.allclose(getattr(found, kind)(), getattr(played, kind)(), atol=1e-12), kind
     by_region = {game.region: game for game in played.games}
     if points:
@@ -178,7 +176,7 @@ def test_draws_have_standard_errors(rng):
     played = explain(image, DepthFirst(0.2), baseline=baseline, model=scaled)
     assert set(found.leaves) == set(played.leaves)
     assert found.draws == 4
-    assert np.isfinite(found.errors()).all()
+    assert all(np.isfinite(found.parts[leaf].error) for leaf in found.leaves)
 
 
 # Where the rule fails.
@@ -552,7 +550,7 @@ def test_tiles_name_inferred_games():
         hshap.Bisection(1),
         GroupTesting(max_evaluations=40),
     )
-    found = hshap.explain_tiles(explainer, image, 0, tiles=hshap.Tiles(8))
+    found = hshap.large.explain_tiles(explainer, image, 0, tiles=hshap.large.Tiles(8))
     assert not found.tiles.unfinished
     assert len(found.inside) == 5
     inferred = sum(one.certificate.inferred for one in (found.tiles, *found.inside))

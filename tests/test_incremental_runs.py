@@ -22,14 +22,14 @@ from hshap import (
     Bisection,
     Conditional,
     Constant,
-    CostPolicy,
     Dyadic,
     Explainer,
     Fixed,
     Incremental,
-    ModelFailedError,
     References,
 )
+from hshap.errors import ModelFailedError
+from hshap.protocols import CostPolicy
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.random((3, 48, 52), dtype=np.float32)
@@ -53,11 +53,11 @@ def incremental(net, **options):
 
 
 REPORTS = {
-    "residual": ["Patches run to the end.", "second +Conv2d x 2 +patch", "iadd +patch"],
+    "residual": ["Patches run to the end.", "iadd +patch"],
     "ConvNeXt": ["Patches run to the end.", "LayerNorm +patch", "Linear +patch"],
     "ConvNeXt, norm written out": ["Patches run to the end.", "sqrt +patch"],
     "functions on the last axis": ["Patches run to the end.", "layer_norm +patch", "linear +patch"],
-    "RegNet": ["Patches run to the end.", "Conv2d x 3 +patch", r"AdaptiveAvgPool2d +change"],
+    "RegNet": ["Patches run to the end.", r"AdaptiveAvgPool2d +change"],
     "gated": ["Patches end at mul.", rf"mul +mul +full +1.00 +{GATE}", "AdaptiveAvgPool2d +change"],
     "group norms": ["Patches end at norm.", rf"GroupNorm +full +1.00 +{STATISTICS}"],
     "hourglass": ["Patches end at interpolate.", "getattr +shape", "its rule does not cover"],
@@ -65,11 +65,7 @@ REPORTS = {
     "attention": ["Patches end at", "flatten +full"],
     "flat": ["Flatten +full"],
     "stochastic depth": ["Patches run to the end.", "stochastic_depth +patch"],
-    "three in a chain": ["Conv2d x 3 +patch"],
-    "a pool between": ["Conv2d x 2, MaxPool2d +patch"],
-    "calls of pools": ["Conv2d, MaxPool2d +patch", r"relu +patch"],
-    "one layer twice": ["Conv2d x 2 +patch"],
-    "pads itself": [r"\A(?!.*ZeroPad2d)"],
+    "calls of pools": ["max_pool2d +patch", r"relu +patch"],
     "pads itself on one side": ["ZeroPad2d +patch"],
     "large exponents": [r"Patches run to the end\.$"],
     "a branch": ["every input runs in full: it cannot be traced"],
@@ -88,9 +84,7 @@ def test_the_report_says_where_patches_end(name):
         assert re.search(words, told, re.DOTALL), told
 
 
-def test_layers_of_many_multiplications_make_no_chain():
-    layers = nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3)
-    assert " x " not in Incremental(nn.Sequential(*layers).eval()).report((64, 20, 20))
+def test_a_report_of_a_network_without_patches_says_why():
     without = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)).eval()
     assert "none of its operations works place by place" in Incremental(without).report((3, 8, 8))
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import hshap
-from hshap import ArgumentError, FormatError, LargeImage, open_image
+from hshap import ArgumentError, FormatError
+from hshap.large import LargeImage, open_image
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -192,7 +193,7 @@ def without_level(path):
 BAD = {
     "not tiled": (
         lambda p: one_strip(p / "a.tif"),
-        "is not tiled: one strip of 20000 rows takes 1,200,000,000 bytes",
+        "is not tiled: one piece of 20000 x 20000 x 3 takes 1,200,000,000 bytes",
     ),
     "truncated": (lambda p: cut(tiff(p / "a.tif", compression=None), 90_000), "is truncated"),
     "no TIFF": (lambda p: cut(tiff(p / "a.tif"), 3), "is no TIFF file that can be read"),
@@ -286,7 +287,7 @@ def peak_of(side):
     )
     tracemalloc.start()
     try:
-        found = hshap.explain_tiles(explainer, Drawn(side), 0, tiles=hshap.Tiles(256))
+        found = hshap.large.explain_tiles(explainer, Drawn(side), 0, tiles=hshap.large.Tiles(256))
         return found, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -1,6 +1,6 @@
 """Large images as members of runs: rows with the whole explanation beside them, and all promises.
 
-The oracle is `hshap.explain_tiles` on each image by itself.
+The oracle is `hshap.large.explain_tiles` on each image by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hshap import runs
 from hshap.errors import ArgumentError, FormatError
 from hshap.runs.storing.files import LocalFiles
 
-TILES = hshap.Tiles(side=16)
+TILES = hshap.large.Tiles(side=16)
 COUNT = 4
 
 
@@ -75,7 +75,7 @@ def table(run):
 
 def direct(slides):
     names = ["0.npy", "1.npy", "2.npy", "deeper/3.npy"]
-    found = {n: hshap.explain_tiles(explainer(), slides / n, 0, tiles=TILES) for n in names}
+    found = {n: hshap.large.explain_tiles(explainer(), slides / n, 0, tiles=TILES) for n in names}
     return {name: content(one) for name, one in found.items()}
 
 
@@ -86,7 +86,7 @@ def test_a_run_has_what_explain_tiles_finds(tmp_path, slides, executor):
     run = explain(slides, tmp_path / "run", executor=executor, task_images=1)
     expected = direct(slides)
     assert table(run) == expected | {f"copy-{n}.npy": expected["0.npy"] for n in range(6)}
-    assert all(isinstance(one, hshap.TiledExplanation) for one in run)
+    assert all(isinstance(one, hshap.large.TiledExplanation) for one in run)
     assert not list((tmp_path / "run" / "unfinished").glob("*"))
     found = run["1.npy"]
     sql = "select score, evaluations, len(boxes) as boxes from explanations where image = '1.npy'"
@@ -122,7 +122,7 @@ def test_the_same_call_goes_on_and_explains_nothing_again(tmp_path, slides):
 def test_other_tiles_are_another_run(tmp_path, slides):
     explain(slides, tmp_path / "run")
     with pytest.raises(ArgumentError, match="side"):
-        explain(slides, tmp_path / "run", tiles=hshap.Tiles(side=32))
+        explain(slides, tmp_path / "run", tiles=hshap.large.Tiles(side=32))
     with pytest.raises(ArgumentError, match=r"tiles \(Tiles there, None here\)"):
         explain(slides, tmp_path / "run", tiles=None)
 
@@ -159,7 +159,7 @@ def test_an_ome_zarr_folder_may_end_in_a_slash(tmp_path):
     pytest.importorskip("zarr")
     image = np.zeros((1, 32, 32), np.float32)
     image[0, 4, 5] = 1.0
-    scan, labels = hshap.Scan(image, "CYX", spacing=(1.0, 1.0)), np.zeros((32, 32), np.uint8)
+    scan, labels = hshap.images.Scan(image, "CYX", spacing=(1.0, 1.0)), np.zeros((32, 32), np.uint8)
     hshap.export.write_ome_zarr(tmp_path / "z.ome.zarr", labels, scan)
     for end in ("", "/"):
         run = explain(f"{tmp_path}/z.ome.zarr{end}", tmp_path / f"run{len(end)}")
@@ -191,7 +191,7 @@ def test_an_altered_or_missing_file_is_named(tmp_path, slides):
         rows[0]["transform"] = json.dumps({"tiled": name})
         pq.write_table(pa.Table.from_pylist(rows, schema=found.schema), shard)
         read = runs.open(tmp_path / "run")[rows[0]["image"]]
-        assert not isinstance(read, hshap.TiledExplanation)
+        assert not isinstance(read, hshap.large.TiledExplanation)
 
 
 def test_stored_values_are_computed_again(tmp_path, slides):

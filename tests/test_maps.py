@@ -16,6 +16,7 @@ from oracle import any_marked, marked
 from scipy import ndimage
 
 import hshap
+from hshap.explanation.heatmaps import ignored
 
 ZERO = hshap.Constant(0.0)
 
@@ -116,8 +117,8 @@ def test_maps_show_shares_of_leaves(seed, grid, partition):
     share = shares_by_rule(found)
     assert {part.region: part.share for part in found.parts.values()} == pytest.approx(share)
     expected = even({leaf: share[leaf] for leaf in found.leaves}, grid)
-    ignored = found.ignored
-    assert found.attribution()[~ignored] == pytest.approx(expected[~ignored])
+    kept = ~ignored(found)
+    assert found.attribution()[kept] == pytest.approx(expected[kept])
     gained = found.attribution().sum() + found.residual
     assert gained == pytest.approx(found.score - found.baseline_score)
     own = {p: phi for g in found.games for p, phi in zip(g.children, g.coefficients, strict=True)}
@@ -166,26 +167,13 @@ def test_sums_get_their_terms(weights, tolerance, expected, residual):
     assert found.residual == pytest.approx(residual, abs=1e-12)
 
 
-def test_alone_does_not_divide_the_score():
-    """What each leaf adds by itself, however many others there are; so does the mean of a spin."""
-    image = np.zeros((1, 8))
-    image[0, 1] = image[0, 6] = 1.0
-    model = lambda batch: batch.max(axis=(1, 2))
-    found = explain(model, image, hshap.Bisection(1))
-    assert found.alone().tolist() == image[0].tolist()
-    assert found.attribution().tolist() == (image[0] / 2).tolist()
-    explainer = hshap.Explainer(model, ZERO, hshap.Bisection(1))
-    spin = hshap.cycle_spin(explainer, image, target=0, shifts=[0, 1])
-    assert spin.alone().tolist() == found.alone().tolist()
-
-
 # Smoothing
 
 
 @pytest.mark.parametrize("grid", [(512,), (32, 32), (8, 8, 8)])
 @pytest.mark.parametrize("budget", [20, 60, 260, 520])
-def test_auto_softens_by_half_a_side(grid, budget):
-    """Each region spreads its share over a Gaussian of half its side, as another library does."""
+def test_auto_is_the_mean_of_all_sizes(grid, budget):
+    """At each size, regions have a Gaussian of half their side, as another library does it."""
     budget = max(budget, 2**2 ** len(grid))
     weights = np.random.default_rng(0).random(grid)
     axes = tuple(range(1, len(grid) + 1))
@@ -193,18 +181,27 @@ def test_auto_softens_by_half_a_side(grid, budget):
     search = hshap.BestFirst(budget, contexts=2)
     found = explain(model, np.ones((1, *grid)), hshap.Dyadic(1), search)
     assert found.unfinished
-    share, split = shares_by_rule(found), {game.region for game in found.games}
-    expected = np.zeros(grid)
-    by_side = {}
-    for region in share.keys() - split:
-        by_side.setdefault(region.shape[0], {})[region] = share[region]
-    for side, regions in by_side.items():
-        flat = even(regions, grid)
-        expected += ndimage.gaussian_filter(flat, side / 2, mode="reflect", truncate=4)
+    parts = {game.region: game.children for game in found.games}
+    finest = even(
+        {one: share for one, share in shares_by_rule(found).items() if one not in parts}, grid
+    )
+    octaves = int(np.log2(weights.size))
+    expected, sides = np.zeros(grid), set()
+    for octave in range(octaves):
+        regions = [found.games[0].region]
+        while large := [one for one in regions if one in parts and one.area > 2 ** (octave + 0.5)]:
+            regions = [one for one in regions if one not in large]
+            regions += [part for one in large for part in parts[one]]
+        for side in {one.shape[0] for one in regions}:
+            same = [one for one in regions if one.shape[0] == side]
+            flat = even({one: float(finest[one.index].sum()) for one in same}, grid)
+            expected += ndimage.gaussian_filter(flat, side / 2, mode="reflect", truncate=4)
+            sides.add(side)
+    expected /= octaves
     found_heat = found.attribution()
     assert found_heat.sum() == pytest.approx(expected.sum())
     # Filters of 8 pixels and more work on a coarser copy.
-    exact = max(by_side) < 16
+    exact = max(sides) < 16
     np.testing.assert_allclose(found_heat, expected, rtol=1e-9 if exact else 0.25)
 
 
@@ -321,7 +318,6 @@ def maps(found):
     return {
         "attribution": found.attribution(),
         "smooth": found.attribution(smooth=3.0),
-        "alone": found.alone(),
         "even": found.attribution(smooth=0.0),
     }
 
@@ -344,7 +340,7 @@ def test_ignored_parts_have_no_weight(kind, budget, seed):
     search = None if budget is None else hshap.BestFirst(budget)
     found = hshap.Explainer(model, search=search).explain(image, target=0)
     null = null_pixels(found)
-    assert np.array_equal(found.ignored, null)
+    assert np.array_equal(ignored(found), null)
     for game in found.games:
         for part in game.children:
             assert weights[part.index].any() or null[part.index].all()
@@ -409,7 +405,7 @@ def test_smoothing_stays_out_of_ignored_pixels(search):
     model = lambda batch: batch[:, 0, :, :16].sum((1, 2))
     found = explain(model, image, hshap.Bisection(4), search)
     left = np.tile(np.arange(32) < 16, (16, 1))
-    assert np.array_equal(found.ignored, ~left)
+    assert np.array_equal(ignored(found), ~left)
     auto = found.attribution(smooth="auto")
     assert not auto[~left].any()
     assert auto.sum() == pytest.approx(found.score - found.baseline_score)
@@ -424,7 +420,7 @@ def test_smoothing_stays_out_of_ignored_pixels(search):
 def test_nothing_found_gives_empty_maps():
     found = explain(any_marked, marked((8, 8), []), hshap.Dyadic(1))
     assert found.leaves == ()
-    views = (found.saliency, found.coefficients, found.attribution, found.errors, found.alone)
+    views = (found.saliency, found.coefficients, found.attribution)
     for view in views:
         assert view().shape == (8, 8)
         assert not view().any()

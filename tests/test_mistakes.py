@@ -30,10 +30,11 @@ from hshap import (
     References,
     Shifted,
     Similar,
-    UnknownOptionError,
     cycle_spin,
     models,
 )
+from hshap.errors import UnknownOptionError
+from hshap.images import Scan
 
 IMAGE = marked((32, 32), [5, 700])
 COLOUR = np.zeros((3, 32, 32), np.float32)
@@ -205,15 +206,15 @@ MISTAKES = [
     (
         "partition | into one part | two or more",
         lambda: explain(
-            partition=lambda image: hshap.Box(
-                (0, 0), (32, 32), lambda box: (hshap.Pixels(np.arange(1024), (32, 32)),)
+            partition=lambda image: hshap.protocols.Box(
+                (0, 0), (32, 32), lambda box: (hshap.protocols.Pixels(np.arange(1024), (32, 32)),)
             )
         ),
     ),
     (
         "partition | into one part | none if it is a leaf",
         lambda: explain(
-            partition=lambda image: hshap.Box(
+            partition=lambda image: hshap.protocols.Box(
                 (0, 0), (32, 32), lambda box: (box,) if box.area < 99 else Dyadic(8).split(box)
             )
         ),
@@ -285,16 +286,7 @@ MISTAKES = [
     ),
     ("target | 'bleu' | did you mean 'blue'", lambda: explain(COLOUR, "bleu", model=plain_model())),
     ("names | output 1 | give each output", lambda: plain_model(names={0: "cat", 2: "dog"})),
-    ("estimator | predict_p | pass met", lambda: models.scikit_learn(SimpleNamespace(predict=len))),
-    (
-        "image | 1024 numbers | fitted on",
-        lambda: explain(
-            model=models.scikit_learn(
-                SimpleNamespace(predict=len, n_features_in_=64), method="predict"
-            )
-        ),
-    ),
-    ("layout | 'NHWC' | pass one of the two", lambda: models.jax(len, layout="NHWC")),
+    ("layout | 'NHWC' | pass one of the two", lambda: models.function(len, layout="NHWC")),
     ("model | len | pass one", lambda: models.keras(len)),
     ("least | 0.5 | pass a lower", lambda: models.detections(found_nothing, COLOUR)),
     ("box | (4, 4, 4, 9) | (left, top, right, bo", lambda: models.Detection((4, 4, 4, 9), label=1)),
@@ -315,13 +307,13 @@ MISTAKES = [
     ),
     (
         "class names is 2 | outputs 3 | names=",
-        lambda: explain(model=models.jax(three_scores, names=["cat", "dog"])),
+        lambda: explain(model=models.function(three_scores, names=["cat", "dog"])),
     ),
     (
         "class names is 2 | outputs 3 | names=",
         lambda: explain(image=COLOUR, model=plain_model(names=["cat", "dog"])),
     ),
-    ("estimator | dict | pass a fitted estimator", lambda: models.scikit_learn(dict)),
+    ("call | dict | pass a function", lambda: models.function(dict)),
     ("wanted | empty | detections(model, image)", lambda: models.detector(found_nothing, [])),
     ("region | no pixel | pass one", lambda: models.segmenter(len, np.zeros((8, 8), bool))),
     ("region | float64 | pass booleans", lambda: models.segmenter(len, np.zeros((8, 8)))),
@@ -330,22 +322,29 @@ MISTAKES = [
         lambda: models.image_text(torch_net(), processor(), ["a cat", " "]),
     ),
     ("model | get_image_ | CLIPMode", lambda: models.image_text(torch_net(), processor(), "a cat")),
-    ("path | 3 | path of an image file", lambda: hshap.read_image(3)),
-    ("axes | 'YXC' | after the chan", lambda: hshap.Scan(COLOUR, axes="YXC")),
-    ("spacing | 0.0 | pass one", lambda: hshap.Scan(COLOUR, axes="CYX", spacing=(1.0, 0.0))),
-    ("spacing | (1.0,) | one number for e", lambda: hshap.Scan(COLOUR, axes="CYX", spacing=(1.0,))),
-    ("affine | (3, 3) | pass 4 x 4", lambda: hshap.Scan(COLOUR, axes="CYX", affine=np.eye(3))),
-    ("window | (5.0, 5.0) | a larger one", lambda: hshap.Scan(COLOUR, axes="CYX").shown((5, 5))),
-    ("z | 1 | axis Z", lambda: hshap.Scan(COLOUR, axes="CYX").plane(1)),
+    ("path | 3 | path of an image file", lambda: hshap.images.read_image(3)),
+    ("axes | 'YXC' | after the chan", lambda: Scan(COLOUR, axes="YXC")),
+    ("spacing | 0.0 | pass one", lambda: Scan(COLOUR, axes="CYX", spacing=(1.0, 0.0))),
+    (
+        "spacing | (1.0,) | one number for e",
+        lambda: Scan(COLOUR, axes="CYX", spacing=(1.0,)),
+    ),
+    (
+        "affine | (3, 3) | pass 4 x 4",
+        lambda: Scan(COLOUR, axes="CYX", affine=np.eye(3)),
+    ),
+    (
+        "window | (5.0, 5.0) | a larger one",
+        lambda: Scan(COLOUR, axes="CYX").shown((5, 5)),
+    ),
+    ("z | 1 | axis Z", lambda: Scan(COLOUR, axes="CYX").plane(1)),
     (
         "geometry | CYX | spacing=",
-        lambda: hshap.export.write_nifti("a.nii", np.zeros((32, 32)), hshap.Scan(COLOUR, "CYX")),
+        lambda: hshap.export.write_nifti("a.nii", np.zeros((32, 32)), Scan(COLOUR, "CYX")),
     ),
     (
         "labels | float64 | whole numbers",
-        lambda: hshap.export.write_ome_zarr(
-            "a.zarr", np.zeros((32, 32)), hshap.Scan(COLOUR, axes="CYX")
-        ),
+        lambda: hshap.export.write_ome_zarr("a.zarr", np.zeros((32, 32)), Scan(COLOUR, axes="CYX")),
     ),
     ("workers | 0 | pass 1 or more", lambda: hshap.runs.Processes(0)),
 ]
@@ -404,8 +403,8 @@ MASKED_INPUTS = {
     "image of an ablation": lambda: hshap.metrics.ablation_curve(
         any_marked, MASKED, IMAGE[0], np.zeros_like(IMAGE), [0, 4]
     ),
-    "scan": lambda: hshap.Scan(MASKED, axes="CYX"),
-    "large image": lambda: hshap.open_image(MASKED),
+    "scan": lambda: Scan(MASKED, axes="CYX"),
+    "large image": lambda: hshap.large.open_image(MASKED),
     "map to place": lambda: explain().placement.spread(MASKED_MAP),
     "image of a plot": lambda: explain().plot(MASKED),
     "map of a plot": lambda: explain().plot(IMAGE, heat=MASKED_MAP),

@@ -184,21 +184,18 @@ def test_an_onnx_file_says_how_pixels_are_scaled(entries, wanted, last, note):
     assert found.class_name == "b"
 
 
-# scikit-learn's interface
+# Functions in their own order of axes
 
 
-def test_colour_images_are_flattened_as_pictures_are():
-    class Fitted:
-        n_features_in_ = 4 * 5 * 3
-
-        def predict(self, rows):
-            return rows[:, (2 * 5 + 3) * 3 + 1]  # row 2, column 3, green
+def test_a_function_gets_pictures_with_channels_last():
+    def green(pictures):
+        return pictures.reshape(len(pictures), -1)[:, (2 * 5 + 3) * 3 + 1]  # row 2, column 3
 
     picture = np.random.default_rng(0).random((4, 5, 3))
-    model = hshap.models.scikit_learn(Fitted(), method="predict")
-    found = Explainer(model, Constant(0.0), Dyadic(1)).explain(picture, target=0, layout="HWC")
+    explainer = Explainer(hshap.models.function(green), Constant(0.0), Dyadic(1))
+    found = explainer.explain(picture, target=0, layout="HWC")
     assert found.score == pytest.approx(picture[2, 3, 1])
-    assert found.leaves == (hshap.Box((2, 3), (3, 4)),)
+    assert found.leaves == (hshap.protocols.Box((2, 3), (3, 4)),)
 
 
 # Detectors and segmenters
@@ -242,7 +239,7 @@ def test_a_box_of_a_detector_is_explained(note):
     assert [one.box for one in found] == [(8, 4, 12, 8), (16, 20, 20, 28)]
     model = hshap.models.detector(net, found)
     first, second = Explainer(model, Constant(0.0), Dyadic(4)).explain(image, target=[0, 1])
-    assert first.leaves == (hshap.Box((4, 8), (8, 12)),)
+    assert first.leaves == (hshap.protocols.Box((4, 8), (8, 12)),)
     assert second.coefficients().any(axis=0).nonzero()[0].tolist() == [16, 17, 18, 19]
     assert first.class_name == "class 1 at (8, 4, 12, 8)"
     note(
@@ -297,7 +294,7 @@ def test_the_score_of_a_region_is_the_mean_probability_in_it(entry, note):
         abs(found.score - own),
     )
     assert found.score == pytest.approx(own, abs=1e-6)
-    assert found.leaves == (hshap.Box((8, 16), (16, 24)),)
+    assert found.leaves == (hshap.protocols.Box((8, 16), (16, 24)),)
 
     def logits_of(batch):
         made = net(torch.as_tensor(batch))

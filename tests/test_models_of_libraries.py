@@ -187,6 +187,10 @@ def digits():
     return load_digits()
 
 
+def flattened(method, names):
+    return hshap.models.function(lambda batch: method(batch.reshape(len(batch), -1)), names=names)
+
+
 def test_a_scikit_learn_pipeline_gives_its_own_probabilities(note):
     from sklearn.decomposition import PCA
     from sklearn.linear_model import LogisticRegression
@@ -197,7 +201,9 @@ def test_a_scikit_learn_pipeline_gives_its_own_probabilities(note):
     steps = make_pipeline(StandardScaler(), PCA(20), LogisticRegression(max_iter=300))
     fitted = steps.fit(data.data[:600], data.target[:600])
     image = data.images[700]
-    explainer = Explainer(hshap.models.scikit_learn(fitted), Constant(0.0), Dyadic(2))
+    explainer = Explainer(
+        flattened(fitted.predict_proba, fitted.classes_), Constant(0.0), Dyadic(2)
+    )
     found = explainer.explain(image, target=str(data.target[700]))
     own = fitted.predict_proba(image.reshape(1, -1))[0, data.target[700]]
     note(
@@ -208,31 +214,6 @@ def test_a_scikit_learn_pipeline_gives_its_own_probabilities(note):
     )
     assert found.score == pytest.approx(own, abs=1e-6)
     assert found.class_name == str(data.target[700])
-
-
-def test_a_regressor_is_explained_by_its_prediction(note):
-    from sklearn.linear_model import Ridge
-
-    data = digits()
-    fitted = Ridge().fit(data.data[:300], data.images[:300, 3, 3])
-    model = hshap.models.scikit_learn(fitted, method="predict")
-    found = Explainer(model, Constant(0.0), Dyadic(1)).explain(data.images[400], target=0)
-    own = fitted.predict(data.images[400].reshape(1, -1))[0]
-    note("regressor", "scikit-learn", "score against predict", abs(found.score - own))
-    assert found.score == pytest.approx(own, abs=1e-5)
-
-
-def test_a_decision_function_of_two_classes_has_one_named_output():
-    from sklearn.svm import LinearSVC
-
-    data = digits()
-    two = data.target < 2
-    fitted = LinearSVC().fit(data.data[two], np.array(["zero", "one"])[data.target[two]])
-    model = hshap.models.scikit_learn(fitted, method="decision_function")
-    assert model.facts.classes == ("zero",)  # classes_ are sorted: one, zero
-    assert model(data.images[two][:4, None]).ravel() == pytest.approx(
-        fitted.decision_function(data.data[two][:4])
-    )
 
 
 # Keras and JAX
@@ -340,7 +321,7 @@ def test_a_jax_function_is_compiled_for_few_sizes_and_gives_its_own_scores(note)
 
     image = np.zeros((32, 32, 3), np.float32)
     image[5:9, 20:24] = 1.0
-    explainer = Explainer(hshap.models.jax(scores), Constant(0.0), Dyadic(4))
+    explainer = Explainer(hshap.models.function(scores, few_sizes=True), Constant(0.0), Dyadic(4))
     found = explainer.explain(image, target=0)
     own = float(scores(image[None])[0, 0])
     note(

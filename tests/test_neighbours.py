@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
-from hshap.partitions.rims import BAND, sharpened
 
 GRIDS = [(7,), (1, 6), (6, 1), (2, 2), (4, 5), (6, 6), (2, 3, 4), (3, 3, 3), (1, 3, 2)]
 
@@ -77,14 +76,3 @@ def test_boundaries_are_the_labels_of_pixels_that_touch(grid):
     expected = {tuple(sorted((flat[a], flat[b]))) for a, b in touching(grid) if flat[a] != flat[b]}
     one, other = boundaries(labels)
     assert list(zip(one.tolist(), other.tolist(), strict=True)) == sorted(expected)
-
-
-def test_bands_leave_no_trace():
-    # Wide rows make bands of few of them; turned, the image has other bands.
-    image = np.random.default_rng(2).random((2, 9, BAND // 4)).astype(np.float32)
-    turned = image.swapaxes(1, 2)
-    one, other = (
-        sharpened(i.reshape(2, -1).T, i.shape[1:]).T.reshape(i.shape) for i in (image, turned)
-    )
-    # A pixel between several pairs takes the widest; equal widths are too rare to matter here.
-    assert np.allclose(one, other.swapaxes(1, 2), atol=1e-5)

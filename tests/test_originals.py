@@ -88,7 +88,7 @@ def test_tiffs_tell_their_pixel_size(tmp_path):
     tifffile.imwrite(path, np.stack([GREY] * 3), ome=True, metadata=metadata)
     done = opened(path, "--frame", 2)  # OME tells it for every page
     assert done.images["stack.ome.tif"].table["pixelSize"] == [0.5, 0.5]
-    assert "stack.ome.tif: pixels of 0.5 µm, as its OME-XML says" in done.told
+    assert "stack.ome.tif: pixels of 0.5 µm, as the file says" in done.told
     done = opened(path, "--frame", 2, "--pixel-size", 3, "--unit", "km")
     table = done.images["stack.ome.tif"].table
     assert (table["pixelSize"], table["unit"]) == ([3, 3], "km")
@@ -110,9 +110,9 @@ def test_a_density_is_not_a_pixel_size(tmp_path):
             path = tmp_path / f"{unit}{dots}.tif"
             options = {"tile": (16, 16), "photometric": "rgb", "resolutionunit": unit}
             tifffile.imwrite(path, COLOUR, resolution=(dots, dots), **options)
-            with closing(hshap.open_image(path)) as large:
+            with closing(hshap.large.open_image(path)) as large:
                 assert large.pixel_size is None
-            scan = hshap.read_image(path)
+            scan = hshap.images.read_image(path)
             assert (scan.spacing, scan.affine) == (None, None)
     info = PngImagePlugin.PngInfo()
     info.add(b"pHYs", (300).to_bytes(4, "big") * 2 + b"\0")  # a ratio, without a unit
@@ -189,7 +189,7 @@ def test_the_page_shows_files_as_they_are(clinic):
     ):
         number = read.by_name(name)
         table = read.table(number)
-        assert (table["grid"], table["size"]) == ([60, 90], [600, 900])
+        assert (table["classes"][0]["grid"], table["size"]) == ([60, 90], [600, 900])
         assert table["place"]["shape"] == [600, 900]
         assert (table["image"]["kind"], table["image"]["bits"]) == ("grey", bits)
         assert np.array_equal(read.pixels(number), values)
@@ -225,7 +225,8 @@ def test_view_shows_explanations_side_by_side(clinic, monkeypatch, files, names,
         assert table["pixelSize"] == [0.05, 0.05]
         assert np.array_equal(read.pixels(), scan)
     if "small/scan.npz" in files:
-        assert [axis[-1] for axis in table["place"]["edges"]] == [600, 900]
+        one, other = (made["grid"] for made in table["classes"])
+        assert one != other
 
 
 def test_view_writes_a_folder_for_large_images(tmp_path, monkeypatch):
@@ -297,7 +298,7 @@ def found_in(kind, path, grid):
     return read(text if kind == "cvat" else json.loads(text), grid)[1]
 
 
-KINDS = ("coco", "geojson", "png", "tiff", "cvat", "label-studio", "datumaro")
+KINDS = ("coco", "geojson", "png", "tiff", "cvat", "label-studio")
 
 
 @pytest.mark.parametrize(
@@ -338,5 +339,5 @@ def test_exports_of_turned_photographs_are_upright(here, command, orientation, k
             assert (note in path.read_text()) == (orientation > 1)
     # Formats with geometry have the pixels of the file, so they are refused.
     placed = run("export", "found", "--format", "ome-tiff", "-o", "a.ome.tif", "--scan", "in/a.png")
-    assert placed.exit_code != 0
+    assert (placed.exit_code != 0) == (orientation > 1)
     assert ("EXIF orientation" in placed.stderr) == (orientation > 1)

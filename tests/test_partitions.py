@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import nodes
 
-from hshap import Bisection, Box, Dyadic, Pixels, Rolled, Shifted
+from hshap import Bisection, Dyadic, Shifted
 from hshap.partitions.grids import most_regions
 from hshap.partitions.regions import copy, rolled
+from hshap.protocols import Box, Pixels, Rolled
 
 GRIDS = st.lists(st.integers(1, 13), min_size=1, max_size=3).map(tuple)
 KINDS = st.sampled_from([Dyadic, Bisection])

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from shapes import pixels, placements
 
 import hshap
-from hshap import ArgumentError, Placement
+from hshap import ArgumentError
+from hshap.images import Placement
 
 
 def overlaps(place, axis):

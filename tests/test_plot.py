@@ -20,12 +20,12 @@ from hshap import (
     Constant,
     Dyadic,
     Explainer,
-    MissingExtraError,
     Superpixels,
     cycle_spin,
     demo,
     plot,
 )
+from hshap.errors import MissingExtraError
 from hshap.metrics import Curve, ablation_curve, deletion
 
 figures = pytest.importorskip("matplotlib.figure")

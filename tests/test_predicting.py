@@ -29,7 +29,7 @@ EXPLAINER = hshap.Explainer(bright, hshap.Constant(0.0), hshap.Bisection(1))
 
 def test_a_sample_predicts_the_evaluations_of_a_run(rng):
     pairs = ((picture(rng, 3), 0) for _ in itertools.count())
-    found = hshap.predicted_cost(EXPLAINER, pairs, images=40)
+    found = hshap.runs.predicted_cost(EXPLAINER, pairs, images=40)
     counts = [EXPLAINER.explain(picture(rng, 3), 0).evaluations for _ in range(40)]
     assert found.images == 40
     assert abs(found.evaluations.expected / sum(counts) - 1) < 0.3
@@ -39,8 +39,8 @@ def test_a_sample_predicts_the_evaluations_of_a_run(rng):
 def test_images_that_differ_more_are_sampled_more(rng):
     alike = ((picture(rng, 3), 0) for _ in itertools.count())
     mixed = ((picture(rng, 1 + 20 * (n % 2)), 0) for n in itertools.count())
-    assert hshap.predicted_cost(EXPLAINER, alike, images=10).sampled == 5
-    assert hshap.predicted_cost(EXPLAINER, mixed, images=10).sampled > 5
+    assert hshap.runs.predicted_cost(EXPLAINER, alike, images=10).sampled == 5
+    assert hshap.runs.predicted_cost(EXPLAINER, mixed, images=10).sampled > 5
 
 
 def test_seconds_include_reading_but_not_the_first_image(rng):
@@ -52,13 +52,13 @@ def test_seconds_include_reading_but_not_the_first_image(rng):
             yield image, 0
             now[0] += 3.0
 
-    found = hshap.predicted_cost(EXPLAINER, read(), images=5, clock=lambda: now[0])
+    found = hshap.runs.predicted_cost(EXPLAINER, read(), images=5, clock=lambda: now[0])
     assert found.seconds.expected == pytest.approx(15.0)
-    one = hshap.predicted_cost(EXPLAINER, [(image, 0)], images=5)
+    one = hshap.runs.predicted_cost(EXPLAINER, [(image, 0)], images=5)
     assert one.evaluations[1:] == one.seconds[1:] == (0.0, np.inf)
     assert one.evaluations.expected == 5 * one.counts[0]
     with pytest.raises(ArgumentError, match="pairs has no image"):
-        hshap.predicted_cost(EXPLAINER, [], images=5)
+        hshap.runs.predicted_cost(EXPLAINER, [], images=5)
 
 
 def test_evaluations_that_targets_share_count_once(rng):
@@ -70,7 +70,7 @@ def test_evaluations_that_targets_share_count_once(rng):
 
     model = hshap.Batched(both, check_batches=False)
     explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Bisection(1))
-    found = hshap.predicted_cost(explainer, [(picture(rng, 2), [0, 1])] * 5, images=5)
+    found = hshap.runs.predicted_cost(explainer, [(picture(rng, 2), [0, 1])] * 5, images=5)
     assert found.evaluations.expected == pytest.approx(sum(calls))
 
 

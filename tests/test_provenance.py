@@ -8,18 +8,9 @@ import numpy as np
 import pytest
 from oracle import any_marked, marked
 
-from hshap import (
-    Batched,
-    Constant,
-    CostPolicy,
-    Dyadic,
-    Explainer,
-    Explanation,
-    Incremental,
-    Provenance,
-    cycle_spin,
-    viewer,
-)
+from hshap import Batched, Constant, Dyadic, Explainer, Explanation, Incremental, cycle_spin
+from hshap.export import page as viewer
+from hshap.protocols import CostPolicy, Provenance
 
 IMAGES = [marked((8, 8), points) for points in ([], [9], [0, 63], [9, 40, 20])]
 

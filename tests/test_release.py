@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import hshap
-from hshap.errors import EXTRAS
 
 yaml = pytest.importorskip("yaml")
 
@@ -57,17 +56,3 @@ def test_the_forms_of_issues_can_be_filled_in():
         assert names
         assert len(names) == len(set(names)), form
         assert all(field["attributes"]["label"] for field in fields), form
-
-
-def test_messages_name_the_packages_of_extras():
-    wanted = PROJECT["optional-dependencies"]
-
-    def packages(extra):
-        for line in wanted[extra]:
-            name = re.match(r"[\w.-]+", line)[0]
-            inner = re.match(r"hshap\[(.+)\]", line)
-            yield from packages(inner[1]) if inner else [name]
-
-    assert {extra: set(names) for extra, names in EXTRAS.items()} == {
-        extra: set(packages(extra)) for extra in wanted if extra not in ("docs", "test", "dev")
-    }

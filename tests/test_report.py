@@ -1,4 +1,4 @@
-"""Carriers of the score, agreement, and the commands `hshap report` and `hshap calibrate`."""
+"""Carriers of the score, and the commands `hshap report` and `hshap calibrate`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from commands import fine
 from commands import run as call
-from scipy import stats
 
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
 
 import hshap
-from hshap import ArgumentError, Bisection, Constant, Explainer, agreement, carriers
+from hshap import ArgumentError, Bisection, Constant, Explainer
 from hshap.cli.inputs.annotated_runs import on_grid
 from hshap.cli.inputs.annotations import Annotation, mask_of
-from hshap.explanation.guarantees.agreement import mean_of_pairs, overlaps, student
+from hshap.guarantees import Calibration, carriers
 
 SIDE = 32
 
@@ -107,72 +106,6 @@ def test_the_margin_grows_objects():
     assert "nothing can be said" in carriers({"b": (nothing, truth())}).verdict
     with pytest.raises(ArgumentError, match="explanations is empty"):
         carriers({})
-
-
-# Agreement.
-
-
-def test_overlap_is_the_shared_mass():
-    one, other = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.25, 0.75])
-    assert overlaps([one, other, one])[0].tolist() == [1.0, 0.25, 1.0]
-    empty = np.zeros(3)
-    assert overlaps([empty, empty, one])[0].tolist() == [1.0, 1.0, 0.0]
-    for freedom in (2, 3, 5, 10, 30):
-        exact = stats.t.ppf(0.975, freedom)
-        assert student(0.95, freedom) == pytest.approx(exact, rel=0.03 if freedom < 3 else 0.005)
-
-
-def test_the_interval_holds_the_expected_overlap_in_most_repetitions():
-    rng = np.random.default_rng(1)
-
-    def maps(count):
-        heats = rng.gamma(2.0, size=(count, 20)) + np.linspace(0, 8, 20)
-        return list(heats / heats.sum(axis=1, keepdims=True))
-
-    expected, _ = mean_of_pairs(overlaps(maps(200)))
-    held = 0
-    for _ in range(100):
-        value, error = mean_of_pairs(overlaps(maps(8)))
-        held += abs(value - expected) <= student(0.95, 7) * error
-    assert held >= 85
-
-
-def test_equal_explanations_agree_and_noisy_ones_less():
-    image = np.zeros((1, 16, 16))
-    image[0, 3, 4] = image[0, 10, 12] = 9.0
-    steady = Explainer(
-        lambda batch: batch.sum(axis=(1, 2, 3)),
-        baseline=Constant(0.0),
-        partition=Bisection(min_size=2),
-    )
-    same = agreement([steady.explain(image, 0)] * 4)
-    assert (same.value, same.low, same.high) == pytest.approx((1.0, 1.0, 1.0))
-    noisy = Explainer(
-        lambda batch: batch[:, :, :, 2:].sum(axis=(1, 2, 3)),
-        baseline=hshap.References(np.random.default_rng(0).uniform(-1, 1, (20, 1, 16, 16)), 3),
-        partition=Bisection(min_size=2),
-    )
-    found = agreement(noisy.repeat(image, 0, seeds=range(1, 5)))
-    assert 0 <= found.low <= found.value <= found.high < 1
-    assert len(found.members) == 5
-    assert "doubt" in repr(found)
-    shifted = agreement(steady.repeat(image, 0, shifts=[1, (0, 3)], baselines=[hshap.Blur(3.0)]))
-    assert len(shifted.members) == 4
-    assert shifted.value < 1
-
-
-def test_mistakes_with_agreement_get_one_line():
-    found = hshap.demo.example()
-    with pytest.raises(ArgumentError, match="pass at least 3 of one image"):
-        agreement([found] * 2)
-    with pytest.raises(ArgumentError, match=r"explanations\[2\] is of target"):
-        agreement([found, found, explain(reads(CENTRE))])
-    fixed = Explainer(reads(CENTRE), baseline=Constant(0.0), partition=Bisection(min_size=4))
-    with pytest.raises(ArgumentError, match="has a seed; pass search=BestFirst"):
-        fixed.repeat(np.ones((1, SIDE, SIDE)), 0, seeds=[1])
-    free = Explainer(reads(CENTRE), baseline=Constant(0.0))
-    with pytest.raises(ArgumentError, match="give it one, such as Bisection"):
-        free.repeat(np.ones((1, SIDE, SIDE)), 0, shifts=[1])
 
 
 # The command line.
@@ -266,7 +199,7 @@ def test_calibrate_writes_a_file_that_view_and_python_apply(folder, tmp_path):
     )
     assert promise in told.stdout
     run = hshap.runs.open(folder / "run")
-    made = hshap.Calibration.load(out)
+    made = Calibration.load(out)
     inside = [made.area(found)[12:20, 12:20].mean() for found in run]
     assert np.mean(inside) >= 0.9
     run["3.png"].save(tmp_path / "one.npz")
@@ -399,7 +332,7 @@ def test_objects_carry_the_score_of_images_that_have_them():
 
 
 def test_objects_outside_the_explained_part_are_not_there():
-    crop = hshap.Placement((SIDE, SIDE), (2 * SIDE, 2 * SIDE), (0, 0), (SIDE, SIDE))
+    crop = hshap.images.Placement((SIDE, SIDE), (2 * SIDE, 2 * SIDE), (0, 0), (SIDE, SIDE))
     found = replace(explain(reads(CENTRE)), placement=crop)
     report = carriers({"in": (found, truth()), "out": (found, truth((40, 40, 50, 50)))})
     assert ([row.image for row in report.images], report.clean) == (["in"], ("out",))

@@ -214,7 +214,7 @@ def search_of_ones_own(size, by):
 
 
 def baseline_of_ones_own(size, by):
-    return {"baseline": lambda image: hshap.Still(np.full_like(image, by)[None])}
+    return {"baseline": lambda image: hshap.protocols.Still(np.full_like(image, by)[None])}
 
 
 def decoder_of_ones_own(size, by):

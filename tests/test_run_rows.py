@@ -77,7 +77,7 @@ def test_a_row_reads_back_as_the_explanation(kind, tmp_path):
         again = pickle.loads(pickle.dumps(read))  # noqa: S301, our own
         assert again.leaves == made.leaves
     parts = [part for game in read.games for part in (game.region, *game.children)]
-    free = [part for part in parts if isinstance(part, hshap.Pixels)]
+    free = [part for part in parts if isinstance(part, hshap.protocols.Pixels)]
     assert bool(free) == (kind in ("cells", "superpixels"))
     for one, other in zip(
         parts, [p for game in made.games for p in (game.region, *game.children)], strict=True

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import shutil
-import subprocess
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import colormaps
+from pages import page_map
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -21,10 +17,9 @@ import hshap
 from hshap.cli.app import app
 from hshap.errors import ArgumentError
 from hshap.explanation.display import heading, map_as_html
-from hshap.export.page.tables import tabulate
+from hshap.export.page.tables import class_table
 
 CELL, SIDE = 4, 32
-PAGE = Path(hshap.__file__).parent / "export" / "page" / "assets"
 
 
 def pixels():
@@ -151,75 +146,12 @@ def test_the_command_draws_the_map_of_its_result(tmp_path, monkeypatch):
     assert made.probability == pytest.approx(1 / (1 + np.exp(-2 * made.score)))
 
 
-def test_the_page_holds_the_attribution_of_each_class(tmp_path):
+def test_the_page_holds_the_attribution():
     made = explained(red_cells)
-    table, _ = tabulate("red.png", {"red": made, "the same": made}, None)
-    for one in table["classes"]:
-        steps = np.frombuffer(zlib.decompress(base64.b64decode(one["map"]["values"])), np.int8)
-        heat = one["map"]["top"] / 127 * steps.reshape(made.grid)
-        assert np.abs(heat - made.attribution()).max() <= one["map"]["top"] / 254
+    found, error = page_map(class_table("red", made)["map"], made.grid)
+    assert (np.abs(found - made.attribution()) <= error + 1e-12).all()
     nothing = explained(lambda batch: np.zeros(len(batch)))
-    assert tabulate("x", {"none": nothing}, None)[0]["classes"][0]["map"] is None
-
-
-def test_the_page_holds_maps_of_several_sizes():
-    small = hshap.Explainer(
-        lambda batch: batch.max(axis=(1, 2, 3)),
-        baseline=hshap.Constant(0.0),
-        partition=hshap.Dyadic(CELL),
-    ).explain(numbers()[:, ::2, ::2], target=0)
-    made = [explained(red_cells), small.placed((SIDE, SIDE))]
-    table, _ = tabulate("red.png", dict(zip("ab", made, strict=True)), None)
-    for one, explanation in zip(table["classes"], made, strict=True):
-        steps = np.frombuffer(zlib.decompress(base64.b64decode(one["map"]["values"])), np.int8)
-        factor = SIDE // explanation.grid[0]
-        heat = explanation.attribution().repeat(factor, axis=0).repeat(factor, axis=1)
-        assert steps.size == SIDE * SIDE
-        assert np.abs(one["map"]["top"] / 127 * steps.reshape(heat.shape) - heat).max() < 1e-2
-
-
-SCRIPT = """
-const element = () => ({ textContent: JSON.stringify({ views: [], folder: null }) });
-globalThis.window = globalThis;
-globalThis.document = { getElementById: element };
-const { fillPixels } = await import(process.argv[1]);
-const { view, plane, camera, values, width, height } = JSON.parse(process.argv[2]);
-const target = { data: new Uint8ClampedArray(4 * width * height) };
-const seen = { under: new Int32Array(width * height), width, height };
-const fill = Uint32Array.from({ length: 256 }, (_, i) => i);
-fillPixels(target, view, plane, camera, seen, Int8Array.from(values), fill);
-console.log(JSON.stringify([...new Uint32Array(target.data.buffer)].map((one) => one - 128)));
-"""
-
-
-def as_painted(values, axis=0, at=0):
-    """Return a plane of a map as the page's script paints it, two pixels of the screen for one."""
-    node = shutil.which("node") or pytest.skip("node is not installed")
-    grid = [1, *values.shape][-3:]
-    rows, columns = (side for i, side in enumerate(grid) if i != axis)
-    view = {"axes": values.ndim, "grid": values.shape, "original": False, "areas": [1]}
-    view |= dict(zip(("depth", "height", "width"), grid, strict=True))
-    scene = {
-        "view": view,
-        "plane": {"axis": axis, "at": at, "rows": rows, "columns": columns},
-        "camera": {"x": 0, "y": 0, "scale": 2, "ratio": 1},
-        "values": values.ravel().tolist(),
-        "width": 2 * columns,
-        "height": 2 * rows,
-    }
-    words = [node, "--input-type=module", "-e", SCRIPT, str(PAGE / "cells.js"), json.dumps(scene)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
-    assert done.returncode == 0, done.stderr
-    return np.array(json.loads(done.stdout)).reshape(2 * rows, 2 * columns)[::2, ::2]
-
-
-def test_the_script_of_the_page_paints_the_map(rng):
-    """Every pixel of an image, and any plane of a volume."""
-    values = rng.integers(-127, 128, (5, 7))
-    assert np.array_equal(as_painted(values), values)
-    values = rng.integers(-127, 128, (3, 4, 5))
-    for axis in range(3):
-        assert np.array_equal(as_painted(values, axis, at=2), np.moveaxis(values, axis, 0)[2])
+    assert class_table("none", nothing)["map"] is None
 
 
 def test_a_notebook_shows_the_attribution():

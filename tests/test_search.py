@@ -15,17 +15,16 @@ import hshap
 from hshap import (
     ArgumentError,
     Bisection,
-    Box,
     BreadthFirst,
     Constant,
     DepthFirst,
     Dyadic,
     Explainer,
-    Pixels,
     References,
     Share,
 )
 from hshap.games.search.frontier import Budget
+from hshap.protocols import Box, Pixels
 
 
 def explain(image, search, partition=None, model=any_marked, baseline=None):

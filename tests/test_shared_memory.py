@@ -8,18 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from hshap import (
-    Batched,
-    Conditional,
-    Constant,
-    Dyadic,
-    Explainer,
-    Fixed,
-    Pixels,
-    References,
-    Similar,
-    Still,
-)
+from hshap import Batched, Conditional, Constant, Dyadic, Explainer, Fixed, References, Similar
+from hshap.protocols import Pixels, Still
 
 torch = pytest.importorskip("torch")
 

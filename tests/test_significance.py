@@ -11,10 +11,8 @@ from scipy import stats
 
 import hshap
 from hshap import ArgumentError, Bisection, Conditional, Explainer, References
-from hshap.explanation.guarantees.evidence_values import running
-from hshap.explanation.guarantees.randomisation import p_value
-
-MANY = 4000
+from hshap.explanation.guarantees.significance import e_values
+from hshap.guarantees import significance
 
 
 def all_signs(rounds):
@@ -24,39 +22,15 @@ def all_signs(rounds):
 @pytest.mark.parametrize("sizes", [np.ones(9), np.array([3.0, 0.1, 0.0, 1.0, 7.0, 2.0, 0.5])])
 def test_the_expected_e_value_is_one(sizes):
     """Over all signs, whenever the rounds end."""
-    paths = np.array([running(signs * sizes) for signs in all_signs(len(sizes))])
+    paths = np.array([e_values(signs * sizes) for signs in all_signs(len(sizes))])
     assert paths.mean(axis=0) == pytest.approx(np.ones(len(sizes)))
     for limit in (1.2, 2.0, 5.0):
         stops = np.where((paths >= limit).any(1), (paths >= limit).argmax(1), len(sizes) - 1)
         assert paths[np.arange(len(paths)), stops].mean() == pytest.approx(1.0)
     # The mean of (1 + stake) ** n over stakes from 0 to 1 is (2 ** (n + 1) - 1) / (n + 1).
     wins = np.arange(1, 31)
-    assert running(np.ones(30)) == pytest.approx((2.0 ** (wins + 1) - 1) / (wins + 1))
-    assert np.isfinite(running(np.ones(5000))[-1])
-
-
-@pytest.mark.parametrize("draw", ["normal", "discrete"])
-def test_p_values_under_the_null_are_valid(draw):
-    """They are never smaller than uniform ones; with ties broken at random, they are uniform."""
-    rng = np.random.default_rng(1)
-    pairs = rng.normal(size=(MANY, 2, 8)) if draw == "normal" else rng.integers(0, 3, (MANY, 2, 8))
-    differences = (pairs[:, 0] - pairs[:, 1]).astype(float)
-    found = np.array([p_value(d, flips=99, seed=i) for i, d in enumerate(differences)])
-    grid = np.arange(1, 101) / 100
-    below = (found[:, None] <= grid + 1e-12).mean(axis=0)
-    assert (below <= grid + 4 * np.sqrt(grid * (1 - grid) / MANY) + 1e-12).all()
-    found = [p_value(d, flips=19, seed=i, ties="random") for i, d in enumerate(differences)]
-    counts = np.bincount(np.rint(np.array(found) * 20).astype(int), minlength=21)[1:]
-    assert stats.chisquare(counts).pvalue > 1e-3
-
-
-def test_a_p_value_is_a_share_of_all_signs():
-    rng = np.random.default_rng(3)
-    for _ in range(5):
-        differences = rng.normal(0.4, 1.0, 10)
-        exact = (all_signs(10) @ differences >= differences.sum() - 1e-9).mean()
-        spread = 4 * np.sqrt(exact * (1 - exact) / 9999)
-        assert abs(p_value(differences) - exact) <= spread + 2e-4
+    assert e_values(np.ones(30)) == pytest.approx((2.0 ** (wins + 1) - 1) / (wins + 1))
+    assert np.isfinite(e_values(np.ones(5000))[-1])
 
 
 # Regions, models and samplers with a known truth.
@@ -106,7 +80,7 @@ def test_error_rates_hold_on_simulated_images(sampler, error):
         found, truth = with_tests(
             seed, (seed % 16, 5), sampler, 3.0, error=error, alpha=alpha, rounds=24
         )
-        rows = [row for row in found.significance(error=error).regions if row.adjusted <= alpha]
+        rows = [row for row in significance(found, error=error).regions if row.adjusted <= alpha]
         false = [is_false(row, truth) for row in rows]
         shares.append(np.mean(false) if error == "discovery" and rows else float(any(false)))
     assert np.mean(shares) <= alpha + 2 * np.sqrt(alpha * (1 - alpha) / images)
@@ -132,28 +106,25 @@ def test_clear_regions_survive():
     explainer, image = bright_dots()
     explanation = explainer.explain(image, target=0)
     found = explainer.test(explanation, image)
-    boxes = found.boxes(alpha=0.05)
+    boxes = significance(found).boxes(0.05)
     assert [box[:3] for box in boxes] == explanation.boxes()
     assert all(0 < box.adjusted <= 0.05 for box in boxes)
     assert found.boxes() == explanation.boxes()
-    assert found.boxes(alpha=1e-6) == []
+    assert significance(found).boxes(1e-6) == []
 
 
 def test_the_cost_of_a_test_is_bounded():
     explainer, image = bright_dots()
     explanation = explainer.explain(image, target=0)
-    early = explainer.test(explanation, image)
-    full = explainer.test(explanation, image, early=False)
-    assert full.tests.evaluations <= 4 * explanation.evaluations
-    assert early.tests.evaluations <= full.tests.evaluations / 2
-    clear = [row for row in early.significance().regions if row.adjusted <= 0.05]
+    found = explainer.test(explanation, image)
+    assert found.tests.evaluations <= 4 * explanation.evaluations
+    clear = [row for row in significance(found).regions if row.adjusted <= 0.05]
     assert clear
     assert all(row.rounds <= 32 for row in clear)
-    for stops in (True, False):  # nothing is clear here
-        found, _ = with_tests(3, (0, 5), independent, early=stops)
-        assert found.tests.evaluations <= 4 * found.evaluations
-        limited, _ = with_tests(3, (0, 5), independent, early=stops, max_evaluations=20)
-        assert limited.tests.evaluations <= 20
+    found, _ = with_tests(3, (0, 5), independent)  # nothing is clear here
+    assert found.tests.evaluations <= 4 * found.evaluations
+    limited, _ = with_tests(3, (0, 5), independent, max_evaluations=20)
+    assert limited.tests.evaluations <= 20
 
 
 def test_draws_that_chose_leaves_are_not_reused():
@@ -161,9 +132,10 @@ def test_draws_that_chose_leaves_are_not_reused():
     rows = [
         row.p
         for seed in range(25)
-        for row in with_tests(seed, (0,), independent, early=False, error="discovery", rounds=12)[0]
-        .significance(error="discovery")
-        .regions
+        for row in significance(
+            with_tests(seed, (0,), independent, error="discovery", rounds=12)[0],
+            error="discovery",
+        ).regions
         if is_false(row, reads((0,))[1])
     ]
     assert len(rows) > 30
@@ -187,7 +159,7 @@ def test_continued_tests_equal_one_at_once():
 
 def test_regions_wait_for_larger_ones():
     for seed in range(10):
-        rows = with_tests(seed, (0, 5), independent, 0.8)[0].significance().regions
+        rows = significance(with_tests(seed, (0, 5), independent, 0.8)[0]).regions
         for row in rows:
             if row.parent >= 0:
                 assert row.adjusted >= rows[row.parent].adjusted
@@ -200,8 +172,8 @@ def test_tests_survive_saving_and_damage_is_refused(tmp_path):
     found.save(tmp_path / "tested.npz")
     loaded = hshap.Explanation.load(tmp_path / "tested.npz")
     assert loaded.tests.differences == dict(found.tests.differences)
-    assert repr(loaded.significance()) == repr(found.significance())
-    assert loaded.boxes(alpha=0.05) == found.boxes(alpha=0.05)
+    assert repr(significance(loaded)) == repr(significance(found))
+    assert significance(loaded).boxes(0.05) == significance(found).boxes(0.05)
     continued = explainer.test(loaded, image, alpha=0.001)
     assert continued.tests.evaluations > loaded.tests.evaluations
     bad = replace(found.tests, differences={found.leaves[0]: ("x",)})
@@ -213,10 +185,10 @@ def test_tests_survive_saving_and_damage_is_refused(tmp_path):
 def test_without_findings_nothing_is_tested():
     explainer, image = bright_dots(count=0)
     found = explainer.test(explainer.explain(image, target=0), image)
-    assert found.significance().regions == ()
-    assert found.boxes(alpha=0.05) == []
+    assert significance(found).regions == ()
+    assert significance(found).boxes(0.05) == []
     assert found.tests.evaluations == 0
-    for text in (repr(found.significance()), found.significance().null):
+    for text in (repr(significance(found)), significance(found).null):
         assert "about the model" in text
         assert "not about the object" in text
 
@@ -227,7 +199,7 @@ def test_mistakes_get_one_line():
     done = explainer.test(explanation, image)
     by_callable = explainer.explain(image, target=lambda outputs: outputs[:, 0])
     with pytest.raises(ArgumentError, match=r"explainer\.test"):
-        explanation.significance()
+        significance(explanation)
     for given, options, message in (
         (explanation, {"baseline": hshap.Constant(0.0)}, "draws nothing anew; pass baseline=Ref"),
         (explanation, {"error": "fdr"}, "error is 'fdr'; pass one of 'family', 'discovery'"),
@@ -237,7 +209,6 @@ def test_mistakes_get_one_line():
         (explanation, {"max_evaluations": 1}, "max_evaluations must be at least 2"),
         (explanation, {"image": image[:, :8]}, "pass the image that was explained"),
         (done, {"seed": 1}, "another sampler or seed"),
-        (done, {"early": False}, "cannot be continued"),
         (by_callable, {}, "pass target= with the callable"),
     ):
         with pytest.raises(ArgumentError, match=message):

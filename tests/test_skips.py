@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from skips import absent_package, by_reason
 
-from hshap import MissingExtraError
+from hshap.errors import MissingExtraError
 
 
 def caused_by(error, cause):

@@ -22,13 +22,11 @@ from hshap import (
     References,
     Spots,
     Superpixels,
-    explain_slices,
-    found_slices,
-    slice_coefficients,
 )
 from hshap.baselines.per_slice import PerSlice
 from hshap.partitions.by_slices import BySlices
-from hshap.testing.brute_force import painted, shapley_by_permutations
+from hshap.testing import shapley_by_permutations
+from hshap.volumes import explain_slices, found_slices, slice_coefficients
 
 LAYOUT = "CZYX"
 GRID = (7, 12, 16)
@@ -105,6 +103,13 @@ def test_it_is_the_explanation_of_the_pooled_model(pool, axis):
         assert mine.children == theirs.children
         np.testing.assert_allclose(mine.values, theirs.values, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.coefficients(), plain.coefficients(), atol=1e-12)
+
+
+def painted(image, behind, kept):
+    inside = np.zeros(image.shape[1:], bool)
+    for region in kept:
+        inside[region.index] = True
+    return np.where(inside, image, behind)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -226,7 +231,7 @@ def test_it_is_saved_exported_plotted_and_shown_as_any_volume(tmp_path):
     path = hshap.export.write_tiff(tmp_path / "exam.tiff", found.coefficients())
     assert np.array_equal(tifffile.imread(path), found.coefficients().astype(np.float32))
     page = tmp_path / "exam.html"
-    hshap.viewer.write_page(page, [hshap.viewer.View("exam", exam, {"lesion": found})])
+    hshap.export.page.write_page(page, [hshap.export.page.View("exam", exam, {"lesion": found})])
     assert page.stat().st_size > 10_000
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import hshap
 from hshap.export.documents import coco
-from hshap.export.findings import found_in
+from hshap.export.placed_findings import found_in
 from hshap.games.shapley import weighted_shapley
 from hshap.games.tree import sources
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_missing_is_divided_by_the_scores_with_all_else_shown():
         one_of_three_with_another, hshap.Constant(0.0), hshap.Bisection(1), search
     )
     found = explainer.explain(np.ones((1, *GRID)), target=0)
-    (game,) = (one for one in found.games if one.region == hshap.Box((2, 0), (4, 4)))
+    (game,) = (one for one in found.games if one.region == hshap.protocols.Box((2, 0), (4, 4)))
     (counts,) = (c for one, c in zip(found.games, sources(found.games), strict=True) if one is game)
     assert sorted(counts) == [1, 2]
     (missing,) = (one.values for one in game.contexts if one.word == "missing")

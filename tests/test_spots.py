@@ -86,7 +86,7 @@ def test_every_object_is_found_with_few_evaluations():
         hshap.Mean(np.zeros((4, 2, 9, 12))),
         hshap.References(np.zeros((4, 2, 9, 12))),
         hshap.Blur(2.0),
-        lambda image: hshap.Still(np.zeros((1, *image.shape))),
+        lambda image: hshap.protocols.Still(np.zeros((1, *image.shape))),
     ],
 )
 def test_the_explainers_baseline_places_the_cells(baseline):

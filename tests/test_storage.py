@@ -18,9 +18,10 @@ import pytest
 from oracle import any_marked, marked, same_explanation
 
 import hshap
-from hshap import Bisection, Box, Constant, Dyadic, Explainer, Explanation, Pixels, Shifted
+from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Shifted
 from hshap.errors import ArgumentError, FormatError
 from hshap.explanation.region_tables import pack_labels, unpack_labels
+from hshap.protocols import Box, Pixels
 
 GRID = (8, 8)
 
@@ -269,9 +270,9 @@ def test_every_run_is_saved_and_loaded_and_so_are_its_readings(partition, random
         read.save(path)
         again = Explanation.load(path)
         assert again.leaves == read.leaves
-        for name in ("coefficients", "errors", "attribution", "alone", "dropped_at_most"):
-            mine, theirs = getattr(read, name)(), getattr(again, name)()
-            assert np.array_equal(mine, theirs, equal_nan=True)
+        for name in ("coefficients", "attribution"):
+            assert np.array_equal(getattr(read, name)(), getattr(again, name)())
+        assert str(again.parts) == str(read.parts)  # NaN is an error that is not known
         assert again.settings == read.settings
         assert (again.provenance, again.audit) == (read.provenance, read.audit)
     assert same_explanation(Explanation.load(path), found.at(min_area=100)) or random

@@ -175,7 +175,7 @@ def slide(tmp_path, monkeypatch):
     explainer = hshap.Explainer(
         hshap.demo.brightest, baseline=hshap.Constant(0.0), partition=hshap.Bisection(min_size=1)
     )
-    found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    found = hshap.large.explain_tiles(explainer, image, target=0, tiles=hshap.large.Tiles(side=16))
     found.save("slide.npz")
     return found
 

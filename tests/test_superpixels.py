@@ -15,14 +15,8 @@ from hypothesis.extra import numpy as npst
 from oracle import nodes
 from scipy.cluster.hierarchy import linkage
 
-from hshap import (
-    ArgumentError,
-    Constant,
-    Explainer,
-    Fixed,
-    MissingExtraError,
-    Superpixels,
-)
+from hshap import ArgumentError, Constant, Explainer, Fixed, Superpixels
+from hshap.errors import MissingExtraError
 from hshap.partitions.filling import LOOSE, below, filling
 from hshap.partitions.regions import Pixels, mask
 
@@ -154,14 +148,6 @@ def uneven():
     return np.rint(np.where(inside, 0.9, 0.3) * light * 255).astype(np.uint8)[None], inside
 
 
-def blurred(*, dark):
-    """A bar with a blurred rim, and a trace beyond it that is none of it."""
-    cover = np.zeros((30, 30))
-    cover[10:13, 5:25], cover[9, 5:25], cover[13, 5:25] = 1.0, 0.3, 0.6
-    cover[8, 5:25] = 0.05
-    return np.where(dark, 1 - cover, cover)[None], cover >= 0.3
-
-
 THIN = {
     "a diagonal": (np.where(diagonal(2), 0.9, 0.2)[None], diagonal(2)),
     "a dark diagonal": (np.where(diagonal(2), 0.2, 0.9)[None], diagonal(2)),
@@ -169,8 +155,6 @@ THIN = {
     "in little noise": noisy(0.02),
     "in noise": noisy(0.05),
     "in uneven light": uneven(),
-    "blurred": blurred(dark=False),
-    "dark and blurred": blurred(dark=True),
 }
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import hshap
 from hshap._util.smoothing import gaussian
 from hshap.cli.app import app
-from hshap.games.automatic import partition_by_template
+from hshap.explainer.choosing_parts import partition_by_template
 from hshap.partitions.spots import usual_size
 from hshap.partitions.templates import is_template
 

@@ -14,7 +14,7 @@ import commands
 import numpy as np
 import pytest
 
-from hshap import TiledExplanation
+from hshap.large import TiledExplanation
 
 MODELS = """
 import os, signal

@@ -24,10 +24,9 @@ from hshap import (
     Explainer,
     FormatError,
     References,
-    TiledExplanation,
-    Tiles,
-    explain_tiles,
 )
+from hshap.export.page import View, large_views
+from hshap.large import TiledExplanation, Tiles, explain_tiles
 
 SIDE = 16
 
@@ -305,7 +304,7 @@ def test_saved_and_loaded_without_pickle(tmp_path):
 def test_a_file_of_another_kind_or_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "found.npz"
     hshap.demo.example().save(path)
-    with pytest.raises(FormatError, match=r"version 3, but this hshap reads"):
+    with pytest.raises(FormatError, match=r"version \d+, but this hshap reads"):
         TiledExplanation.load(path)
     found = tiled()
     found.save(path)
@@ -423,7 +422,7 @@ def test_the_command_refuses_bad_input_in_one_line(slide, case):
 def page_of(folder, views):
     """Write a page, and return its tiles by name."""
     folder.mkdir()
-    hshap.viewer.write_page(folder / "index.html", views, form="folder")
+    hshap.export.page.write_page(folder / "index.html", views, form="folder")
     return {file.name: file.read_bytes() for file in folder.rglob("*-*-*.js")}
 
 
@@ -434,8 +433,8 @@ def test_a_page_of_a_large_image_has_the_tiles_of_the_ordinary_page(channels, tm
     found = explain_tiles(large, pixels, 0, tiles=Tiles(512))
     whole = Explainer(lambda batch: batch.mean((1, 2, 3)), Constant(0.0), Bisection(800))
     plain = whole.explain(pixels.astype(np.float32), 0)
-    made = page_of(tmp_path / "large", hshap.viewer.large_views(pixels, {"none": found}))
-    expected = page_of(tmp_path / "plain", [hshap.viewer.View("image", pixels, {"none": plain})])
+    made = page_of(tmp_path / "large", large_views(pixels, {"none": found}))
+    expected = page_of(tmp_path / "plain", [View("image", pixels, {"none": plain})])
     assert made.keys() == expected.keys()
     fine_tiles = [name for name in made if name.startswith("0-")]
     assert len(fine_tiles) == 4
@@ -448,14 +447,14 @@ def test_fine_tiles_are_written_around_findings_alone(tmp_path):
     pixels[0, 2100, 3100] = 255
     explainer = Explainer(hshap.demo.brightest, Constant(0.0), Bisection(64))
     found = explain_tiles(explainer, pixels, 0, tiles=Tiles(500))
-    names = set(page_of(tmp_path / "page", hshap.viewer.large_views(pixels, {"bright": found})))
+    names = set(page_of(tmp_path / "page", large_views(pixels, {"bright": found})))
     around = {f"0-{row}-{column}.js" for row in (1, 2) for column in (2, 3)}
     assert {name for name in names if name.startswith("0-")} == around
     assert {f"1-{row}-{column}.js" for row in range(3) for column in range(3)} <= names
     with pytest.raises(ArgumentError, match="pass the image that was explained"):
-        next(hshap.viewer.large_views(np.zeros((1, 5, 5), np.uint8), {"a": found}))
+        next(large_views(np.zeros((1, 5, 5), np.uint8), {"a": found}))
     with pytest.raises(ArgumentError, match="found is 3"):
-        next(hshap.viewer.large_views(np.zeros((1, 5, 5), np.uint8), 3))
+        next(large_views(np.zeros((1, 5, 5), np.uint8), 3))
 
 
 @pytest.mark.browser
@@ -464,7 +463,7 @@ def test_the_page_zooms_to_full_resolution_and_outlines_findings_inside_tiles(sh
     pixels[0, 2096:2104, 3096:3104] = 255
     explainer = Explainer(hshap.demo.brightest, Constant(0.4), Bisection(min_size=8))
     found = explain_tiles(explainer, pixels, 0, tiles=Tiles(500))
-    views = hshap.viewer.large_views(pixels, {"bright": found})
+    views = large_views(pixels, {"bright": found})
     tab = show(views, form="folder", address="#image=image")
     camera = tab.evaluate("hshap.state().camera")
     assert camera["scale"] < 0.5

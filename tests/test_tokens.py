@@ -7,17 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from full_passes import every_game
+
 from benchmarks.models.vit import ViT
-from hshap import (
-    ArgumentError,
-    Bisection,
-    Constant,
-    Dyadic,
-    Explainer,
-    ModelFailedError,
-    Superpixels,
-    Tokens,
-)
+from hshap import ArgumentError, Bisection, Constant, Dyadic, Explainer, Superpixels, Tokens
+from hshap.errors import ModelFailedError
 
 SIDE, PATCH = 24, 4
 torch.manual_seed(0)
@@ -107,6 +101,8 @@ def test_a_failing_model_is_named_with_its_inputs(part):
 def test_mistakes_are_answered():
     with pytest.raises(ArgumentError, match="without embed, blocks, head"):
         Tokens(torch.nn.Linear(2, 2), 4)
+    with pytest.raises(ArgumentError, match="patch is missing; pass the side"):
+        Tokens(MODEL)
     with pytest.raises(ArgumentError, match="patch must be at least 1"):
         Tokens(MODEL, 0)
     with pytest.raises(ArgumentError, match="prefix must be at least 1"):
@@ -275,3 +271,88 @@ def test_a_model_of_transformers_is_the_one_with_masked_attention(attention):
         assert value == pytest.approx(scores(inside)[1], abs=2e-5)
         values.append(value)
     assert np.ptp(values) > 0.1
+
+
+# Classifiers of transformers, as they come
+
+SIDES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_labels": 3}
+SIDES |= {"intermediate_size": 48, "image_size": SIDE, "patch_size": PATCH}
+
+
+def of_transformers(kind):
+    """A small classifier with random weights, no two tokens alike."""
+    transformers = pytest.importorskip("transformers")
+    family = kind.removesuffix("WithTeacher").removesuffix("ForImageClassification")
+    config = getattr(transformers, f"{family}Config")(**SIDES)
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).eval()
+    for weights in model.parameters():
+        torch.nn.init.normal_(weights, std=0.2)
+    return model
+
+
+def masked_in_attention(model, image, shown, prefix):
+    """The score for an attention mask of the library; heads that average see shown patches."""
+    kept = torch.from_numpy(np.concatenate([np.ones(prefix, bool), shown]))[None]
+    inner = getattr(model, model.base_model_prefix)
+    tokens = inner(torch.from_numpy(image)[None], attention_mask=kept.long()).last_hidden_state
+    if hasattr(model, "cls_classifier"):
+        both = model.cls_classifier(tokens[:, 0]) + model.distillation_classifier(tokens[:, 1])
+        return both[0] / 2
+    if model.base_model_prefix.startswith("dinov2"):
+        patches = tokens[:, prefix:][:, torch.from_numpy(shown)]
+        mean = patches.mean(1) if shown.any() else torch.zeros(1, tokens.shape[2])
+        return model.classifier(torch.cat([tokens[:, 0], mean], 1))[0]
+    return model.classifier(tokens[:, 0])[0]
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [
+        ("ViTForImageClassification", 1),
+        ("DeiTForImageClassification", 2),
+        ("DeiTForImageClassificationWithTeacher", 2),
+        ("Dinov2ForImageClassification", 1),
+        ("Dinov2WithRegistersForImageClassification", 5),
+        ("ViTMSNForImageClassification", 1),
+    ],
+)
+def test_a_classifier_of_transformers_needs_no_wrapper(kind, prefix):
+    model = of_transformers(kind)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = Explainer(Tokens(model), Constant(0.0), Bisection(4), every_game).explain(IMAGE, 1)
+    with torch.inference_mode():
+        assert found.score == pytest.approx(
+            float(model(torch.from_numpy(IMAGE)[None]).logits[0, 1])
+        )
+        for value, inside in each_value(found, 12):
+            expected = masked_in_attention(model, IMAGE, shown_patches(inside), prefix)[1]
+            assert value == pytest.approx(float(expected), abs=1e-5)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Swin", {"num_labels": 3, "image_size": SIDE, "patch_size": PATCH, "window_size": 3}),
+        ("Beit", {**SIDES, "use_relative_position_bias": True}),
+        ("ConvNext", {"num_labels": 3, "patch_size": PATCH}),
+    ],
+)
+def test_tokens_that_need_their_places_are_refused(kind, options):
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{kind}Config")(**options)
+    model = getattr(transformers, f"{kind}ForImageClassification")(config).eval()
+    with pytest.raises(ArgumentError, match="whose tokens cannot be left out"):
+        Explainer(Tokens(model), Constant(0.0), Bisection(8)).explain(IMAGE, target=0)
+
+
+@pytest.mark.frameworks
+def test_a_model_whose_scores_depend_on_the_order_of_patches_is_refused():
+    model = of_transformers("ViTForImageClassification")
+    blur = torch.nn.AvgPool1d(3, 1, 1)
+    model.vit.layernorm.register_forward_pre_hook(lambda _, args: (blur(args[0].mT).mT,))
+    with pytest.raises(ArgumentError, match="with the order of its patches; use Batched"):
+        Explainer(Tokens(model), Constant(0.0), Bisection(8)).explain(IMAGE, target=0)

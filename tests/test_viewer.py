@@ -8,18 +8,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from browsers import canvas_pixels, drawn
-from hshap.viewer import View, page, write_page
 from oracle import any_marked, marked
-from pages import ReadPage, enlarged, in_contexts, spotted
+from pages import ReadPage, enlarged, in_contexts, page_labels, page_map, spotted
 
 import hshap
 from hshap import ArgumentError
+from hshap.export.page import View, page, write_page
 
 IMAGE = marked((16, 20), [5, 200])
 IMAGE.flags.writeable = False  # what is given is only read
@@ -34,7 +33,7 @@ def explained(partition=None, image=IMAGE):
 
 
 EXPLANATION = explained()
-OTHER = replace(explained(hshap.Bisection(4)), placement=hshap.Placement((16, 20), (32, 40)))
+OTHER = replace(explained(hshap.Bisection(4)), placement=hshap.images.Placement((16, 20), (32, 40)))
 VIEW = View("x.png", IMAGE, {"marked": EXPLANATION})
 
 
@@ -54,7 +53,7 @@ def test_a_page_opens_and_shows_a_finding(show):
     tab.wait_for_selector(".panel")
     assert tab.text_content("#where") == "y.png"
     before = canvas_pixels(tab, 1).tobytes()
-    tab.select_option("#context", "alone")
+    tab.click("#side-alone")
     drawn(tab)
     assert canvas_pixels(tab, 1).tobytes() != before
     assert "enough alone" in tab.inner_text("#unit")
@@ -118,7 +117,7 @@ PICTURES = {  # what is given: kind, bits, low, step, window
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_image_is_on_the_page_pixel_by_pixel(name):
     image, kind, bits, low, step, window = PICTURES[name]
-    placed = replace(EXPLANATION, placement=hshap.Placement((16, 20), image.shape[-2:]))
+    placed = replace(EXPLANATION, placement=hshap.images.Placement((16, 20), image.shape[-2:]))
     read = ReadPage(page([View("x", image, {"a": placed}, original=True)]))
     facts, found = read.table()["image"], read.pixels()
     assert (facts["kind"], facts["bits"], facts["low"]) == (kind, bits, low)
@@ -132,18 +131,6 @@ def test_the_image_is_on_the_page_pixel_by_pixel(name):
     assert error.max() <= (0 if step == 1 and name != "fractions" else facts["step"] / 2 + 1e-9)
 
 
-def cells_of(table):
-    """Return the cell of each pixel, from the runs of a table."""
-    numbers = np.frombuffer(zlib.decompress(base64.b64decode(table["runs"])), "<u4")
-    lines = int(np.prod([len(axis) for axis in table["repeats"]]))
-    lengths, cells = numbers[lines:].reshape(2, -1)
-    assert numbers[:lines].sum() == len(cells)
-    plane = np.repeat(cells, lengths).reshape(*map(len, table["repeats"]), table["grid"][-1])
-    for axis, repeats in enumerate(table["repeats"]):
-        plane = np.repeat(plane, repeats, axis=axis)
-    return plane
-
-
 @pytest.mark.parametrize(
     "partition",
     [
@@ -153,43 +140,44 @@ def cells_of(table):
     ],
     ids=["grid", "shifted", "labels"],
 )
-def test_every_region_is_a_set_of_cells(partition):
+def test_every_region_is_a_set_of_pixels(partition):
+    """Each region has the labels of its finest parts, and the truth its own."""
     explanation = explained(partition)
     truth = np.zeros((16, 20), bool)
     truth[3:8, 2:19] = True
     truth.flags.writeable = False
-    view = View("x.png", IMAGE, {"a": explanation, "b": EXPLANATION}, truth=truth)
-    table = ReadPage(page([view])).table()
-    cells = cells_of(table)
-    assert np.array_equal(np.array(table["truth"])[cells] == 1, truth)
-    assert table["areas"] == np.bincount(cells.ravel()).tolist()
-    owner = np.array(table["classes"][0]["cells"])[cells]
-    regions = dict.fromkeys(
-        part for game in explanation.games for part in (game.region, *game.children)
-    )
-    for number, region in enumerate(regions):
-        inside = np.zeros((16, 20), bool)
-        inside[region.index] = True
-        assert table["classes"][0]["sizes"][number] == inside.sum()
-        if (owner == number).any():
-            assert np.array_equal(owner == number, inside)
-    for cell, box in enumerate(np.reshape(table["boxes"], (-1, 4)).tolist()):
-        rows, columns = np.nonzero(cells == cell)
-        assert box == [rows.min(), columns.min(), rows.max() + 1, columns.max() + 1]
+    table = ReadPage(page([View("x.png", IMAGE, {"a": explanation}, truth=truth)])).table()
+    assert np.array_equal(page_labels(table["truth"], 2, truth.shape) == 1, truth)
+    stored = table["classes"][0]
+    parents, pieces = stored["parents"], stored["pieces"]
+    owner = [*range(len(parents)), *pieces]
+    finest = np.array(owner)[page_labels(stored["labels"], len(owner), (16, 20))]
+    assert bool(pieces) == isinstance(partition, hshap.Shifted)
+    for part in explanation.parts.values():
+        expected = np.zeros((16, 20), bool)
+        expected[part.region.index] = True
+        own = [number for number, one in enumerate(stored["strengths"]) if one == part.coefficient]
+        areas = [np.isin(finest, [number, *_below(parents, number)]) for number in own]
+        assert any(np.array_equal(area, expected) for area in areas)
+
+
+def _below(parents, region):
+    """Return the numbers of all regions inside of one."""
+    inside = [number for number, parent in enumerate(parents) if parent == region]
+    return inside + [one for number in inside for one in _below(parents, number)]
 
 
 def test_the_page_holds_each_context_s_map():
     image, explanation = in_contexts()
     read = ReadPage(page([View("x", image, {"one": explanation}), VIEW]))
     stored = read.table()["classes"][0]
-    for context, packed in stored["contexts"].items():
-        steps = np.frombuffer(zlib.decompress(base64.b64decode(packed["values"])), np.int8)
+    for context, packed in stored["sides"].items():
+        found, error = page_map(packed, explanation.grid)
         heat = explanation.attribution(context=context)
-        error = np.abs(packed["top"] / 127 * steps.reshape(heat.shape) - heat).max()
-        assert error <= packed["top"] / 254
-    maps = [stored["map"], *stored["contexts"].values()]
+        assert (np.abs(found - heat) <= error + 1e-12).all()
+    maps = [stored["map"], *stored["sides"].values()]
     assert len({one["values"] for one in maps}) == 3
-    assert read.table(1)["classes"][0]["contexts"] is None
+    assert read.table(1)["classes"][0]["sides"] is None
     both = hshap.Explainer(
         lambda batch: batch[:, 0, 2, 3] * batch[:, 0, 12, 17],
         baseline=hshap.Constant(0.0),
@@ -197,8 +185,8 @@ def test_the_page_holds_each_context_s_map():
         search=hshap.BestFirst(contexts=2),
     ).explain(image, target=0)
     empty = ReadPage(page([View("x", image, {"both": both})])).table()["classes"][0]
-    assert empty["contexts"]["alone"] is None  # neither place is enough
-    assert empty["contexts"]["missing"]
+    assert empty["sides"]["alone"] is None  # neither place is enough
+    assert empty["sides"]["missing"]
 
 
 def test_a_large_image_adds_little_but_itself():
@@ -208,9 +196,8 @@ def test_a_large_image_adds_little_but_itself():
     image = np.zeros((1, side, side), np.uint8)
     read = ReadPage(page([View("large.png", image, {"spots": explanation})]))
     table = read.table()
-    assert table["grid"] == [side, side]
-    assert len(table["runs"]) < 20_000
-    assert sum(table["areas"]) == side**2
+    assert table["classes"][0]["grid"] == [side, side]
+    assert len(table["classes"][0]["labels"]) < 100_000
     assert len(read.data) + len(read.parts[f"{read.home()}/view"]) < 3e6
 
 
@@ -222,7 +209,7 @@ def test_values_that_are_not_known_are_null():
         partition=hshap.Dyadic(4),
     ).explain(image, 0)
     table = ReadPage(page([View("x.png", image, {"a": drawn.at(min_size=8)})])).table()
-    assert table["classes"][0]["games"][0]["errors"] == [None]
+    assert table["classes"][0]["errors"] == [None]
 
 
 def test_a_page_is_whole_or_as_it_was(tmp_path):
@@ -281,7 +268,7 @@ def test_parts_are_named_by_their_content():
         replace(VIEW, name="y.png"),
         replace(VIEW, image=other),
         replace(VIEW, pixel_size=2.0),
-        View("x.png", IMAGE, {"marked": EXPLANATION.at(min_size=4)}),
+        View("x.png", IMAGE, {"marked": EXPLANATION.at(min_size=8)}),
     ]
     homes = [ReadPage(page([view, VIEW])).home() for view in views]
     assert len(set(homes)) == len(views)
@@ -302,6 +289,7 @@ MISTAKES = {
 VIEWS = {  # arguments in place of those of VIEW
     "pixel size": ({"pixel_size": -1}, "pixel_size is -1", "0.5"),
     "pixel sizes": ({"pixel_size": (1, 2, 3)}, "pixel_size is (1, 2, 3)", "2 of them"),
+    "directions": ({"directions": "S"}, "directions is 'S'", '"SPL"'),
     "unit": ({"unit": 3}, "unit is 3", '"mm"'),
     "window": ({"window": (1, 1)}, "window is (1, 1)", "(0, 4095)"),
     "name": ({"name": 3}, "name is 3", "file name"),

@@ -17,17 +17,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hshap import (
-    Conditional,
-    Constant,
-    CostPolicy,
-    Dyadic,
-    Explainer,
-    Fixed,
-    Incremental,
-    Similar,
-    Superpixels,
-)
+from hshap import Conditional, Constant, Dyadic, Explainer, Fixed, Incremental, Similar, Superpixels
+from hshap.protocols import CostPolicy
 
 SECONDS = 600
 """Until a worker counts as hanging; on a busy machine, to import torch takes many of them."""

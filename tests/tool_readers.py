@@ -12,10 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 MODULES = {
-    "datumaro": "datumaro",
     "cvat": "datumaro",
     "label-studio": "label_studio_sdk",
-    "fiftyone": "fiftyone",
     "ome-zarr": "ome_zarr",
     "napari": "napari",
 }
@@ -41,10 +39,10 @@ def read_by(tool, path):
     return json.loads(told.stdout.splitlines()[-1])
 
 
-def _datumaro(path, kind):
+def _cvat(path):
     from datumaro.components.dataset import Dataset
 
-    (item,) = Dataset.import_from(str(path), kind)
+    (item,) = Dataset.import_from(str(path), "cvat")
     rings = [annotation.points for annotation in item.annotations]
     return {"polygons": [list(zip(r[::2], r[1::2], strict=True)) for r in rings]} | {
         "scores": [float(annotation.attributes["score"]) for annotation in item.annotations]
@@ -72,18 +70,6 @@ def _label_studio(path):
         "errors": errors,
         "polygons": rings,
         "scores": [r["score"] for r in prediction["result"]],
-    }
-
-
-def _fiftyone(path):
-    import fiftyone
-
-    document = json.loads(Path(path).read_text())
-    (sample,) = [fiftyone.Sample.from_dict(each) for each in document["samples"]]
-    return {
-        "polygons": [ring for line in sample.outlines.polylines for ring in line.points],
-        "boxes": [each.bounding_box for each in sample.findings.detections],
-        "scores": [each.confidence for each in sample.findings.detections],
     }
 
 
@@ -127,10 +113,8 @@ def _napari(path):
 if __name__ == "__main__":
     tool, file = sys.argv[1:]
     read = {
-        "datumaro": lambda path: _datumaro(path, "datumaro"),
-        "cvat": lambda path: _datumaro(path, "cvat"),
+        "cvat": _cvat,
         "label-studio": _label_studio,
-        "fiftyone": _fiftyone,
         "ome-zarr": _ome_zarr,
         "napari": _napari,
     }[tool]

@@ -107,13 +107,6 @@ CONSTANTS = (
         "none",
         ((f"{TREE}.without_faint_edges", _as_it_is),),
     ),
-    Constant(
-        "rims",
-        "blurred outlines are sharpened",
-        "3 constants",
-        "none",
-        ((f"{TREE}.sharpened", _as_it_is),),
-    ),
 )
 
 

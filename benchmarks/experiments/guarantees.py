@@ -25,9 +25,7 @@ from torch import nn
 import hshap
 from benchmarks.core import markdown, results
 from benchmarks.core.provenance import provenance, versions
-from hshap.explanation.guarantees.closeness import closeness
-from hshap.explanation.guarantees.losses import steps_of
-from hshap.explanation.guarantees.risk_control import highest_limit
+from hshap.explanation.guarantees.calibration import closeness, highest_limit, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +112,7 @@ SAMPLERS = {"independent": independent, "correlated": correlated, "exact given s
 
 
 def simulate(
-    seed: int, sampler: Callable[..., Floats], *, error: str, early: bool, alpha: float = ALPHA
+    seed: int, sampler: Callable[..., Floats], *, error: str, alpha: float = ALPHA
 ) -> tuple[hshap.Explanation, NDArray[np.bool_]]:
     """Return a tested explanation of one simulated image, and the pixels that are no true null."""
     rng = np.random.default_rng((seed, 7))
@@ -134,31 +132,26 @@ def simulate(
     if sampler is exact:
         blocks = matters.reshape(SIDE // BLOCK, BLOCK, SIDE // BLOCK, BLOCK).any(axis=(1, 3))
         matters = np.kron(blocks, np.ones((BLOCK, BLOCK))) > 0
-    made = explainer.test(found, image, error=error, early=early, seed=seed, alpha=alpha)
+    made = explainer.test(found, image, error=error, seed=seed, alpha=alpha)
     return made, matters
 
 
 def error_rates() -> list[Row]:
     """Return the rates of false regions over simulated images, and the costs of the tests."""
-    settings = [(name, sampler, True, IMAGES) for name, sampler in SAMPLERS.items()]
-    settings += [
-        ("exact given shown", exact, False, IMAGES),
-        ("wrong on purpose", wrong, True, WRONG),
-    ]
+    settings = [(name, sampler, IMAGES) for name, sampler in SAMPLERS.items()]
+    settings += [("wrong on purpose", wrong, WRONG)]
     return [
-        _rate(name, sampler, error, early=early, images=images)
-        for name, sampler, early, images in settings
+        _rate(name, sampler, error, images=images)
+        for name, sampler, images in settings
         for error in ("family", "discovery")
     ]
 
 
-def _rate(
-    name: str, sampler: Callable[..., Floats], error: str, *, early: bool, images: int
-) -> Row:
+def _rate(name: str, sampler: Callable[..., Floats], error: str, *, images: int) -> Row:
     shares, power, costs, nulls, e_values, saved = [], [], [], 0, [], []
     for seed in range(images):
-        made, matters = simulate(seed, sampler, error=error, early=early)
-        rows = made.significance(error=error).regions
+        made, matters = simulate(seed, sampler, error=error)
+        rows = hshap.guarantees.significance(made, error=error).regions
         false = [not matters[row.region.index].any() for row in rows]
         kept = [bad for bad, row in zip(false, rows, strict=True) if row.adjusted <= ALPHA]
         shares.append(fmean(kept) if error == "discovery" and kept else float(any(kept)))
@@ -171,7 +164,6 @@ def _rate(
     return {
         "sampler": name,
         "error": error,
-        "early": early,
         "images": images,
         "rate": fmean(shares),
         "null leaves": nulls,
@@ -196,7 +188,7 @@ def half_clean() -> list[Row]:
         run = [_one_object(rng, clean=bool(n % 2)) for n in range(2 * EACH)]
         new = [_one_object(rng, clean=False) for _ in range(NEW)]
         for loss in LOSSES:
-            made = hshap.calibrate(*zip(*run, strict=True), loss=loss, level=LEVEL)
+            made = hshap.guarantees.calibrate(*zip(*run, strict=True), loss=loss, level=LEVEL)
             steps = [steps_of(loss, closeness(one), boxes) for one, boxes in run]
             none = (np.array([np.inf]), np.ones(1))
             sign = -1.0 if loss == "false area" else 1.0
@@ -296,7 +288,7 @@ def train(seed: int, *, marked: bool) -> tuple[nn.Module, float]:
     return net, float(accuracy)
 
 
-def report(seed: int, *, marked: bool) -> tuple[hshap.Carriers, float, float]:
+def report(seed: int, *, marked: bool) -> tuple[hshap.guarantees.Carriers, float, float]:
     """Train a network; return the carriers of its score, its accuracy, and the mark's share."""
     net, accuracy = train(seed, marked=marked)
     rng = np.random.default_rng((seed, 9))
@@ -310,7 +302,7 @@ def report(seed: int, *, marked: bool) -> tuple[hshap.Carriers, float, float]:
     pairs = [(images[i], lambda out: out[:, 1] - out[:, 0]) for i in chosen]
     found = {made.position: made for made in explainer.explain_many(pairs)}
     named = {f"{i}": (found[place], masks[i]) for place, i in enumerate(chosen.tolist())}
-    return hshap.carriers(named, margin=2), accuracy, lost(net, images[chosen])
+    return hshap.guarantees.carriers(named, margin=2), accuracy, lost(net, images[chosen])
 
 
 def lost(net: nn.Module, images: np.ndarray) -> float:

@@ -171,15 +171,15 @@ def child(path: Path, out: Path) -> None:
     model = hshap.Batched(network(), batch_size=8)
     step("start")
     explainer = hshap.Explainer(model)
-    found = hshap.explain_tiles(
-        explainer, path, hshap.Output(0, "sigmoid"), tiles=hshap.Tiles(TILE, overlap=OVERLAP)
+    found = hshap.large.explain_tiles(
+        explainer, path, hshap.Output(0, "sigmoid"), tiles=hshap.large.Tiles(TILE, overlap=OVERLAP)
     )
     step("explain")
     found.save(out / "found.npz")
     hshap.export.write_json(out / "found.geojson", hshap.export.geojson(found, name="cross"))
     step("save and export")
-    hshap.viewer.write_page(
-        out / "page.html", hshap.viewer.large_views(path, {"cross": found}), title="Crosses"
+    hshap.export.page.write_page(
+        out / "page.html", hshap.export.page.large_views(path, {"cross": found}), title="Crosses"
     )
     step("page")
     rows, columns = found.scores.shape

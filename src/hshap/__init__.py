@@ -1,189 +1,156 @@
-"""Find the regions of an image that drive a classifier's score, by exact hierarchical games."""
+"""Find the regions of an image that drive a classifier's score, by exact hierarchical games.
 
-from sys import modules as _modules
+The names here are those of nearly every program. The rest is in chapters, such as `hshap.metrics`
+or `hshap.large`. Names and chapters are loaded when they are asked for.
+"""
 
-from hshap import demo, export, metrics, plot, runs, testing
+from importlib import import_module
+from sys import modules
+from typing import TYPE_CHECKING
+
 from hshap._util.version import __version__
-from hshap.baselines.protocol import Baseline, Still
-from hshap.baselines.recipes import (
-    Blur,
-    Conditional,
-    Constant,
-    Fixed,
-    Mean,
-    OwnColour,
-    References,
-)
-from hshap.baselines.samplers import Similar
-from hshap.errors import (
-    ArgumentError,
-    FormatError,
-    HshapError,
-    MissingExtraError,
-    ModelError,
-    ModelFailedError,
-    PairsFailedError,
-    UnknownOptionError,
-)
-from hshap.evaluators import models
-from hshap.evaluators.allocator import keep_memory
-from hshap.evaluators.bags import Bags
-from hshap.evaluators.batched import Batched
-from hshap.evaluators.canvas import Canvas, Row
-from hshap.evaluators.incremental.recipe import CostPolicy, Incremental
-from hshap.evaluators.protocol import Evaluator, Provenance, Session
-from hshap.evaluators.tiles import Tiles
-from hshap.evaluators.tokens import Tokens
-from hshap.explainer import Explainer, drop_ins
-from hshap.explainer.predicting import PredictedCost, predicted_cost
-from hshap.explainer.slicing import explain_slices
-from hshap.explainer.spinning import cycle_spin
-from hshap.explainer.tiling import explain_tiles
-from hshap.explanation.audit import Audit
-from hshap.explanation.concerns import Concern, HowSure
-from hshap.explanation.explanation import Explanation
-from hshap.explanation.findings import Finding, Reading, SignificantFinding
-from hshap.explanation.guarantees.agreement import Agreement, agreement
-from hshap.explanation.guarantees.calibration import Calibration, calibrate
-from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
-from hshap.explanation.guarantees.significance import Significance, TestedRegion, Tests
-from hshap.explanation.placement import Placement
-from hshap.explanation.settings import Settings
-from hshap.explanation.slices import FoundSlice, found_slices, slice_coefficients
-from hshap.explanation.spin import Spin
-from hshap.explanation.tiled import TiledExplanation
-from hshap.export import page as viewer
-from hshap.formats.large.opening import open_image
-from hshap.formats.large.protocol import LargeImage
-from hshap.formats.reading import read_image
-from hshap.formats.scan import Scan
-from hshap.games import theory
-from hshap.games.decisions import Positives
-from hshap.games.engine import Progress
-from hshap.games.game import Game
-from hshap.games.search import (
-    BestFirst,
-    BreadthFirst,
-    Certificate,
-    DepthFirst,
-    GroupTesting,
-    Question,
-    Search,
-    SearchResult,
-    Share,
-)
-from hshap.games.shapley import shapley
-from hshap.games.targets import Output
-from hshap.partitions.grids import Bisection, Dyadic, Shifted
-from hshap.partitions.protocol import Partition, Region
-from hshap.partitions.regions import Box, Pixels, Rolled
-from hshap.partitions.spots import Spots
-from hshap.partitions.superpixels import Superpixels
+
+if TYPE_CHECKING:
+    from hshap import (
+        demo,
+        drop_ins,
+        errors,
+        export,
+        guarantees,
+        images,
+        large,
+        metrics,
+        models,
+        plot,
+        protocols,
+        runs,
+        testing,
+        theory,
+        volumes,
+    )
+    from hshap.baselines.recipes import (
+        Blur,
+        Conditional,
+        Constant,
+        Fixed,
+        Mean,
+        OwnColour,
+        References,
+    )
+    from hshap.baselines.samplers import Similar
+    from hshap.errors import ArgumentError, FormatError, HshapError, ModelError
+    from hshap.evaluators.allocator import keep_memory
+    from hshap.evaluators.bags import Bags
+    from hshap.evaluators.batched import Batched
+    from hshap.evaluators.incremental.recipe import Incremental
+    from hshap.evaluators.tokens import Tokens
+    from hshap.explainer import Explainer
+    from hshap.explainer.spinning import cycle_spin
+    from hshap.explanation.explanation import Explanation
+    from hshap.explanation.findings import Finding
+    from hshap.games.search import (
+        BestFirst,
+        BreadthFirst,
+        DepthFirst,
+        GroupTesting,
+        Share,
+    )
+    from hshap.games.shapley import shapley
+    from hshap.games.targets import Output, Positives
+    from hshap.partitions.grids import Bisection, Dyadic, Shifted
+    from hshap.partitions.spots import Spots
+    from hshap.partitions.superpixels import Superpixels
 
 __all__ = [
-    "Agreement",
     "ArgumentError",
-    "Audit",
     "Bags",
-    "Baseline",
     "Batched",
     "BestFirst",
     "Bisection",
     "Blur",
-    "Box",
     "BreadthFirst",
-    "Calibration",
-    "Canvas",
-    "Carried",
-    "Carriers",
-    "Certificate",
-    "Concern",
     "Conditional",
     "Constant",
-    "CostPolicy",
     "DepthFirst",
     "Dyadic",
-    "Evaluator",
     "Explainer",
     "Explanation",
     "Finding",
     "Fixed",
     "FormatError",
-    "FoundSlice",
-    "Game",
     "GroupTesting",
-    "HowSure",
     "HshapError",
     "Incremental",
-    "LargeImage",
     "Mean",
-    "MissingExtraError",
     "ModelError",
-    "ModelFailedError",
     "Output",
     "OwnColour",
-    "PairsFailedError",
-    "Partition",
-    "Pixels",
-    "Placement",
     "Positives",
-    "PredictedCost",
-    "Progress",
-    "Provenance",
-    "Question",
-    "Reading",
     "References",
-    "Region",
-    "Rolled",
-    "Row",
-    "Scan",
-    "Search",
-    "SearchResult",
-    "Session",
-    "Settings",
     "Share",
     "Shifted",
-    "Significance",
-    "SignificantFinding",
     "Similar",
-    "Spin",
     "Spots",
-    "Still",
     "Superpixels",
-    "TestedRegion",
-    "Tests",
-    "TiledExplanation",
-    "Tiles",
     "Tokens",
-    "UnknownOptionError",
     "__version__",
-    "agreement",
-    "calibrate",
-    "carriers",
     "cycle_spin",
     "demo",
     "drop_ins",
-    "explain_slices",
-    "explain_tiles",
+    "errors",
     "export",
-    "found_slices",
+    "guarantees",
+    "images",
     "keep_memory",
+    "large",
     "metrics",
     "models",
-    "open_image",
     "plot",
-    "predicted_cost",
-    "read_image",
+    "protocols",
     "runs",
     "shapley",
-    "slice_coefficients",
     "testing",
     "theory",
-    "viewer",
+    "volumes",
 ]
 
-# `import hshap.theory` finds the module by its public name, as `import os.path` does.
-_modules["hshap.drop_ins"] = drop_ins
-_modules["hshap.models"] = models
-_modules["hshap.theory"] = theory
-_modules["hshap.viewer"] = viewer
+_MODULES = {
+    "hshap.baselines.recipes": (
+        *("Blur", "Conditional", "Constant", "Fixed", "Mean", "OwnColour", "References"),
+    ),
+    "hshap.baselines.samplers": ("Similar",),
+    "hshap.errors": ("ArgumentError", "FormatError", "HshapError", "ModelError"),
+    "hshap.evaluators.allocator": ("keep_memory",),
+    "hshap.evaluators.bags": ("Bags",),
+    "hshap.evaluators.batched": ("Batched",),
+    "hshap.evaluators.incremental.recipe": ("Incremental",),
+    "hshap.evaluators.tokens": ("Tokens",),
+    "hshap.explainer": ("Explainer",),
+    "hshap.explainer.spinning": ("cycle_spin",),
+    "hshap.explanation.explanation": ("Explanation",),
+    "hshap.explanation.findings": ("Finding",),
+    "hshap.games.search": ("BestFirst", "BreadthFirst", "DepthFirst", "GroupTesting", "Share"),
+    "hshap.games.shapley": ("shapley",),
+    "hshap.games.targets": ("Output", "Positives"),
+    "hshap.partitions.grids": ("Bisection", "Dyadic", "Shifted"),
+    "hshap.partitions.spots": ("Spots",),
+    "hshap.partitions.superpixels": ("Superpixels",),
+}
+"""Where the names at the top are, as the imports above tell type checkers."""
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # checkers report unknown names by themselves
+
+    def __getattr__(name: str) -> object:
+        """Load a name of `__all__`, at its first use."""
+        if name not in __all__:
+            message = f"module 'hshap' has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=modules[__name__])
+        if name not in _PLACES:
+            return import_module(f"hshap.{name}")
+        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,36 +12,32 @@ HshapError
 
 from __future__ import annotations
 
+import re
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-EXTRAS = {
-    "torch": ("torch", "safetensors"),
-    "plot": ("matplotlib",),
-    "onnx": ("onnxruntime",),
-    "trees": ("higra", "scipy"),
-    "cli": ("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
-    "export": ("tifffile",),
-    "large": ("tifffile", "imagecodecs", "zarr"),
-    "medical": ("pydicom", "nibabel", "highdicom"),
-    "slides": ("tifffile", "imagecodecs", "zarr", "openslide-python", "openslide-bin"),
-    "serve": (
-        *("matplotlib", "typer", "rich", "pillow", "imagecodecs"),
-        *("starlette", "uvicorn"),
-    ),
-    "runs": ("cloudpickle", "duckdb", "fsspec", "pyarrow"),
-    "dask": ("cloudpickle", "distributed", "duckdb", "fsspec", "pyarrow"),
-    "ray": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "ray"),
-    "slurm": ("cloudpickle", "duckdb", "fsspec", "pyarrow", "submitit"),
-}
-"""The packages of each extra in pyproject.toml.
+__all__ = [
+    "ArgumentError",
+    "FormatError",
+    "HshapError",
+    "MissingExtraError",
+    "ModelError",
+    "ModelFailedError",
+    "PairsFailedError",
+    "UnknownOptionError",
+]
 
-Messages name them: an extra could be installed only if the index had this project by its name.
-"""
+MODULES = {"pillow": "PIL", "openslide-python": "openslide"}
+"""Packages that are imported by another name."""
+
+EXTRA = re.compile(r"(?P<package>[\w.-]+)[^;]*; *extra *== *['\"](?P<extra>[\w-]+)['\"]")
+"""A package of an extra, in the requirements of an installed package."""
 
 MOST_POSITIONS = 10
 """Positions that a message lists."""
@@ -127,7 +123,7 @@ class PairsFailedError(HshapError, RuntimeError):
     >>> try:
     ...     for explanation in explainer.explain_many(pairs):
     ...         print(explanation.position)
-    ... except hshap.PairsFailedError as error:
+    ... except hshap.errors.PairsFailedError as error:
     ...     print(list(error.errors))
     0
     [1]
@@ -169,7 +165,7 @@ class MissingExtraError(HshapError, ImportError):
 
     >>> require("a_library", extra="torch", needed_by="this example")
     Traceback (most recent call last):
-    hshap.errors.MissingExtraError: this example needs a_library: pip install torch safetensors
+    hshap.errors.MissingExtraError: this example needs a_library: pip install safetensors torch
     """
 
 
@@ -183,10 +179,56 @@ def require(module: str, *, needed_by: str, extra: str | None = None) -> ModuleT
         raise MissingExtraError(message) from error
 
 
+def require_extra(extra: str, *, needed_by: str) -> None:
+    """Say which packages of an extra to install; return if none is missing."""
+    missing = missing_packages(extra)
+    if missing:
+        raise MissingExtraError(f"{needed_by} needs {', '.join(missing)}: {installing(extra)}")
+
+
 def installing(name: str) -> str:
     """Return the command that installs the packages of an extra, or one package.
+
+    Packages are named, since no index has this project by its name.
 
     >>> installing("trees"), installing("pandas")
     ('pip install higra scipy', 'pip install pandas')
     """
-    return f"pip install {' '.join(EXTRAS.get(name, (name,)))}"
+    return f"pip install {' '.join(packages_of(name) or (name,))}"
+
+
+def packages_of(extra: str) -> tuple[str, ...]:
+    """Return the packages of an extra, as this installation knows them; none if it is unknown.
+
+    >>> packages_of("export")
+    ('tifffile',)
+    """
+    found = (EXTRA.fullmatch(line) for line in _requirements())
+    return tuple(match["package"] for match in found if match and match["extra"] == extra)
+
+
+def missing_packages(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed.
+
+    >>> missing_packages("no such extra")
+    []
+    """
+    names = {name: MODULES.get(name, name.replace("-", "_")) for name in packages_of(extra)}
+    return [name for name, module in names.items() if not _is_installed(module)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # it is imported without a specification, or was hidden
+        return bool(sys.modules[module])
+
+
+def _requirements() -> list[str]:
+    """Return the requirements that the package was installed with; none beside a checkout."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415, it takes long
+
+    try:
+        return requires("hshap") or []
+    except PackageNotFoundError:
+        return []

@@ -15,14 +15,17 @@ export default [
       "no-eval": "error",
       "no-shadow": ["error", { builtinGlobals: false }],
       "no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
-      "max-lines": ["error", 320],
+      "max-lines": ["error", 500],
     },
   },
   {
     files: [assets],
-    languageOptions: { globals: globals.browser },
-    // Text must never become markup.
+    // Chapters of one script; TypeScript knows the names of the others.
+    languageOptions: { globals: globals.browser, sourceType: "script" },
     rules: {
+      // Text must never become markup.
+      "no-undef": "off",
+      "no-unused-vars": ["error", { vars: "local", argsIgnorePattern: "^_" }],
       "no-restricted-properties": ["error",
         ...["innerHTML", "outerHTML", "insertAdjacentHTML", "write"].map((property) => ({ property, object: "document" }))],
       "no-restricted-syntax": ["error", {

@@ -23,9 +23,9 @@ try {
   let tab = await visit(single);
   seen.findings = await tab.evaluate("hshap.findings().classes[0].findings");
   seen.leaves = await tab.evaluate("hshap.leaves()");
-  await tab.evaluate("hshap.set({ tolerance: 0.1, side: 4 })");
+  await tab.evaluate("hshap.set(0.1)");
   seen.coarser = await tab.evaluate("hshap.leaves()");
-  await tab.evaluate("hshap.set({ tolerance: null, side: null })");
+  await tab.evaluate("hshap.set(null)");
   await tab.keyboard.press("n");
   await tab.keyboard.press("a");
   await settled(tab);

@@ -51,8 +51,24 @@ def gaussian(array: Array, sigma: float, axes: Iterable[int]) -> NDArray[np.floa
     kernel = np.exp(-0.5 * (steps / sigma) ** 2)
     kernel /= kernel.sum()
     for axis in axes:
-        out = _convolve(out, kernel, axis)
+        # What is 0 all around stays 0: most of a map is, and a filter takes long.
+        box = _occupied(out, axis, radius)
+        smooth = np.zeros_like(out)
+        smooth[box] = _convolve(out[box], kernel, axis)
+        out = smooth
     return out
+
+
+def _occupied(array: NDArray[np.float64], axis: int, radius: int) -> tuple[slice, ...]:
+    """Return the box around all values that are not 0, wider by the radius along an axis."""
+    box: list[slice] = []
+    seen = array != 0
+    for each, side in enumerate(array.shape):
+        places = np.flatnonzero(seen.any(axis=tuple(i for i in range(seen.ndim) if i != each)))
+        more = radius if each == axis else 0
+        first, last = (int(places[0]), int(places[-1])) if len(places) else (0, 0)
+        box.append(slice(max(first - more, 0), min(last + 1 + more, side)))
+    return tuple(box)
 
 
 def reach(sigma: float) -> int:

@@ -33,7 +33,7 @@ class Baseline(Protocol):
     >>> import numpy as np
     >>> def median_colour(image):
     ...     colours = np.median(image, axis=(1, 2), keepdims=True)
-    ...     return hshap.Still(np.broadcast_to(colours, image.shape)[None])
+    ...     return hshap.protocols.Still(np.broadcast_to(colours, image.shape)[None])
     >>> isinstance(median_colour, Baseline), median_colour(np.zeros((3, 4, 4)))(()).shape
     (True, (1, 3, 4, 4))
     """

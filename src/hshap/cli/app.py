@@ -17,12 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from hshap._util.version import __version__
 from hshap.cli.faults import Code, code_of, lines_of
-from hshap.cli.output import say
-from hshap.cli.progress import tell
+from hshap.cli.output import say, tell
 from hshap.cli.runs.signals import Stop, stoppable
+from hshap.errors import require_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hshap._util.types import Untyped
 
@@ -32,27 +32,31 @@ HELP = "Find the regions of images that drive a classifier's score."
 
 
 class About(NamedTuple):
-    """The line of a command in the help; hidden commands are listed nowhere, and work."""
+    """The line of a command in the help, and the extras without which it cannot do its work.
+
+    Hidden commands are listed nowhere, and work.
+    """
 
     text: str
+    extras: tuple[str, ...] = ()
     hidden: bool = False
 
 
 COMMANDS = {
-    "explain": About("Find the regions of images that drive a model's score."),
+    "explain": About("Find the regions of images that drive a model's score.", ("plot",)),
     "view": About("Make a page of stored results; no model runs."),
-    "serve": About("Show the page of a folder in a browser, and explain images as they come."),
+    "serve": About("Show the page of a folder, and explain images as they come.", ("serve",)),
     "export": About("Write findings or maps in a format that other programs read."),
-    "verify": About("Check that results are as they were written, and recompute some."),
+    "verify": About("Check that a run is as it was written; recompute some of it.", ("runs",)),
     "calibrate": About("Choose how far around findings to look, by annotated images."),
-    "report": About("Measure the share of the score on objects, background and marks."),
+    "report": About("Measure the score on objects, background and marks."),
     "cost": About("Predict evaluations and time before a long run."),
     "doctor": About("Show what is installed and what each command lacks; test hshap."),
-    "demo": About("Explain four images with the bundled network."),
-    "run": About("Explain an archive of images into a run folder.", hidden=True),
+    "demo": About("Explain four images with the bundled network.", ("torch", "plot")),
+    "run": About("Explain an archive of images into a run folder.", ("runs",), hidden=True),
     "exam": About("Find the slices of a volume that drive a model's score.", hidden=True),
     "tiles": About("Explain large images tile by tile.", hidden=True),
-    "query": About("Print the rows of an SQL query over a run.", hidden=True),
+    "query": About("Print the rows of an SQL query over a run.", ("runs",), hidden=True),
 }
 """Each is a function of its name, in a module of its name in `hshap.cli.commands`."""
 
@@ -68,13 +72,30 @@ MEANT = {
 """Options of other programs, and ours of the same meaning."""
 
 
+class Command(TyperCommand):
+    """A command whose help has a section for each group of options."""
+
+    def format_options(self, ctx: Untyped, formatter: Untyped) -> None:
+        """Write the arguments and the options."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            is_argument = param.param_type_name == "argument"
+            panel = getattr(param, "rich_help_panel", None) or "Options"
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault("Arguments" if is_argument else panel, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
 class Commands(TyperGroup):
     """Loads a command and runs it, and writes any error in one line to standard error."""
 
     def __init__(self, *args: Untyped, **options: Untyped) -> None:
         super().__init__(*args, **options)
         for name, about in COMMANDS.items():
-            self.commands[name] = TyperCommand(name, help=about.text, hidden=about.hidden)
+            self.commands[name] = Command(name, help=about.text, hidden=about.hidden)
 
     def list_commands(self, ctx: Untyped) -> list[str]:
         """Return the names in the order of the help."""
@@ -132,9 +153,9 @@ def _refusal(error: Untyped) -> typer.Exit:
 
 def load_command(name: str) -> Untyped:
     """Return the command of a name, with the options of its groups and --debug."""
-    made = typer.Typer(add_completion=False)
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
     function = getattr(import_module(f"hshap.cli.commands.{name}"), name)
-    made.command(name)(flatten(function))
+    made.command(name, cls=Command)(flatten(function, COMMANDS[name].extras))
     return typer.main.get_command(made)
 
 
@@ -151,15 +172,14 @@ Debug = Annotated[
         callback=_note_debug,
         is_eager=True,
         help="Show the traceback of an error.",
-        rich_help_panel="How to run",
     ),
 ]
 
 
-def flatten(function: Callable[..., None]) -> Callable[..., None]:
+def flatten(function: Callable[..., None], extras: Sequence[str] = ()) -> Callable[..., None]:
     """Return a command whose options are the fields of the dataclasses that a function takes.
 
-    Each command gets --debug, too.
+    Each command gets --debug, too. It is refused where packages of its extras are missing.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -190,6 +210,8 @@ def flatten(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**given: Untyped) -> None:
         del given["debug"]  # its callback has noted it
+        for extra in extras:
+            require_extra(extra, needed_by=f"hshap {function.__name__}")
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         function(**given)
@@ -207,6 +229,7 @@ app = typer.Typer(
     cls=Commands,
     help=HELP,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # half of the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -232,4 +255,4 @@ def root(
     """Take the options that stand before a command; without a command, print the help."""
     del debug, version
     if ctx.invoked_subcommand is None:
-        tell(ctx.get_help())
+        typer.echo(ctx.get_help())

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.guarantees.calibration import Calibration
-    from hshap.games.decisions import Positives
     from hshap.games.search import Search
+    from hshap.games.targets import Positives
     from hshap.partitions.protocol import Partition
 
 AUTO = "auto"
@@ -73,6 +73,15 @@ RetryFailed = Annotated[
     ),
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder that the paths of a list may not leave.")]
+
+
+def refuse_options(command: str, group: object, *names: str) -> None:
+    """Refuse options of a group that a command has no use for, if they were given."""
+    for name in names:
+        if getattr(group, name) != getattr(type(group), name):
+            option = name.rstrip("_").replace("_", "-")
+            message = f"--{option} does nothing for {command}; leave it out"
+            raise Refusal(Code.USAGE, message)
 
 
 @dataclass(frozen=True)
@@ -415,7 +424,7 @@ class MethodOptions:
     @property
     def positives(self) -> Positives | None:
         """The rule of the images that are explained; None for all of them."""
-        from hshap.games.decisions import Positives  # noqa: PLC0415, as above
+        from hshap.games.targets import Positives  # noqa: PLC0415, as above
 
         if self.all_ and self.min_score is not None:
             message = (
@@ -447,8 +456,7 @@ class MethodOptions:
     @property
     def most_evaluations(self) -> int | None:
         """The most evaluations of an explanation; None without a limit that is known."""
-        from hshap.explainer.budgets import budget_of  # noqa: PLC0415, as above
-        from hshap.games.automatic import usual_search  # noqa: PLC0415
+        from hshap.explainer.choosing_parts import budget_of, usual_search  # noqa: PLC0415
 
         is_given = self.make_partition() is not None
         return budget_of(self.make_search() or usual_search(partition_is_given=is_given))

@@ -56,7 +56,11 @@ def bundled() -> dict[str, Array]:
 
 
 def load() -> Model:
-    """Return the network: a torch module in eval mode, from images in [0, 1] to two logits."""
+    """Return the network: a torch module in eval mode, from images in [0, 1] to two logits.
+
+    >>> load().training
+    False
+    """
     for module in ("torch", "safetensors"):
         require(module, extra="torch", needed_by="the demo network")
     from hshap.demo.model import load as load_network  # noqa: PLC0415, torch is optional

@@ -152,7 +152,7 @@ def _content(row: Row, region: Region) -> float:
     if not canvas.is_still:  # other stand-ins would have to be drawn again
         return float(region.area)
     pixels = (slice(None), *region.index)
-    return float(abs(canvas.image[pixels] - canvas.stand_ins((), row.draw)[pixels]).sum())
+    return float(abs(canvas.on_host[pixels] - canvas.stand_ins.on_host(row.draw)[pixels]).sum())
 
 
 def _are_disjoint(one: Row, other: Row) -> bool:

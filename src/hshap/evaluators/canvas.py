@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from hshap._util.arrays import frozen, read_image, to_numpy
-from hshap._util.axes import check_layout
-from hshap._util.cache import BoundedCache, ByIdentity
+from hshap._util.arrays import frozen, to_numpy
+from hshap._util.cache import BoundedCache
 from hshap._util.checks import shown
 from hshap.baselines.protocol import IgnoresImage, Still
 from hshap.baselines.recipes import Blur, Constant, OwnColour
 from hshap.errors import ArgumentError
-from hshap.partitions.grids import Bisection, Dyadic, most_regions
-from hshap.partitions.protocol import ComparesWithBaseline, as_region
 from hshap.partitions.regions import copy
 
 if TYPE_CHECKING:
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Image, Shape, Tensor
     from hshap.baselines.protocol import Baseline, Fill
-    from hshap.partitions.protocol import Coalition, Partition, Region
+    from hshap.partitions.protocol import Coalition, Region
 
     Put: TypeAlias = Callable[[Array], Tensor]
 
@@ -49,6 +45,7 @@ class StandIns:
         self.is_still = isinstance(fill, Still)  # the same whichever regions are shown
         self._kept: Coalition = ()
         self.draws = 0
+        self._host: Array | None = None
         self._arrays = self._draw(())
         self.draws = len(self._arrays)
 
@@ -57,6 +54,13 @@ class StandIns:
         if not self.is_still and kept != self._kept:
             self._arrays, self._kept = self._draw(kept), kept
         return self._arrays[draw]
+
+    def on_host(self, draw: int) -> Array:
+        """Return one stand-in of the bare baseline as an array: nothing comes from a device."""
+        own = self((), draw)
+        if isinstance(own, np.ndarray):
+            return own
+        return cast("Array", self._host)[draw]
 
     def _draw(self, kept: Coalition) -> tuple[Tensor, ...]:
         # A baseline may fill one array with the stand-ins of one image after another.
@@ -68,21 +72,37 @@ class StandIns:
                 f"give {(self.draws or 'draws', *self._shape)}, whichever regions are shown"
             )
             raise ArgumentError(message)
-        return tuple(self._put(drawn))
+        put = tuple(self._put(drawn))
+        if not kept and not isinstance(put[0], np.ndarray):
+            self._host = drawn
+        return put
 
 
 class Backdrop:
-    """The stand-ins of a run: images share them where the baseline does not look at the image."""
+    """The stand-ins of a run: images share them where the baseline does not look at the image.
+
+    >>> from hshap import Constant
+    >>> from hshap.protocols import Box
+    >>> image = np.ones((3, 4, 4))
+    >>> behind = Backdrop(Constant(0.5), put=np.asarray)
+    >>> float(behind.hidden(image).mean()), behind.canvas(image, Box((0, 0), (4, 4)), 0).grid
+    (0.5, (4, 4))
+    """
 
     def __init__(self, baseline: Baseline, put: Put) -> None:
-        self._baseline, self._put = baseline, put
+        self.baseline, self._put = baseline, put
         self._unlooking = baseline if isinstance(baseline, IgnoresImage) else None
         self._shared = BoundedCache[StandIns](MOST_SHAPES)
+
+    @property
+    def may_be_template(self) -> bool:
+        """Whether the baseline may show the scene of an image: no colour and no blur does."""
+        return not isinstance(self.baseline, (Blur, Constant, OwnColour))
 
     def behind(self, image: Image) -> StandIns:
         """Return the stand-ins for the hidden pixels of an image."""
         if self._unlooking is None:
-            return StandIns(self._baseline(image), image.shape, self._put)
+            return StandIns(self.baseline(image), image.shape, self._put)
         key = (image.shape, image.dtype)
         found = self._shared.get(key)
         if found is None:
@@ -91,12 +111,26 @@ class Backdrop:
             self._shared.put(key, found)
         return found
 
+    def hidden(self, image: Image) -> Image:
+        """Return an image with every pixel hidden; the mean if the baseline draws several."""
+        stand_ins = self.behind(image)
+        # One after the other: hundreds of draws of a large image do not fit into memory together.
+        total = np.zeros(image.shape)
+        for draw in range(stand_ins.draws):
+            total += stand_ins.on_host(draw)
+        return total / stand_ins.draws
+
+    def canvas(self, image: Image, root: Region, position: int) -> Canvas:
+        """Return the canvas of an image, by its number in the run."""
+        return Canvas(image, self.behind(image), root, put=self._put, position=position)
+
 
 class Canvas:
     """One image of a run and its stand-ins.
 
     `image` and `stand_ins` are in the memory of the session; `stand_ins(kept, draw)` is one
-    stand-in for the pixels outside of `kept`. `position` is the image's number in the run.
+    stand-in for the pixels outside of `kept`. `on_host` is the image as an array, also where that
+    memory is a device's. `position` is the image's number in the run.
 
     >>> import hshap
     >>> image = np.ones((3, 4, 4))
@@ -110,6 +144,7 @@ class Canvas:
         self, image: Image, stand_ins: StandIns, root: Region, *, put: Put, position: int
     ) -> None:
         self.image = put(image)
+        self.on_host: Array = self.image if isinstance(self.image, np.ndarray) else image
         self.shape = image.shape
         self.stand_ins = stand_ins
         self.root = root
@@ -141,7 +176,7 @@ class Row(NamedTuple):
     """One input for the model: a coalition shown on a canvas, over one draw of the baseline.
 
     >>> import hshap
-    >>> image, region = np.ones((1, 2, 2)), hshap.Box((0, 0), (1, 2))
+    >>> image, region = np.ones((1, 2, 2)), hshap.protocols.Box((0, 0), (1, 2))
     >>> stand_ins = StandIns(hshap.Constant(0.0)(image), image.shape, put=np.asarray)
     >>> canvas = Canvas(image, stand_ins, region, put=np.asarray, position=0)
     >>> Row(canvas, kept=(region,), draw=0).painted()
@@ -159,77 +194,3 @@ class Row(NamedTuple):
         out = stand_in.copy() if isinstance(stand_in, np.ndarray) else stand_in.clone()
         copy(self.kept, self.canvas.image, out)
         return out
-
-
-MOST_REGIONS = 8192
-"""Regions of grids that are kept for the next images, up to 600 bytes each."""
-
-
-class Easel:
-    """Makes the canvases of one run; `put` brings arrays to the memory of its session.
-
-    >>> import hshap
-    >>> easel = Easel(hshap.Constant(0.0), np.asarray, layout="HWC")
-    >>> easel.pixels(np.zeros((4, 6, 3))).shape
-    (3, 4, 6)
-    """
-
-    def __init__(
-        self, baseline: Baseline, put: Callable[[Array], Tensor], layout: str | None = None
-    ) -> None:
-        check_layout(layout)
-        self._baseline, self._put, self._layout = baseline, put, layout
-        self._backdrop = Backdrop(baseline, put)
-        self._roots = BoundedCache[tuple["Region", int]](MOST_REGIONS, itemgetter(1))
-
-    def pixels(self, image: object) -> Image:
-        """Return a read-only view of the image, for partitions, baselines and samplers."""
-        pixels = read_image("image", image, self._layout).view()
-        pixels.flags.writeable = False
-        return pixels
-
-    def root(self, partition: Partition, pixels: Image) -> Region:
-        """Return the root region of an image; images of one grid share it if pixels do not count.
-
-        A region remembers its parts, so that a tree that is not too large is made once for a run.
-        """
-        if type(partition) in (Dyadic, Bisection):  # a class derived from them may look at pixels
-            return self._grid_root(cast("Dyadic | Bisection", partition), pixels)
-        # A look at the name first: to check a protocol takes longer than to split an image.
-        if hasattr(partition, "compare") and isinstance(partition, ComparesWithBaseline):
-            return as_region(partition.compare(pixels, self.hidden(pixels)))
-        return as_region(partition(pixels))
-
-    def _grid_root(self, partition: Dyadic | Bisection, pixels: Image) -> Region:
-        key = (ByIdentity(partition), pixels.shape[1:])
-        kept = self._roots.get(key)
-        if kept is not None:
-            return kept[0]
-        root, regions = partition(pixels), most_regions(partition, pixels.shape[1:])
-        if regions <= MOST_REGIONS:
-            self._roots.put(key, (root, regions))
-        return root
-
-    @property
-    def may_be_template(self) -> bool:
-        """Whether the baseline may show the scene of an image: no colour and no blur does."""
-        return not isinstance(self._baseline, (Blur, Constant, OwnColour))
-
-    def hidden(self, pixels: Image) -> Image:
-        """Return an image with every pixel hidden; the mean if the baseline draws several."""
-        stand_ins = self._backdrop.behind(pixels)
-        every = (stand_ins((), draw) for draw in range(stand_ins.draws))
-        # One after the other: hundreds of draws of a large image do not fit into memory together.
-        total = np.zeros(pixels.shape)
-        for one in every:
-            total += to_numpy("baseline's answer", one)
-        return total / stand_ins.draws
-
-    def draws(self, pixels: Image) -> int:
-        """Return the number of stand-ins that the baseline gives for an image."""
-        return self._backdrop.behind(pixels).draws
-
-    def canvas(self, pixels: Image, root: Region, position: int) -> Canvas:
-        """Return the canvas of an image."""
-        stand_ins = self._backdrop.behind(pixels)
-        return Canvas(pixels, stand_ins, root, put=self._put, position=position)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.partitions.regions import copy
+from hshap.partitions.regions import copy, mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,35 @@ def paint(row: Row, target: Tensor) -> None:
 
 def paint_all(rows: Sequence[Row], targets: Tensor) -> None:
     """Paint rows, each over the target of its number."""
+    if not isinstance(targets, np.ndarray):
+        _paint_tensors(rows, targets)
+        return
     for row, target in zip(rows, targets, strict=False):
         paint(row, target)
+
+
+def _paint_tensors(rows: Sequence[Row], targets: Tensor) -> None:
+    """Paint rows in the memory of a device, which gets what is shown in one piece for all rows.
+
+    Regions as they are would be an upload each, two for each axis.
+    """
+    torch = sys.modules["torch"]
+    masks = np.stack([mask(row.kept, row.canvas.grid) for row in rows])
+    shown = torch.from_numpy(masks).to(targets.device, non_blocking=True)[:, None]
+    behind = [row.canvas.stand_ins(row.kept, row.draw) for row in rows]
+    start = 0
+    # Rows of one image over one stand-in are painted by one call.
+    for _, some in groupby(zip(rows, behind, strict=True), key=_same_layers):
+        layers = list(some)
+        (canvas, *_), stand_in = layers[0]
+        stop = start + len(layers)
+        targets[start:stop] = torch.where(shown[start:stop], canvas.image, stand_in)
+        start = stop
+
+
+def _same_layers(painted: tuple[Row, Tensor]) -> tuple[int, int]:
+    row, stand_in = painted
+    return id(row.canvas), id(stand_in)
 
 
 @dataclass(frozen=True, eq=False)

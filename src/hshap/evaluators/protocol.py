@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -128,6 +130,29 @@ class TellsProvenance(Protocol):
     def provenance(self, position: int) -> Provenance:
         """Return how the scores of an image were made so far, by its number in the run."""
         ...
+
+
+def score_rows(session: Session, rows: Sequence[Row]) -> Heat:
+    """Return the model's outputs for rows of one shape and type, in full batches.
+
+    For questions that no search asks; the engine fills the batches of searches.
+
+    >>> import hshap
+    >>> from hshap.evaluators.canvas import Backdrop, Row
+    >>> session = hshap.Batched(lambda batch: batch.mean(axis=(1, 2, 3))).open_session()
+    >>> root = hshap.protocols.Box((0, 0), (2, 2))
+    >>> canvas = Backdrop(hshap.Constant(0.5), session.put).canvas(np.ones((1, 2, 2)), root, 0)
+    >>> score_rows(session, [Row(canvas, (root,), 0), Row(canvas, (), 0)]).tolist()
+    [[1.0], [0.5]]
+    """
+    parts: list[Heat] = []
+    start, canvas = 0, rows[0].canvas
+    while start < len(rows):
+        most = max(1, session.capacity(canvas.shape, canvas.image.dtype.itemsize))
+        # A copy, since a session may fill one array with the outputs of every batch.
+        parts.append(np.array(session.score(rows[start : start + most])))
+        start += most
+    return np.concatenate(parts)
 
 
 def provenance_of(session: Session, position: int) -> Provenance:

@@ -65,10 +65,29 @@ class Runner(Protocol):
         ...
 
 
+def is_torch_module(model: object) -> bool:
+    """Tell whether a model is a torch module."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def is_onnx_session(model: object) -> bool:
+    """Tell whether a model is a session of onnxruntime."""
+    onnx = sys.modules.get("onnxruntime")
+    return onnx is not None and isinstance(model, onnx.InferenceSession)
+
+
+def outputs_of(model: Model, batch: Array) -> object:
+    """Return what a torch module or a callable gives for a batch, as it is; not for ONNX."""
+    if not is_torch_module(model):
+        return model(batch)
+    made = TorchRunner(model, autocast=None, channels_last=False)
+    return made.forward(made.put(batch), len(batch))
+
+
 def runner(model: Model, *, autocast: str | None, channels_last: bool) -> Runner:
     """Return the runner of a model, or say why it cannot be called."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
+    if is_torch_module(model):
         return TorchRunner(model, autocast=autocast, channels_last=channels_last)
     for name, value in (("autocast", autocast), ("channels_last", channels_last)):
         if value:
@@ -77,8 +96,7 @@ def runner(model: Model, *, autocast: str | None, channels_last: bool) -> Runner
                 f"{type(model).__name__}; leave it out"
             )
             raise ArgumentError(message)
-    onnx = sys.modules.get("onnxruntime")
-    if onnx is not None and isinstance(model, onnx.InferenceSession):
+    if is_onnx_session(model):
         return OnnxRunner(model)
     if isinstance(model, type) or not callable(model):
         message = (
@@ -199,6 +217,10 @@ class TorchRunner:
         return made.movedim(-1, 1) if last else made
 
     def run(self, inputs: Tensor, count: int) -> Heat:
+        return as_scores(self.forward(inputs, count), count)
+
+    def forward(self, inputs: Tensor, count: int) -> object:
+        """Return what the module gives for the first `count` inputs."""
         is_host = self._host_dtype is not None
         batch = self._torch.from_numpy(inputs[:count]) if is_host else inputs[:count]
         cast = (
@@ -207,8 +229,7 @@ class TorchRunner:
             else self._torch.autocast(self._device.type, self._autocast)
         )
         with self._torch.inference_mode(), cast:
-            scores = self._module(batch)
-        return as_scores(scores, count)
+            return self._module(batch)
 
 
 def _refuse_training(module: Model) -> None:

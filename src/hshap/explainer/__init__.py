@@ -1,6 +1,7 @@
 """The explainer: model, baseline, partition and search bound together.
 
-`setups` chooses the parts that are not given, `spinning` explains over several partitions.
+`readings` reads images, `choosing_parts` chooses the parts that are not given, `image_jobs` starts
+the searches, and `make_explanation` makes their results.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from hshap._util.axes import by_name
 from hshap._util.recipes import recipe
 from hshap.errors import ArgumentError, PairsFailedError
 from hshap.evaluators.batched import Batched
-from hshap.evaluators.models.facts import Facts, facts_of
 from hshap.evaluators.protocol import Evaluator, provenance_of
-from hshap.explainer.deciding import ReadOrder, as_jobs
-from hshap.explainer.drawing import Plan, test_regions
-from hshap.explainer.finished import explanation_of
-from hshap.explainer.repeating import variants
-from hshap.explainer.setups import Setups
-from hshap.games.engine import Progress, run
-from hshap.games.pairs import iterated, read, unpacked
+from hshap.explainer.choosing_parts import PartChooser
+from hshap.explainer.image_jobs import Decisions, search_jobs
+from hshap.explainer.make_explanation import make_explanation
+from hshap.explainer.readings import Reader, iterate, read_pairs, unpack
+from hshap.explainer.region_tests import Plan, test_regions
+from hshap.games import engine
 from hshap.games.targets import Target, Wanted, as_targets, is_several
+from hshap.models.model_description import Facts, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Model
     from hshap.baselines.protocol import Baseline
+    from hshap.explainer.choosing_parts import ImageRun
+    from hshap.explainer.readings import Pair
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.significance import ErrorRate
-    from hshap.games.decisions import Positives
-    from hshap.games.engine import OnError
+    from hshap.games.engine import OnError, Progress
     from hshap.games.jobs import Job
-    from hshap.games.pairs import Pair
     from hshap.games.search import Search
+    from hshap.games.targets import Positives
     from hshap.partitions.protocol import Partition
 
     OnProgress = Callable[[Progress], None]
@@ -207,14 +208,13 @@ class Explainer:
         alpha: float = 0.05,
         error: ErrorRate = "family",
         rounds: int = 64,
-        early: bool = True,
         max_evaluations: int | None = None,
         baseline: Baseline | None = None,
         target: Target | None = None,
         seed: int = 0,
         layout: str | None = None,
     ) -> Explanation:
-        """Return the explanation with tests of its regions, for `significance` and `boxes(alpha)`.
+        """Return the explanation with tests of its regions, for `guarantees.significance`.
 
         Each round takes the model's score twice, with and without a region, over two independent
         draws of the hidden pixels. The null hypothesis of a region: on this image, whichever other
@@ -226,9 +226,8 @@ class Explainer:
         part, larger ones first; "discovery" the leaves alone. A region takes at most `rounds`, and
         all together `max_evaluations`, by default four times those of the explanation.
 
-        With `early`, rounds end as soon as a region is significant at `alpha`, and a region inside
-        another one waits for it. A second call continues the rounds. Without `early`, all regions
-        take equally many rounds, and p-values are sharper. `target` is needed if a callable was
+        Rounds end as soon as a region is significant at `alpha`, and a region inside another one
+        waits for it. A second call continues the rounds. `target` is needed if a callable was
         explained, and `layout` is as in `explain`.
 
         >>> import hshap
@@ -240,47 +239,18 @@ class Explainer:
         ... )
         >>> image = np.eye(4)[None]
         >>> tested = explainer.test(explainer.explain(image, target=0), image)
-        >>> len(tested.boxes(alpha=0.05, merge=False)), tested.tests.evaluations < 400
+        >>> found = hshap.guarantees.significance(tested)
+        >>> len(found.boxes(alpha=0.05, merge=False)), tested.tests.evaluations < 400
         (4, True)
         """
         given = self.baseline if baseline is None else baseline
-        plan = Plan(alpha, error, rounds, early, seed, max_evaluations)
+        plan = Plan(alpha, error, rounds, seed, max_evaluations)
         if self.facts.intake is not None:
             named = by_name("image", image, layout)
             image, layout, _ = self.facts.intake.read(named.array, named.layout)
         return test_regions(
             self.evaluator, given, explanation, image, target=target, layout=layout, plan=plan
         )
-
-    def repeat(  # noqa: PLR0913, one for each kind of variation
-        self,
-        image: ArrayLike,
-        target: Target,
-        *,
-        seeds: Iterable[int] = (),
-        baselines: Iterable[Baseline] = (),
-        shifts: Iterable[int | Sequence[int]] = (),
-        layout: str | None = None,
-        spacing: Sequence[float] | None = None,
-    ) -> list[Explanation]:
-        """Explain one image several times, for `hshap.agreement`; the first is as `explain` is.
-
-        Each seed replaces the seeds of baseline, partition and search, where they have one. Each
-        baseline replaces the explainer's, and each shift moves its partition.
-
-        >>> import hshap
-        >>> import numpy as np
-        >>> explainer = hshap.Explainer(
-        ...     lambda batch: batch.max(axis=(1, 2, 3)),
-        ...     baseline=hshap.Constant(0.0),
-        ...     partition=hshap.Bisection(min_size=2),
-        ... )
-        >>> found = explainer.repeat(np.eye(8)[None], 0, shifts=[1], baselines=[hshap.Blur(2.0)])
-        >>> len(found), hshap.agreement(found).value > 0.5
-        (3, True)
-        """
-        every = variants(self, seeds, baselines, shifts)
-        return [one.explain(image, target, layout=layout, spacing=spacing) for one in every]
 
     def _run(
         self,
@@ -289,29 +259,34 @@ class Explainer:
         progress: OnProgress | None,
         on_error: OnError | None,
         positives: Positives | None = None,
-    ) -> Iterator[tuple[Job, Explanation]]:
+    ) -> Iterator[tuple[Job[ImageRun], Explanation]]:
+        """Read images, start their searches, drive them, and yield explanations as they end."""
         session = self.evaluator.open_session()
-        setups = Setups(self, session, *axes)
-        orders = self._orders(iterated("pairs", pairs), setups, on_error)
-        groups = as_jobs(orders, setups, session, positives, on_error)
-        for job in run(groups, session, setups.counted(progress), on_error):
-            made = provenance_of(session, job.canvas.position)
-            setup = setups.of(job.table)
-            yield job, explanation_of(job, setup, made)
+        parts = PartChooser(self, session)
+        reader = Reader(self.facts.intake, *axes)
+        runs = self._begin(iterate("pairs", pairs), reader, parts, on_error)
+        if positives is None:
+            groups = search_jobs(runs, parts, on_error)
+        else:
+            decisions = Decisions(parts, session, positives, on_error)
+            groups, progress = decisions.jobs(runs), decisions.counted(progress)
+        for job in engine.run(groups, session, progress, on_error):
+            provenance = provenance_of(session, job.run.position)
+            yield job, make_explanation(job, self.facts, provenance)
 
-    def _orders(
-        self, pairs: Iterator[Pair], setups: Setups, on_error: OnError | None
-    ) -> Iterator[ReadOrder]:
-        """Yield each pair as it is read; without `on_error`, the first that fails is raised."""
-        for position, pair in enumerate(read(pairs, on_error)):
+    def _begin(
+        self, pairs: Iterator[Pair], reader: Reader, parts: PartChooser, on_error: OnError | None
+    ) -> Iterator[ImageRun]:
+        """Yield each image as it is read; without `on_error`, the first that fails is raised."""
+        for position, pair in enumerate(read_pairs(pairs, on_error)):
             try:
                 # A copy, because a caller may yield one array filled with one image after another.
-                order = unpacked(pair, position, copy=bool(on_error))
+                order = unpack(pair, position, copy=bool(on_error))
                 targets = as_targets(order.target, self.facts.index)
-                made = ReadOrder(position, setups.read(order.image), targets, order.baseline)
+                run = parts.begin(position, reader.read(order.image), targets, order.baseline)
             except Exception as error:
                 if on_error is None:
                     raise
                 on_error(position, error)
             else:
-                yield made
+                yield run

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hshap.explainer import Explainer
-    from hshap.games.decisions import Positives
-    from hshap.games.pairs import Pair
+    from hshap.explainer.readings import Pair
+    from hshap.games.targets import Positives
 
 FIRST, NEXT, MOST = 1, 4, 16
 """Images that are explained first, then at a time, and in all. The first one warms up the model."""

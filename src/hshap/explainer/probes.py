@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.baselines.recipes import OwnColour
-from hshap.evaluators.canvas import Easel, Row
-from hshap.explainer.setups import Setups
-from hshap.partitions.regions import Box
+from hshap.evaluators.canvas import Backdrop, Row
+from hshap.explainer.choosing_parts import whole
+from hshap.explainer.readings import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -189,12 +189,12 @@ def ask(
     ([1.0], 0.0)
     """
     session = explainer.evaluator.open_session()
-    setups = Setups(explainer, session, layout)
+    reader = Reader(explainer.facts.intake, layout)
     answers: dict[str, list[float]] = {}
     scored: list[Image] = []
     for name, image in images:
         with suppress(Exception):  # the run itself says which images and models fail
-            pixels = setups.read(image).pixels
+            pixels = reader.read(image).pixels
             shown, *hidden = _canvases(explainer, session, pixels)
             rows = [Row(shown, (shown.root,), 0), *(Row(one, (), 0) for one in hidden)]
             outputs = np.concatenate([session.score([row]) for row in rows])
@@ -259,12 +259,11 @@ def _apart(before: Heat, after: Heat) -> float:
 
 
 def _canvases(explainer: Explainer, session: Session, pixels: Image) -> list[Canvas]:
-    """Return a canvas that can show the image, and one for each baseline that was given."""
-    given = explainer.baseline
-    baselines = () if given is None else given if isinstance(given, tuple) else (given,)
+    """Return a canvas that can show the image, and one for the baseline if it was given."""
+    given = () if explainer.baseline is None else (explainer.baseline,)
     return [
-        Easel(one, session.put).canvas(pixels, _whole(pixels), position=0)  # pyright: ignore[reportArgumentType]
-        for one in (OwnColour(), *baselines)
+        Backdrop(one, session.put).canvas(pixels, whole(pixels), position=0)
+        for one in (OwnColour(), *given)
     ]
 
 
@@ -272,10 +271,10 @@ def _to_noise(session: Session, noise: Noise) -> tuple[Heat, float]:
     """Return the answers to noise in full batches, and how far they differ from those alone."""
     first = np.empty(noise.shape, np.dtype(noise.dtype))
     most = session.capacity(first.shape, first.itemsize)
-    easel, inputs, found = Easel(OwnColour(), session.put), noise.inputs(), list["Heat"]()
+    backdrop, inputs, found = Backdrop(OwnColour(), session.put), noise.inputs(), list["Heat"]()
     difference = 0.0
     while some := list(islice(inputs, most)):
-        canvases = [easel.canvas(pixels, _whole(pixels), position=0) for pixels in some]
+        canvases = [backdrop.canvas(pixels, whole(pixels), position=0) for pixels in some]
         rows = [Row(canvas, (canvas.root,), 0) for canvas in canvases]
         outputs = session.score(rows)
         if not found and len(rows) > 1:
@@ -285,7 +284,3 @@ def _to_noise(session: Session, noise: Noise) -> tuple[Heat, float]:
             difference = float(np.abs(outputs[::step] - alone).max(initial=0.0))
         found.append(outputs)
     return np.concatenate(found), difference
-
-
-def _whole(pixels: Image) -> Box:
-    return Box((0,) * (pixels.ndim - 1), pixels.shape[1:])

@@ -10,7 +10,7 @@ from hshap.baselines.per_slice import PerSlice
 from hshap.evaluators.slices import Slices
 from hshap.evaluators.tiles import BEST_TILE
 from hshap.explainer import Explainer
-from hshap.games.automatic import usual_baseline, usual_partition
+from hshap.explainer.choosing_parts import usual_baseline, usual_partition
 from hshap.games.search import Share
 from hshap.games.search.paper import SHARE
 from hshap.partitions.by_slices import BySlices
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from hshap.evaluators.bags import Bags
     from hshap.explanation.explanation import Explanation
-    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
     from hshap.games.game import Game
-    from hshap.games.targets import Target
+    from hshap.games.targets import Positives, Target
     from hshap.partitions.protocol import Region
 
     OnProgress = Callable[[Progress], None]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.evaluators.protocol import provenance_of
-from hshap.explainer.finished import explanation_of
-from hshap.explainer.setups import Setups
+from hshap.explainer.choosing_parts import PartChooser
+from hshap.explainer.make_explanation import make_explanation
+from hshap.explainer.readings import Reader, iterate
 from hshap.explanation.spin import Spin
-from hshap.games.engine import run
+from hshap.games import engine
 from hshap.games.jobs import Job, ScoreTable
-from hshap.games.pairs import iterated
 from hshap.games.targets import as_targets, is_several
 from hshap.partitions.grids import Shifted
 from hshap.partitions.protocol import spaced
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from hshap.explainer import Explainer, OnProgress
-    from hshap.explainer.setups import Setup
+    from hshap.games.search import Search
     from hshap.games.targets import Target
     from hshap.partitions.protocol import Partition
 
@@ -63,31 +63,29 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         )
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
-    setups = Setups(explainer, session, layout, spacing)
-    reading, targets = setups.read(image), as_targets(target, explainer.facts.index)
-    pixels = reading.pixels
-    hiding = setups.hide(reading, None)
-    setup = setups.make(reading, hiding, notice_template=False)
+    reader = Reader(explainer.facts.intake, layout, spacing)
+    reading, targets = reader.read(image), as_targets(target, explainer.facts.index)
+    parts = PartChooser(explainer, session)
+    run = parts.choose(parts.begin(0, reading, targets), notice_template=False)
     if partitions is not None:
-        setup = replace(setup, chosen=replace(setup.chosen, regions=""))
-    wanted = _members(setup.partition, shifts, partitions)
-    members_of = [spaced(made, reading.spacing) for made in wanted]
-    roots = [setup.easel.root(made, pixels) for made in members_of]
-    table = ScoreTable(setup.easel.canvas(pixels, roots[0], 0), targets)
-    jobs = [Job(table, 0, setup.search, root, setup.started) for root in roots]
-    for _ in run([jobs], session, setups.counted(progress)):
-        pass  # results are read below, in the order of the shifts
-    made = provenance_of(session, position=0)
-    members = [
-        explanation_of(job, _at_partition(setup, partition), made)
-        for job, partition in zip(jobs, members_of, strict=True)
+        run = replace(run, chosen=replace(run.chosen, regions=""))
+    runs = [
+        replace(run, partition=partition, settings=run.settings.updated(partition=partition))
+        for partition in _members(cast("Partition", run.partition), shifts, partitions)
+        for partition in [spaced(partition, reading.spacing)]
     ]
-    return Spin(tuple(members), table.evaluations, made)
-
-
-def _at_partition(setup: Setup, partition: Partition) -> Setup:
-    settings = setup.settings.updated(partition=partition)
-    return replace(setup, partition=partition, settings=settings)
+    roots = [parts.root(one) for one in runs]
+    table = ScoreTable(run.backdrop.canvas(run.pixels, roots[0], 0), targets)
+    search = cast("Search", run.search)
+    jobs = [
+        Job(one, table, 0, search, root, started=run.started)
+        for one, root in zip(runs, roots, strict=True)
+    ]
+    for _ in engine.run([jobs], session, progress):
+        pass  # results are read below, in the order of the shifts
+    provenance = provenance_of(session, position=0)
+    members = [make_explanation(job, explainer.facts, provenance) for job in jobs]
+    return Spin(tuple(members), table.evaluations, provenance)
 
 
 def _members(
@@ -103,10 +101,10 @@ def _members(
         )
         raise ArgumentError(message)
     if partitions is None:
-        found: list[Partition] = [Shifted(own, shift) for shift in iterated("shifts", shifts)]
+        found: list[Partition] = [Shifted(own, shift) for shift in iterate("shifts", shifts)]
         name, example = "shifts", "[(0, 0), (0, 5), (5, 0), (5, 5)]"
     else:
-        found = list(iterated("partitions", partitions))
+        found = list(iterate("partitions", partitions))
         name, example = "partitions", "[Superpixels(seed=0), Superpixels(seed=1)]"
     if not found:
         message = f"{name} is empty; pass at least one, for example {example}"

@@ -15,10 +15,10 @@ from hshap._util.arrays import as_floats
 from hshap.baselines.protocol import IgnoresImage
 from hshap.baselines.recipes import Constant
 from hshap.errors import ArgumentError
-from hshap.evaluators.canvas import Easel, Row
+from hshap.evaluators.canvas import Backdrop, Row
 from hshap.explainer.tile_parts import ScoredPart
-from hshap.formats.large.overview import Thumbnail, samples
-from hshap.formats.large.protocol import size_of_level
+from hshap.formats.large_images import size_of_level
+from hshap.formats.overview import Thumbnail, samples
 from hshap.games.engine import Progress
 from hshap.partitions.regions import Box
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explainer.tile_parts import Parts
-    from hshap.formats.large.protocol import LargeImage
+    from hshap.formats.large_images import LargeImage
 
 MOST_BYTES = 2**26
 """Bytes of tiles that are read for one call of the model."""
@@ -72,7 +72,7 @@ class TileReader:
         if not any(missing):
             return found
         whole = np.pad(found, [(0, 0), *((0, more) for more in missing)], mode="edge")
-        out = Easel(self.baseline, np.asarray).hidden(whole).astype(found.dtype)
+        out = Backdrop(self.baseline, np.asarray).hidden(whole).astype(found.dtype)
         out[:, : found.shape[1], : found.shape[2]] = found
         return out
 
@@ -137,7 +137,7 @@ class _Work:
 
     def __init__(self, session: Session, reader: TileReader) -> None:
         self._session, self._reader = session, reader
-        self._easel = Easel(reader.baseline, session.put)
+        self._backdrop = Backdrop(reader.baseline, session.put)
         self._root = Box((0, 0), (reader.tiles.side,) * 2)
         self._outputs: list[Heat | None] = []
         self._hidden: list[Heat | None] = []
@@ -182,7 +182,7 @@ class _Work:
         self._keep(slots, shown, hidden)
 
     def _canvas(self, tile: Image, position: int) -> Canvas:
-        canvas = self._easel.canvas(tile, self._root, position)
+        canvas = self._backdrop.canvas(tile, self._root, position)
         if canvas.draws > 1:
             message = (
                 f"baseline={checks.shown(self._reader.baseline)} draws {canvas.draws} stand-ins; "

@@ -24,7 +24,7 @@ from hshap.explainer.tile_parts import GROUP
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explanation.placement import Placement
 from hshap.explanation.tiled import TiledExplanation, tiles_of
-from hshap.formats.large.opening import opened
+from hshap.formats.reading import opened
 from hshap.games.search import BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.targets import as_targets, class_index, describe_target, is_several, measure
 from hshap.partitions.grids import Bisection
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from hshap.explainer.tile_parts import KeptTiles
     from hshap.explainer.tile_scores import TileScores
     from hshap.explanation.explanation import Explanation
-    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
     from hshap.games.search import Search
-    from hshap.games.targets import Target
+    from hshap.games.targets import Positives, Target
 
     OnProgress = Callable[[Progress], None]
 
@@ -101,7 +100,7 @@ def explain_tiles(
     ...     baseline=hshap.Constant(0.0),
     ...     partition=hshap.Bisection(min_size=1),
     ... )
-    >>> found = explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> found = explain_tiles(explainer, image, target=0, tiles=hshap.large.Tiles(side=16))
     >>> found.boxes()
     [Finding(start=(40, 21), stop=(41, 22), score=1.0)]
     """

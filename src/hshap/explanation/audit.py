@@ -8,20 +8,26 @@ pixels show how well the leaves fit; no model is called.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.evaluators.protocol import NOT_TOLD, Provenance
-from hshap.explanation.gaps import all_gaps
+from hshap.games.shapley import FEW, sides
+from hshap.games.tree import MOST_VALUES, parts, ratios, sources
 from hshap.partitions.filling import filling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from hshap._util.types import Array, Grid, Heat
+    from numpy.typing import NDArray
+
+    from hshap._util.types import Array, Heat
+    from hshap.explanation.explanation import Explanation
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
@@ -176,13 +182,51 @@ def audit(  # noqa: PLR0913, one for each field of an explanation that counts
     )
 
 
+def audit_many(explanations: Sequence[Explanation]) -> None:
+    """Fill in `parts` and `audit` of explanations, as each one would compute them when asked.
+
+    A call of NumPy takes as long for the games of sixteen images as for those of one. Every number
+    is that of one game alone, so results are the same bit for bit.
+
+    Nothing is filled in where the games are too large, or where those of one explanation raise an
+    error: then each computes its own, and only that one fails.
+    """
+    games = [game for one in explanations for game in one.games]
+    if sum([len(game.values) for game in games]) > MOST_VALUES:
+        return
+    try:
+        counts = [count for one in explanations for count in sources(one.games)]
+        divided, gaps = ratios(games, counts), all_gaps(games)
+    except Exception:  # noqa: BLE001, of games that a caller made; asked again, they tell
+        return
+    ends = accumulate((len(one.games) for one in explanations), initial=0)
+    for one, (begin, end) in zip(explanations, pairwise(ends), strict=True):
+        own = (gaps[0][begin:end], gaps[1][begin:end], gaps[2][begin:end])
+        try:
+            tree = parts(one.games, draws=one.draws, shared=(counts[begin:end], divided[begin:end]))
+            found = sum(tree[leaf].share for leaf in one.leaves)
+            made = audit(
+                one.games,
+                one.leaves,
+                () if one.complete else one.unfinished,
+                found,
+                one.provenance,
+                certificate=one.certificate,
+                filled=one.filled,
+                shared=own,
+            )
+        except Exception:  # noqa: BLE001, S112, the explanation raises it again when it is asked
+            continue
+        vars(one).update(parts=tree, audit=made)  # where `cached_property` keeps them
+
+
 def filled_by(leaves: Sequence[Region], image: Array, stand_ins: Sequence[Array]) -> float | None:
     """Return the share of the leaves' pixels that hiding them changes; 1 without leaves.
 
     The difference of a pixel is that of all its channels, over all stand-ins `(channels, *grid)`.
     None if a difference is not finite: some models take NaN for a missing pixel.
 
-    >>> from hshap import Box
+    >>> from hshap.protocols import Box
     >>> image = np.zeros((1, 10))
     >>> image[0, 3] = 1.0
     >>> round(filled_by([Box((0,), (10,))], image, [np.zeros((1, 10))]), 2)
@@ -264,12 +308,77 @@ def _outside(games: Sequence[Game], leaves: Sequence[Region]) -> Iterator[tuple[
                     yield game, number, part
 
 
-def bound_map(bounds: Sequence[tuple[Region, float]], grid: Grid) -> Heat:
-    """Return the bounds of dropped parts as a map; NaN where nothing was dropped."""
-    out = np.full(grid, np.nan)
-    for part, most in bounds:
-        out[part.index] = most
-    return out
+def all_gaps(games: Sequence[Game]) -> tuple[Heat, Heat, Heat]:
+    """Return the OR gap, the monotone gap and the largest change of score of each game."""
+    out = np.zeros((3, len(games)))
+    numbers: dict[int, list[int]] = {}
+    for number, game in enumerate(games):
+        numbers.setdefault(len(game.children), []).append(number)
+    for chosen in numbers.values():
+        values = np.array([games[i].values for i in chosen])
+        # The largest change, not the total: parts that raise and lower the score cancel in it.
+        change = np.abs(values - values[:, :1]).max(1)
+        out[:, chosen] = (or_gaps(values), monotone_gaps(values), change)
+    return out[0], out[1], out[2]
+
+
+def or_gaps(values: Heat) -> Heat:
+    """Return the largest difference between parts together and the best of them alone.
+
+    `values[i]` are the scores of all coalitions of game `i`, as for `monotone_gaps`.
+    """
+    players = _players(values)
+    if players <= FEW:
+        best = np.take(values, _members(players), axis=1).max(2)
+        return np.abs(values[:, 1:] - best).max(1)
+    best = np.full(values.shape, -np.inf)
+    for player, (_, having) in enumerate(_halves(best)):
+        np.maximum(having, values[:, 1 << player, None, None], out=having)
+    return np.abs(values[:, 1:] - best[:, 1:]).max(1)
+
+
+def monotone_gaps(values: Heat) -> Heat:
+    """Return the most that the score falls when one more part is shown; 0 if it never does."""
+    players = _players(values)
+    if players <= FEW:
+        having, lacking = sides(players)
+        falls = np.take(values, lacking, axis=1) - np.take(values, having, axis=1)
+        return np.maximum(falls.max((1, 2)), 0.0)
+    every = [(lacking - having).max((1, 2)) for lacking, having in _halves(values)]
+    return np.maximum(np.max(every, axis=0), 0.0)
+
+
+def additive_gap(values: Heat) -> float:
+    """Return the largest difference between parts together and the sum of what each adds alone.
+
+    >>> additive_gap(np.array([0.0, 1.0, 2.0, 3.0])), additive_gap(np.array([0.0, 0.0, 0.0, 1.0]))
+    (0.0, 1.0)
+    """
+    singles = 1 << np.arange(len(values).bit_length() - 1)
+    is_member = (np.arange(len(values))[:, None] & singles) > 0
+    added = values - values[0]
+    return float(np.abs(added - is_member @ added[singles]).max())
+
+
+def _players(values: Heat) -> int:
+    return values.shape[1].bit_length() - 1
+
+
+@cache
+def _members(players: int) -> NDArray[np.intp]:
+    """Return each coalition's players alone, as coalitions `(all but the empty one, players)`.
+
+    In the place of a player that it lacks is its first one, which changes no maximum.
+    """
+    every, alone = np.arange(1, 2**players)[:, None], 1 << np.arange(players)
+    return np.where(every & alone, alone, every & -every)
+
+
+def _halves(values: Heat) -> Iterator[tuple[Heat, Heat]]:
+    """Yield views of the coalitions without each player, and of those with it, in one order."""
+    for player in range(_players(values)):
+        split = values.reshape(len(values), -1, 2, 2**player)
+        yield split[:, :, 0], split[:, :, 1]
 
 
 def _rule(gap: float) -> str:

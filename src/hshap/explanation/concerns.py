@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 
 import numpy as np
 
-from hshap.explanation.audit import FAR
-from hshap.explanation.gaps import additive_gap, all_gaps
+from hshap.explanation.audit import FAR, additive_gap, all_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

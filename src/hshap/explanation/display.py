@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.raster import as_plane, largest_in_blocks, png
+from hshap.explanation.guarantees.calibration import marked_area
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def _remarks(explanation: Explanation) -> list[str]:
         )
     if explanation.calibration is not None:
         lines.append(
-            f"marked area: {explanation.marked_area().mean():.2%} of the image; "
+            f"marked area: {marked_area(explanation).mean():.2%} of the image; "
             f"{explanation.calibration}"
         )
     lines += [str(explanation.how_sure)] if concerns else []

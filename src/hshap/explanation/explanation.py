@@ -1,69 +1,45 @@
-"""The result of a run: the leaves, every game that led to them, and views of both.
+"""The result of a run: the leaves, every game that led to them, and doors to what they say.
 
-Nothing here calls a model: maps, boxes and coarser readings come from the games that were played.
+Nothing here calls a model. Maps, findings, coarser readings, the audit and files are functions in
+the modules beside this one; a method here says what its function promises.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Literal, cast
 
-import numpy as np
-
-from hshap._util import checks
 from hshap._util.recipes import settle
-from hshap._util.smoothing import smoothed
 from hshap.errors import ArgumentError
 from hshap.evaluators.protocol import NOT_TOLD, Provenance
-from hshap.explanation import storage, viewing
-from hshap.explanation.audit import Audit, audit, bound_map, dropped
+from hshap.explanation import findings, heatmaps, storage
+from hshap.explanation.audit import Audit, audit
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
 from hshap.explanation.display import as_html, as_lines
-from hshap.explanation.findings import (
-    Finding,
-    Reading,
-    SignificantFinding,
-    context_boxes,
-    found_boxes,
-    readings,
-    significant_boxes,
-)
-from hshap.explanation.guarantees.methods import Guarantees
-from hshap.explanation.maps import (
-    AUTO,
-    CONTEXTS,
-    Context,
-    Smooth,
-    border_width,
-    confined,
-    is_resolved,
-    regions_left,
-    shares_left,
-    soft_map,
-)
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
-from hshap.explanation.reading import reread
+from hshap.explanation.replay import reread
 from hshap.explanation.settings import Settings
-from hshap.games.tree import Part, null_players, parts, shares
-from hshap.partitions.regions import fill, mask
+from hshap.games.tree import Part, parts, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
-    from hshap._util.types import Array, Grid, Heat, Mask
+    from hshap._util.types import Array, Grid, Heat
+    from hshap.explanation.findings import Finding
     from hshap.explanation.guarantees.calibration import Calibration
-    from hshap.explanation.guarantees.significance import ErrorRate, Tests
-    from hshap.explanation.viewing import Frame
+    from hshap.explanation.guarantees.significance import Tests
+    from hshap.explanation.maps import Context, Smooth
+    from hshap.export.page import NotebookPage
     from hshap.games.game import Game
     from hshap.games.search import Certificate
     from hshap.partitions.protocol import Region
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Guarantees):
+class Explanation:
     """The regions of an image that drive a classifier's score.
 
     `leaves` are the relevant regions, `games` all games that were played, the root's first.
@@ -83,6 +59,7 @@ class Explanation(Guarantees):
     `marked_area`.
 
     >>> import hshap
+    >>> import numpy as np
     >>> image = np.zeros((1, 8, 8))
     >>> image[0, 2, 5] = 1.0
     >>> explanation = hshap.Explainer(
@@ -131,11 +108,6 @@ class Explanation(Guarantees):
         return not self.unfinished or self.settings.drops_nothing
 
     @property
-    def adaptive(self) -> bool:
-        """Whether branches ended by the automatic rule; False where a size was given."""
-        return self.settings.adaptive or self.games[0].region.adaptive
-
-    @property
     def negative(self) -> str:
         """Why the model does not decide for this target on this image; empty if it does.
 
@@ -176,12 +148,17 @@ class Explanation(Guarantees):
     @property
     def residual(self) -> float:
         """The part of `score - baseline_score` that `attribution()` leaves out."""
-        return self.games[0].total - sum(self._values(None).values())
+        return self.games[0].total - sum(heatmaps.shares_of(self).values())
 
     @cached_property
     def parts(self) -> dict[Region, Part]:
         """Every region that was seen, with its place in the tree and its worth."""
         return parts(self.games, draws=self.draws)
+
+    @cached_property
+    def shares(self) -> dict[Region, float]:
+        """The share of every region, as `parts` has it, without the rest: maps need no more."""
+        return shares(self.games)
 
     @cached_property
     def audit(self) -> Audit:
@@ -205,37 +182,16 @@ class Explanation(Guarantees):
             return HowSure("negative", f"not explained: {self.negative}")
         return how_sure(self.concerns, [self.certificate])
 
-    @cached_property
-    def ignored(self) -> Mask:
-        """The pixels that the model was shown to ignore: parts that change no score of their game.
-
-        They change none in any context that was played. In the paper's game, pixels outside of the
-        divided region are hidden: what a part may do together with them was not asked.
-        `attribution` and `alone` are 0 there. Leaves are not
-        among them: at a tolerance of 0, a search keeps a part that only rounding raised above it.
-        """
-        kept = set(self.leaves)
-        found = (part for part in null_players(self.games) if part not in kept)
-        return mask(tuple(found), self.grid)
-
     def saliency(self) -> Heat:
         """Return the paper's map: even over the relevant pixels, its total is 1.
 
         With nothing relevant, it is 0 everywhere.
         """
-        relevant = self._paint(lambda _: 1.0)
-        return relevant / max(relevant.sum(), 1.0)
+        return heatmaps.saliency(self)
 
     def coefficients(self) -> Heat:
         """Return a map in which each leaf shows the coefficient it has in its own game."""
-        return self._paint(lambda leaf: self.parts[leaf].coefficient)
-
-    def errors(self) -> Heat:
-        """Return a map of the coefficients' standard errors: 0 unless the baseline is random.
-
-        NaN where the whole image is one leaf of a larger game: its own error is not stored.
-        """
-        return self._paint(lambda leaf: self.parts[leaf].error)
+        return heatmaps.coefficients(self)
 
     def attribution(self, *, smooth: Smooth | None = None, context: Context | None = None) -> Heat:
         """Return a map whose total is `score - baseline_score`, but for `residual`.
@@ -250,77 +206,37 @@ class Explanation(Guarantees):
         inside.
 
         `smooth` is the standard deviation, in pixels, of a Gaussian filter that leaves the total as
-        it is, but not the sums over regions. "auto" takes half of its side for each region, since
-        nothing is known inside it. Where a search in several contexts has divided the whole score
-        among regions that its partition does not split, and for the cells of `Spots`, it takes a
-        hundredth of the image's shorter side, or nothing below half a pixel. This is the default
-        for games in several contexts and for cells; other maps are not smoothed. Nothing flows into
-        parts that the model ignores.
+        it is, but not the sums over regions. "auto", the default for games in several contexts, is
+        the mean of the maps at all sizes of regions, from the image to a pixel, since nothing tells
+        at which size the evidence lies; each region is softened by half of its side. Once nothing
+        can be split further, and for the cells of `Spots`, the finest map alone is softened by a
+        hundredth of the image's shorter side instead. Maps of other searches are not smoothed.
+        Nothing flows into parts that the model ignores.
 
         `context` gives one side of the answer: "alone" what suffices, with everything else hidden;
         "missing" what cannot be missing, with everything else shown. It takes games that were
         played in several contexts. Such a map need not add up: a region that changes little in a
         context, against the others, is not divided there and has no share.
         """
-        values = {region: value for region, value in self._values(context).items() if value}
-        softens = self.settings.drops_nothing or self.settings.has_cells
-        width = smooth if smooth is not None else AUTO if softens else 0.0
-        if width == AUTO:
-            if not self.settings.has_cells and not self._is_exact(values):
-                return self._without_ignored(soft_map(values, self.grid))
-            width = border_width(self.grid)
-        return smoothed(self._confined(values), width, self.ignored if width else None)
-
-    def alone(self) -> Heat:
-        """Return a map in which each leaf spreads the score it adds to the baseline by itself.
-
-        A finding then shows the same value however many other findings there are, where
-        `attribution()` divides the score among them.
-        """
-        return self._confined({leaf: self.parts[leaf].alone for leaf in self.leaves})
-
-    def dropped_at_most(self) -> Heat:
-        """Return a map of the most that dropped parts add alone, if the model is monotone.
-
-        NaN on the leaves, which were not dropped. `audit` says whether the model was seen not to be
-        monotone; `audit.dropped_at_most` is the largest of these values.
-        """
-        bounds = dropped(self.games, self.leaves, self.certificate)
-        return bound_map(bounds, self.grid)
-
-    @overload
-    def boxes(
-        self, *, context: Context | None = ..., merge: bool = ..., original: bool = ...
-    ) -> list[Finding]: ...
-
-    @overload
-    def boxes(
-        self, *, alpha: float, error: ErrorRate = ..., merge: bool = ..., original: bool = ...
-    ) -> list[SignificantFinding]: ...
+        return heatmaps.attribution(self, smooth=smooth, context=context)
 
     def boxes(
-        self,
-        *,
-        alpha: float | None = None,
-        error: ErrorRate = "family",
-        context: Context | None = None,
-        merge: bool = True,
-        original: bool = True,
-    ) -> list[Finding] | list[SignificantFinding]:
+        self, *, context: Context | None = None, merge: bool = True, original: bool = True
+    ) -> list[Finding]:
         """Return the boxes around the leaves, the highest score first.
-
-        With `alpha`, only leaves that survive at this level; see `significance`.
 
         `context` gives the findings of one side: boxes around the regions where
         `attribution(context=...)` is strong, "alone" for what suffices and "missing" for what
         cannot be missing. A score is then the share of the box on that side. It takes games that
-        were played in several contexts, and is not combined with `alpha`: only leaves are tested.
+        were played in several contexts.
 
         `merge` joins leaves that touch; a box then goes around all of them. Boxes are in pixels of
         the original image, rounded outwards to whole ones: see `placement`. They are in pixels of
         the grid, as all maps are, where no placement was given or `original` is False.
+        `guarantees.significance` has the boxes that survive tests.
 
         >>> import hshap
+        >>> import numpy as np
         >>> explanation = hshap.Explainer(
         ...     lambda batch: batch[:, 0, 0, 0] * batch[:, 0, 7, 7],  # needs both places
         ...     baseline=hshap.Constant(0.0),
@@ -332,17 +248,7 @@ class Explanation(Guarantees):
         >>> explanation.boxes(context="alone")  # neither suffices
         []
         """
-        place = self.placement if checks.flag("original", original) else Placement(self.grid)
-        if context is not None:
-            values = self._values(context)
-            if alpha is not None:
-                message = "boxes takes alpha or context, not both: only leaves are tested"
-                raise ArgumentError(message)
-            return context_boxes(values, self.unknown, self.grid, merge=merge, placement=place)
-        if alpha is None:
-            return found_boxes(self, merge=merge, placement=place)
-        rows = self.significance(error=error).regions
-        return significant_boxes(self, rows, alpha, merge=merge, placement=place)
+        return findings.boxes(self, context=context, merge=merge, original=original)
 
     def placed(
         self, shape: Sequence[int], *, start: Sequence[float] = (), stop: Sequence[float] = ()
@@ -379,26 +285,22 @@ class Explanation(Guarantees):
             self, min_size=min_size, min_area=min_area, tolerance=tolerance, percentile=percentile
         )
 
-    def sizes(self) -> tuple[Reading, ...]:
-        """Return the results at the sizes of this run's regions, the finest first.
-
-        The first is the run as it is; each equals `at(min_area=...)`. No model call is made. At
-        most 64 sizes are taken, evenly.
-        """
-        return readings(self)
-
     @property
     def plot(self) -> Plotting:
         """Pictures with matplotlib: `plot(image)`, `plot.tree()` and `plot.levels(image)`."""
         return Plotting(self)
 
-    def view(self, image: Array | None = None, *, name: str = "image", height: int = 640) -> Frame:
+    def view(
+        self, image: Array | None = None, *, name: str = "image", height: int = 640
+    ) -> NotebookPage:
         """Return the page of this explanation, which a notebook shows in place.
 
-        Without `image`, the findings are shown on grey. `hshap.viewer.write_page` writes pages of
-        many images and classes to a file.
+        Without `image`, the findings are shown on grey. `hshap.export.page.write_page` writes pages
+        of many images and classes to a file.
         """
-        return viewing.frame(self, image, name=name, height=height)
+        from hshap.export.page import notebook_page  # noqa: PLC0415, it imports explanations
+
+        return notebook_page(self, image, name=name, height=height)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle.
@@ -424,55 +326,3 @@ class Explanation(Guarantees):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-    def _values(self, context: Context | None) -> dict[Region, float]:
-        """Return the share of each region of the map, from one context or from all."""
-        if context is None:
-            left = regions_left(self.games) if self.settings.drops_nothing else self.leaves
-            return {region: self._shares[region] for region in left}
-        if not self.settings.has_contexts:
-            message = (
-                f"context is {checks.shown(context)}, but this run did not play games in several "
-                "contexts; explain with search=BestFirst(contexts=2), or leave it out"
-            )
-            raise ArgumentError(message)
-        if context not in CONTEXTS:
-            message = f'context is {checks.shown(context)}; pass "alone", "missing" or None'
-            raise ArgumentError(message)
-        return shares_left(self.games, context)
-
-    @property
-    def unknown(self) -> tuple[Region, ...]:
-        """The regions inside which a share may lie anywhere, if their search drops nothing."""
-        # The largest difference of a cell of `Spots` is in its middle.
-        return () if self.settings.has_cells else self.unfinished
-
-    def _is_exact(self, values: Mapping[Region, float]) -> bool:
-        """Whether a map needs no softening: its regions are all that the partition can tell."""
-        return self.settings.drops_nothing and is_resolved(values, self.unknown)
-
-    def _confined(self, values: Mapping[Region, float]) -> Heat:
-        """Return an even map; a region that holds ignored parts shows its value on the others."""
-        heat = np.zeros(self.grid)
-        for region, value in values.items():
-            fill(region, heat, value / region.area)
-        played = {game.region for game in self.games}
-        ended = [region for region in values if region in played]  # by the automatic rule
-        return confined(heat, ended, self.ignored) if ended else heat
-
-    def _without_ignored(self, heat: Heat) -> Heat:
-        """Return a map of the same total that is 0 on ignored pixels."""
-        kept = np.where(self.ignored, 0.0, heat)
-        left = float(kept.sum())
-        return kept * (float(heat.sum()) / left) if left else heat
-
-    @cached_property
-    def _shares(self) -> dict[Region, float]:
-        """The share of every region: maps need no more of `parts`."""
-        return shares(self.games)
-
-    def _paint(self, value: Callable[[Region], float]) -> Heat:
-        out = np.zeros(self.grid)
-        for leaf in self.leaves:
-            fill(leaf, out, value(leaf))
-        return out

@@ -1,10 +1,14 @@
-"""Maps of games in several contexts: every region that is left spreads its share over its own size.
+"""Maps of games in several contexts: the mean over all sizes of regions.
 
-The share of a region is exact for the contexts that were played. How it lies inside the region is
-not known, and the border of the region is the tree's. So while regions could be split further, each
-share is smoothed by a Gaussian filter as wide as half of its region's side. The total stays the
-same. Once the whole score is in regions that the tree does not split, their borders are taken for
-those of the evidence, and the map is smoothed a little.
+At every size, from the image to a pixel, regions of a run cover the image, and their shares add up
+to the score. The games do not tell at which of these sizes the evidence lies: the finest regions
+are often parts of an object. So the map is the mean over all sizes, and each halving of the area
+counts the same. A region that was not split stands for itself at all smaller sizes.
+
+How a share lies inside its region is not known, and the border of the region is the tree's. So each
+share is smoothed by a Gaussian filter as wide as half of its region's side. Once the whole score is
+in regions that the tree does not split, their borders are taken for those of the evidence, and they
+are smoothed a little. The total stays the same.
 """
 
 from __future__ import annotations
@@ -102,19 +106,53 @@ def shares_left(games: Sequence[Game], context: Context | None = None) -> dict[R
     return {region: found[region] for region in regions_left(games)}
 
 
-def soft_map(values: Mapping[Region, float], grid: Grid) -> Heat:
-    """Return a map on which each region spreads its value, softened by half of its side.
+def soft_map(
+    values: Mapping[Region, float], games: Sequence[Game], grid: Grid, *, resolved: bool = False
+) -> Heat:
+    """Return the mean of the maps at all sizes of regions, softened.
 
-    Regions of about one size are smoothed together.
+    `values` are the shares of the finest regions; a larger region has the sum of those inside.
+    Regions are softened by half of their side, or if the map is `resolved`, the finest ones by
+    `border_width`.
     """
-    by_size: dict[int, list[Region]] = {}
-    for region, value in values.items():
-        if value:
-            by_size.setdefault(round(2 * log2(region.area) / len(grid)), []).append(region)
+    played = [game for game in games if game.region not in values] or games[:1]
+    held = dict(values)
+    for game in reversed(played):
+        held[game.region] = sum(held.get(part, 0.0) for part in game.children)
+    widths = dict.fromkeys(values, border_width(grid)) if resolved else {}
+    whole = games[0].region.area
+    octaves = log2(whole) or 1.0
+    # What each width adds to the density of a region, from the image down.
+    layers: dict[Region, dict[float, float]] = {games[0].region: {}}
+    for game in played:
+        smaller = log2(whole / game.region.area) / octaves
+        for part in game.children:
+            if not held.get(part):
+                layers[part] = layers[game.region]
+                continue
+            smallest = 1.0 if part in values else log2(whole / part.area) / octaves
+            width = widths.get(part, _half_side(part, len(grid)))
+            density = (smallest - smaller) * held[part] / part.area
+            before = layers[game.region]
+            layers[part] = before | {width: before.get(width, 0.0) + density}
+    split = {game.region for game in played if game.children != (game.region,)}
+    return _painted({one: own for one, own in layers.items() if one not in split}, grid)
+
+
+def _half_side(region: Region, axes: int) -> float:
+    """Return about half of a region's side: regions of about one size are smoothed together."""
+    return WIDTH * 2 ** (round(2 * log2(region.area) / axes) / 2)
+
+
+def _painted(layers: Mapping[Region, Mapping[float, float]], grid: Grid) -> Heat:
+    """Return the sum of layers of one width each; each region has a density in some of them."""
+    places = np.zeros(grid, dtype=np.intp)
+    for number, region in enumerate(layers):
+        fill(region, places, number)
     total = np.zeros(grid)
-    for size, regions in by_size.items():
-        heat = even_map({region: values[region] for region in regions}, grid)
-        total += softened(heat, WIDTH * 2 ** (size / 2))
+    for width in sorted({width for own in layers.values() for width in own}):
+        densities = np.array([own.get(width, 0.0) for own in layers.values()])
+        total += softened(densities[places], width)
     return total
 
 
@@ -128,7 +166,8 @@ def even_map(values: Mapping[Region, float], grid: Grid) -> Heat:
     """Return a map on which each region spreads its value evenly."""
     heat = np.zeros(grid)
     for region, value in values.items():
-        fill(region, heat, value / region.area)
+        if value:
+            fill(region, heat, value / region.area)
     return heat
 
 
@@ -150,11 +189,17 @@ def softened(heat: Heat, width: float) -> Heat:
 
 
 def strong_regions(
-    values: Mapping[Region, float], unfinished: Collection[Region], grid: Grid
+    values: Mapping[Region, float],
+    games: Sequence[Game],
+    unfinished: Collection[Region],
+    grid: Grid,
 ) -> tuple[Region, ...]:
-    """Return the regions where the map of these shares is strong, the strongest first."""
-    draw = even_map if is_resolved(values, unfinished) else soft_map
-    heat = draw(values, grid)
+    """Return the regions where the map of these shares is strong, the strongest first.
+
+    Once no region with a share could be split further, the regions speak for themselves.
+    """
+    resolved = is_resolved(values, unfinished)
+    heat = even_map(values, grid) if resolved else soft_map(values, games, grid)
     means = {one: float(pixels_of(one, heat).mean()) for one, value in values.items() if value > 0}
     highest = max(means.values(), default=0.0)
     strong = [one for one, mean in means.items() if mean >= STRONG * highest > 0]

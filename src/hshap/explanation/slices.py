@@ -35,7 +35,7 @@ class FoundSlice(NamedTuple):
     >>> exam = np.zeros((1, 4, 8, 8))
     >>> exam[0, 2, 5, 3] = 1.0
     >>> explainer = hshap.Explainer(hshap.demo.brightest, hshap.Constant(0.0))
-    >>> made = hshap.explain_slices(explainer, exam, target=0, layout="CZYX")
+    >>> made = hshap.volumes.explain_slices(explainer, exam, target=0, layout="CZYX")
     >>> found_slices(made)[0].number
     2
     """
@@ -57,7 +57,7 @@ def found_slices(explanation: Explanation) -> list[FoundSlice]:
     >>> explainer = hshap.Explainer(
     ...     hshap.demo.brightest, hshap.Constant(0.0), hshap.Bisection(min_size=1)
     ... )
-    >>> made = hshap.explain_slices(explainer, exam, target=0, layout="CZYX")
+    >>> made = hshap.volumes.explain_slices(explainer, exam, target=0, layout="CZYX")
     >>> found = found_slices(made)
     >>> [(one.number, one.coefficient, one.explanation.boxes()) for one in found]
     [(2, 1.0, [Finding(start=(5, 3), stop=(6, 4), score=1.0)])]
@@ -86,7 +86,7 @@ def slice_coefficients(explanation: Explanation) -> Heat:
     >>> exam = np.zeros((1, 4, 8, 8))
     >>> exam[0, 2, 5, 3] = 1.0
     >>> explainer = hshap.Explainer(hshap.demo.brightest, hshap.Constant(0.0))
-    >>> slice_coefficients(hshap.explain_slices(explainer, exam, target=0, layout="CZYX"))
+    >>> slice_coefficients(hshap.volumes.explain_slices(explainer, exam, target=0, layout="CZYX"))
     array([0., 0., 1., 0.])
     """
     out = np.zeros(explanation.grid[axis_of(explanation)])

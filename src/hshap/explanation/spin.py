@@ -50,17 +50,9 @@ class Spin:
         """Return the mean of the members' maps."""
         return self._mean(lambda member: member.saliency())
 
-    def coefficients(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps; where a member found nothing, it counts as 0."""
-        return self._mean(lambda member: member.coefficients())
-
     def attribution(self, *, smooth: float | None = None) -> NDArray[np.float64]:
         """Return the mean of the members' maps; `smooth` is that of an `Explanation`."""
         return self._mean(lambda member: member.attribution(smooth=smooth))
-
-    def alone(self) -> NDArray[np.float64]:
-        """Return the mean of the members' maps."""
-        return self._mean(lambda member: member.alone())
 
     def agreement(self) -> NDArray[np.float64]:
         """Return the share of members that found each pixel relevant."""

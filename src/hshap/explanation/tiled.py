@@ -69,7 +69,8 @@ class TiledExplanation:
     ...     baseline=hshap.Constant(0.0),
     ...     partition=hshap.Bisection(min_size=1),
     ... )
-    >>> found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> tiles = hshap.large.Tiles(side=16)
+    >>> found = hshap.large.explain_tiles(explainer, image, target=0, tiles=tiles)
     >>> found.shape, found.scores.shape, len(found.inside)
     ((64, 64), (4, 4), 1)
     >>> found.boxes()

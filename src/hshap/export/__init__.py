@@ -1,6 +1,6 @@
 """Explanations as files and objects of other programs, and as a page for a browser.
 
-Regions become COCO, GeoJSON for QuPath, or documents of Label Studio, CVAT, Datumaro and FiftyOne;
+Regions become COCO, GeoJSON for QuPath, or documents of Label Studio and CVAT;
 maps become PNG or TIFF, tables pandas, arrays xarray or input of shap's own plots; `page` makes an
 HTML file. Label maps and maps go back to the place of their scan as DICOM, NIfTI, OME-Zarr and
 OME-TIFF. Regions are exact: boxes are rectangles, any other form is a
@@ -14,27 +14,24 @@ here calls a model.
 """
 
 from hshap.export import page
-from hshap.export.arrays import dataarray, shap_values, table
-from hshap.export.documents import coco, geojson, write_json
-from hshap.export.findings import labels
-from hshap.export.maps import write_png, write_tiff
-from hshap.export.scans.dicom_map import write_dicom_map
-from hshap.export.scans.dicom_seg import write_dicom_seg
-from hshap.export.scans.napari import napari_layers
-from hshap.export.scans.nifti import write_nifti
-from hshap.export.scans.ome_tiff import write_ome_tiff
-from hshap.export.scans.ome_zarr import write_ome_zarr
-from hshap.export.tools.cvat import cvat, write_xml
-from hshap.export.tools.datumaro import datumaro
-from hshap.export.tools.fiftyone import fiftyone
-from hshap.export.tools.label_studio import label_studio
+from hshap.export.annotation_tools import cvat, label_studio, write_xml
+from hshap.export.arrays import dataarray, napari_layers, shap_values, table
+from hshap.export.dicom_files import write_dicom_map, write_dicom_seg
+from hshap.export.documents import coco, coco_results, geojson, write_json
+from hshap.export.map_files import (
+    write_nifti,
+    write_ome_tiff,
+    write_ome_zarr,
+    write_png,
+    write_tiff,
+)
+from hshap.export.placed_findings import labels
 
 __all__ = [
     "coco",
+    "coco_results",
     "cvat",
     "dataarray",
-    "datumaro",
-    "fiftyone",
     "geojson",
     "label_studio",
     "labels",

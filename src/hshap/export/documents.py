@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from math import isfinite
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 from uuid import UUID
 from zlib import crc32
 
@@ -14,18 +14,27 @@ from hshap._util.atomic import replace
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.findings import finding_score
-from hshap.export.inputs import as_name, as_result, by_category, leaves_of, picture_size
-from hshap.export.places import bounds, column_runs, outlines, pieces
+from hshap.export.placed_findings import (
+    as_name,
+    as_result,
+    bounds,
+    by_category,
+    column_runs,
+    leaves_of,
+    outlines,
+    picture_size,
+    pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
     from pathlib import Path
 
-    from hshap._util.types import Grid, Json
+    from hshap._util.types import Grid, Json, Untyped
     from hshap.explanation.placement import Placement
     from hshap.explanation.tiled import Leaf, TiledExplanation
-    from hshap.export.places import Line
+    from hshap.export.placed_findings import Line
     from hshap.partitions.protocol import Region
 
 Result: TypeAlias = "Explanation | TiledExplanation"
@@ -93,6 +102,59 @@ def coco(
         ],
         "annotations": annotations,
     }
+
+
+def coco_results(
+    explanations: Mapping[str, Result | Mapping[str, Result]],
+    *,
+    dataset: Mapping[str, Json] | None = None,
+    category: str = "finding",
+) -> list[dict[str, Json]]:
+    """Return a list of results that `COCO.loadRes` of pycocotools takes: an entry for each leaf.
+
+    `dataset` is the COCO document of the images, such as that of the truth. Its images are found by
+    their file names and its categories by their names, so that results have its numbers. Without
+    it, numbers are those of `coco(explanations)`.
+
+    >>> from hshap.demo import example
+    >>> truth = {"images": [{"id": 7, "file_name": "cell.png"}], "categories": [
+    ...     {"id": 3, "name": "finding"}]}
+    >>> (found,) = coco_results({"cell.png": example()}, dataset=truth)
+    >>> found["image_id"], found["category_id"], found["bbox"], found["score"]
+    (7, 3, [5, 2, 1, 1], 1.0)
+    """
+    document = coco(explanations, category=category)
+    images = _numbers(document, dataset, "images", "file_name")
+    categories = _numbers(document, dataset, "categories", "name")
+    return [
+        {
+            "image_id": images[one["image_id"]],
+            "category_id": categories[one["category_id"]],
+            **{key: one[key] for key in ("bbox", "segmentation", "score")},
+        }
+        for one in cast("list[dict[str, Untyped]]", document["annotations"])
+    ]
+
+
+def _numbers(
+    document: Mapping[str, Untyped],
+    dataset: Mapping[str, Untyped] | None,
+    kind: str,
+    name: str,
+) -> dict[int, int]:
+    """Return the numbers that a data set has for the images or categories of a document."""
+    own = {entry[name]: entry["id"] for entry in document[kind]}
+    if dataset is None:
+        return {number: number for number in own.values()}
+    known = {entry[name]: entry["id"] for entry in dataset.get(kind, ())}
+    missing = [text for text in own if text not in known]
+    if missing:
+        message = (
+            f"dataset has no {kind} named {checks.shown(missing[0])}; pass the COCO document whose "
+            f"{kind} have these names"
+        )
+        raise ArgumentError(message)
+    return {number: known[text] for text, number in own.items()}
 
 
 def geojson(

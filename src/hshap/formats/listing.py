@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from hshap.formats.large.ome_zarr import GROUP
-from hshap.formats.large.slides import SUFFIXES as SLIDES
+from hshap.formats.ome_zarr import GROUP
+from hshap.formats.slides import SUFFIXES as SLIDES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import FormatError, require
-from hshap.formats.limits import refuse_large
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly, refuse_large
 from hshap.formats.scan import LPS, Scan
 
 if TYPE_CHECKING:

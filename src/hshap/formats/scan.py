@@ -13,7 +13,7 @@ from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Grid, Heat
 
 SPATIAL = "ZYX"
+UPRIGHT = 1
+"""The EXIF orientation of an image that need not be turned."""
 
 LPS = "LPS"
 """World coordinates of DICOM: millimetres to the patient's left, to the back, and to the head."""
@@ -48,7 +50,9 @@ class Scan:
     low values are white, as in some radiographs. `unit` is the unit of the values, such as "HU".
     `name` is the name that the caller gave, `format` the kind of the file, and `files` are the
     files that were read, one for each slice of a DICOM series. A scan holds nothing about a
-    patient: exports read the header that they need from `files` again.
+    patient: exports read the header that they need from `files` again. `notes` say how the values
+    of a picture differ from those in its file; `orientation` is the EXIF orientation by which it
+    was turned upright, 1 if it was upright.
 
     >>> scan = Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", name="knee.nii", spacing=(3.0, 1.0, 1.0))
     >>> scan
@@ -68,6 +72,8 @@ class Scan:
     inverted: bool = False
     unit: str = ""
     files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    orientation: int = UPRIGHT
 
     def __post_init__(self) -> None:
         array = to_numpy("array", self.array)
@@ -101,6 +107,27 @@ class Scan:
     def spatial(self) -> str:
         """The letters of the axes with a spacing: those of Z, Y and X that the array has."""
         return "".join(axis for axis in self.axes if axis in SPATIAL)
+
+    @property
+    def directions(self) -> str:
+        """Where each spatial axis leads in the patient; empty if that is not known, or oblique.
+
+        L is left, P back (posterior), S up (superior), and R, A and I are their opposites.
+
+        >>> axial = np.array([[0, 0, 1, 0], [0, 1, 0, 0], [3, 0, 0, 0], [0, 0, 0, 1]])
+        >>> Scan(np.zeros((1, 4, 8, 8)), axes="CZYX", affine=axial, world="LPS").directions
+        'SPL'
+        """
+        if self.affine is None or self.world != LPS:
+            return ""
+        columns = [self.affine[:3, SPATIAL.index(axis)] for axis in self.spatial]
+        nearest = [int(np.abs(column).argmax()) for column in columns]
+        if len(set(nearest)) < len(nearest):
+            return ""
+        return "".join(
+            (LPS if column[world] > 0 else "RAI")[world]
+            for column, world in zip(columns, nearest, strict=True)
+        )
 
     def shown(self, window: tuple[float, float] | None = None) -> NDArray[np.float32]:
         """Return the values as a viewer shows them: black is 0, white is 1.
@@ -176,6 +203,31 @@ class Scan:
         sides = " x ".join(map(str, self.array.shape))
         apart = "" if self.spacing is None else f", spacing {_by(self.spacing)} mm"
         return f"Scan({self.name!r}: {self.axes} {sides}, {self.array.dtype}{apart})"
+
+
+def channels_first(array: Array, axes: str) -> tuple[Array, str]:
+    """Return an array with its channels first, without axes of length 1 but Y and X.
+
+    >>> channels_first(np.zeros((1, 5, 3, 8, 8)), "TZCYX")[1]
+    'CZYX'
+    """
+    lengths = dict(zip(axes, array.shape, strict=True))
+    kept = [axis for axis in "CTZYX" if axis in "YX" or lengths.get(axis, 1) > 1]
+    order = [axes.index(axis) for axis in kept]
+    index = tuple(slice(None) if axis in kept else 0 for axis in axes)
+    rest = [axis for axis in axes if axis in kept]
+    out = array[index].transpose([rest.index(axes[n]) for n in order])
+    return (out, "".join(kept)) if "C" in kept else (out[None], "".join(("C", *kept)))
+
+
+def stage_affine(sizes: Mapping[str, float], starts: Mapping[str, float]) -> Heat:
+    """Return the affine from `(z, y, x, 1)` to x, y and z of a microscope's stage."""
+    affine = np.zeros((4, 4))
+    for column, axis in enumerate(SPATIAL):
+        affine["XYZ".index(axis), column] = sizes.get(axis, 1.0)
+        affine["XYZ".index(axis), 3] = starts.get(axis, 0.0)
+    affine[3, 3] = 1.0
+    return affine
 
 
 def _by(numbers: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -58,12 +58,15 @@ class Progress:
     waiting: int
 
 
+Run = TypeVar("Run")
+
+
 def run(
-    groups: Iterable[Sequence[Job]],
+    groups: Iterable[Sequence[Job[Run]]],
     session: Session,
     progress: Callable[[Progress], None] | None = None,
     on_error: OnError | None = None,
-) -> Iterator[Job]:
+) -> Iterator[Job[Run]]:
     """Yield jobs as they finish. The jobs of a group share an image, and so its scores.
 
     Without `on_error`, the first exception ends the run. With it, the image that caused one is
@@ -79,7 +82,7 @@ def run(
                 finished += 1
                 if progress is not None:
                     progress(Progress(evaluations, finished, len(queue.in_flight)))
-                yield job
+                yield cast("Job[Run]", job)
         elif (
             more
             and len(queue.in_flight) < IMAGES_IN_FLIGHT
@@ -144,7 +147,7 @@ class _Queue:
     """Rows that wait for a batch, by shape and type, and jobs whose scores are all there."""
 
     def __init__(self, session: Session, on_error: OnError | None) -> None:
-        self.ready: deque[Job] = deque()
+        self.ready: deque[Job[object]] = deque()
         self.in_flight: dict[Canvas, int] = {}  # the number of jobs that each image still has
         self._session, self._on_error = session, on_error
         self._lines: defaultdict[Kind, _Line] = defaultdict(_Line)
@@ -156,13 +159,13 @@ class _Queue:
         line = self._next()
         return line.rows / self._capacity(line) if line is not None else 0.0
 
-    def start(self, group: Sequence[Job]) -> None:
+    def start(self, group: Sequence[Job[object]]) -> None:
         """Queue the first coalitions of all jobs of an image."""
         for job in group:
             self.in_flight[job.canvas] = len(group)
             self._ask(job)
 
-    def advance(self) -> Job | None:
+    def advance(self) -> Job[object] | None:
         """Let the search of a job that is ready continue, and return the job if it has ended."""
         if not self.ready[0].has_played:
             play(self.ready)
@@ -182,7 +185,7 @@ class _Queue:
             del self.in_flight[job.canvas]
         return job
 
-    def _ask(self, job: Job) -> None:
+    def _ask(self, job: Job[object]) -> None:
         """Queue the coalitions of a job that no other job has asked for."""
         block = job.table.ask(job)
         if block.rows:

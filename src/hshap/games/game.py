@@ -59,9 +59,9 @@ class Game:
     are the same game with more of the image shown, if a search played it so; see `BestFirst`.
 
     >>> import hshap
-    >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
+    >>> left, right = hshap.protocols.Box((0,), (2,)), hshap.protocols.Box((2,), (4,))
     >>> values = np.array([0.0, 1.0, 1.0, 1.0])  # none, left, right, both
-    >>> whole = hshap.Box((0,), (4,))
+    >>> whole = hshap.protocols.Box((0,), (4,))
     >>> game = Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
     >>> game.total, game.alone
     (1.0, array([1., 1.]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from hshap.partitions.protocol import Coalition, Region
 
 
+Run_co = TypeVar("Run_co", covariant=True)
+
+
 class Block(NamedTuple):
     """Rows that a job waits for, and the number of each one's coalition in the table."""
 
-    job: Job
+    job: Job[object]
     rows: Sequence[Row]
     numbers: Sequence[int]
 
@@ -69,7 +72,9 @@ class ScoreTable:
         self._regions: dict[Region, int] = {}
         self._numbers: dict[tuple[int, ...], int] = {}
         self._missing: list[int] = []  # inputs of each coalition that are not scored yet
-        self._others: dict[int, list[Job]] = {}  # jobs that wait for a coalition of another one
+        self._others: dict[
+            int, list[Job[object]]
+        ] = {}  # jobs that wait for a coalition of another one
 
     def know(self, kept: Coalition, values: Heat) -> None:
         """Take the scores `(draws, targets)` of a coalition that no job has asked for yet."""
@@ -88,7 +93,7 @@ class ScoreTable:
             elif len(row.kept) == 1 and row.kept[0] is self.canvas.root:
                 self.whole = output.copy()
 
-    def ask(self, job: Job) -> Block:
+    def ask(self, job: Job[object]) -> Block:
         """Let a job wait for all coalitions that it asks for, and return the rows of new ones."""
         new: list[Coalition] = []
         canvas, missing, known = self.canvas, self._missing, len(self._missing)
@@ -113,12 +118,12 @@ class ScoreTable:
         self.evaluations += len(block.rows)
         return block
 
-    def _single(self, job: Job, new: Sequence[Coalition], known: int) -> Block:
+    def _single(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
         """Return a row for each new coalition, which are numbered from `known` on."""
         rows = list(map(Row, repeat(self.canvas), new, repeat(0)))
         return Block(job, rows, range(known, known + len(new)))
 
-    def _drawn(self, job: Job, new: Sequence[Coalition], known: int) -> Block:
+    def _drawn(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
         """Return rows for the draws of new coalitions, which are numbered from `known` on."""
         counts = self._missing[known:]
         rows = [
@@ -129,7 +134,7 @@ class ScoreTable:
         numbers = [number for number, count in enumerate(counts, known) for _ in range(count)]
         return Block(job, rows, numbers)
 
-    def record(self, block: Block, values: Heat) -> list[Job]:
+    def record(self, block: Block, values: Heat) -> list[Job[object]]:
         """Take the values `(rows, targets)` of a block; return the jobs that now miss none."""
         job, rows, numbers = block
         if self.canvas.draws == 1:
@@ -139,7 +144,7 @@ class ScoreTable:
             # From its draw on: where one input is enough for all draws, its value is every draw's.
             for row, number, value in zip(rows, numbers, values, strict=True):
                 self.values[number, row.draw :] = value
-        ready: list[Job] = []
+        ready: list[Job[object]] = []
         missing, others = self._missing, self._others
         if self.canvas.draws == 1 and not others:
             missing[numbers[0] : numbers[-1] + 1] = [0] * len(numbers)
@@ -158,25 +163,31 @@ class ScoreTable:
         return ready
 
 
-class Job:
-    """One search for one target of one image, down from one root."""
+class Job(Generic[Run_co]):
+    """One search for one target of one image, down from one root.
 
-    def __init__(
+    `run` is for the caller, who gets the job back when its search has ended: the image that it
+    belongs to, and the parts that were chosen for it.
+    """
+
+    def __init__(  # noqa: PLR0913, the facts of a search
         self,
+        run: Run_co,
         table: ScoreTable,
         column: int,
         search: Search,
         root: Region,
-        started: float | None = None,
+        *,
+        started: float,
     ) -> None:
         """Start the search; `started` is the `time.perf_counter()` from which `seconds` count."""
-        self.table, self.column = table, column
+        self.run, self.table, self.column = run, table, column
         self.games: list[Game] = []
         self.result: SearchResult | None = None
         self.missing = 0  # own inputs, and coalitions of other jobs, that are not scored yet
         self.evaluations = 0
         self.seconds = 0.0
-        self._started = time.perf_counter() if started is None else started
+        self._started = started
         # A search that only asks for games takes the same steps with fewer kinds of answers.
         self._steps = cast("Asking", search(root, table.canvas.draws))
         self._questions: dict[Coalition, None] = {}
@@ -274,9 +285,9 @@ class Request:
         return subsets_of(parts, whole)
 
 
-def play(jobs: Iterable[Job]) -> None:
+def play(jobs: Iterable[Job[object]]) -> None:
     """Play the games that jobs ask for, whose scores are there; those of one size at once."""
-    asked: dict[tuple[int, int], list[tuple[Job, Request]]] = {}
+    asked: dict[tuple[int, int], list[tuple[Job[object], Request]]] = {}
     for job in jobs:
         for request in job.asked:
             if request.region is not None and request.game is None:

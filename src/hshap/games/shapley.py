@@ -58,7 +58,8 @@ def weighted_shapley(values: ArrayLike, weights: ArrayLike) -> NDArray[np.float6
 
     The first player of an order is drawn with a chance in proportion to its weight, then the next
     one of those that are left, and so on. So of a game that any player wins alone, each gets its
-    weight's share. Equal weights give `shapley`. `values` is one game, as there.
+    weight's share. Equal weights give `shapley`. `values` are as there, and `weights` has one for
+    each player of each game.
 
     This is the dual of the weighted value of Kalai and Samet (1987), who draw the last one first.
 
@@ -66,22 +67,33 @@ def weighted_shapley(values: ArrayLike, weights: ArrayLike) -> NDArray[np.float6
     array([0.75, 0.25])
     """
     worth, each = _as_floats(values), _as_floats(weights)
-    players = len(each)
+    players = each.shape[-1]
+    members, joining = _orders(players)
+    left = np.where(members, 0.0, each[..., None, :]).sum(-1)  # the weights outside each coalition
+    chance = np.zeros(worth.shape)
+    chance[..., 0] = 1.0  # that an order begins with this coalition
+    result = np.zeros(each.shape)
+    for player, before, after in joining:
+        joins = chance[..., before] * each[..., player, None] / left[..., before]
+        chance[..., after] += joins
+        result[..., player] += (joins * (worth[..., after] - worth[..., before])).sum(-1)
+    return result
+
+
+@cache
+def _orders(
+    players: int,
+) -> tuple[NDArray[np.bool_], list[tuple[int, NDArray[np.intp], NDArray[np.intp]]]]:
+    """Return the members of each coalition, and who joins which coalitions, small ones first."""
     every = np.arange(2**players)
     members = (every[:, None] >> np.arange(players) & 1).astype(bool)
-    left = np.where(members, 0.0, each).sum(1)  # the weights of those outside each coalition
-    chance = np.zeros(len(every))
-    chance[0] = 1.0  # that an order begins with this coalition
-    result = np.zeros(players)
+    joining: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
     for size in range(players):
         begun = every[np.bitwise_count(every) == size]
         for player in range(players):
             before = begun[~members[begun, player]]
-            after = before | 1 << player
-            joins = chance[before] * each[player] / left[before]
-            chance[after] += joins
-            result[player] += (joins * (worth[after] - worth[before])).sum()
-    return result
+            joining.append((player, before, before | 1 << player))
+    return members, joining
 
 
 @cache

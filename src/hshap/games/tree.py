@@ -26,6 +26,9 @@ Ratios: TypeAlias = "list[float] | None"
 Counts: TypeAlias = "tuple[float, ...]"
 """How many sources of the score each part of a game holds."""
 
+MOST_VALUES = 2**18
+"""Scores of games that are looked at together: of more, copies would fill memory."""
+
 ROUNDING = 1e-6
 """A change of score below this share of the run's largest one is rounding."""
 
@@ -109,7 +112,7 @@ def _passed_on(game: Game, share: float, ratio: Ratios, top: Counts | None) -> l
     Those of the image in one context are its values, which may be negative.
     """
     if top is not None and not game.contexts:
-        return [value or 0.0 for value in _values(game, top).tolist()]  # 0, not -0
+        return [value or 0.0 for value in _values([game], [top])[0].tolist()]  # 0, not -0
     if ratio is None:
         return [share if len(game.children) == 1 else 0.0] * len(game.children)
     return [share * part or 0.0 for part in ratio]
@@ -130,27 +133,49 @@ def null_players(games: Sequence[Game]) -> tuple[Region, ...]:
     Games whose values were inferred show nothing, and neither does the game of an image that was
     not split: parts of it may cancel each other out.
 
-    >>> import hshap
-    >>> left, right = hshap.Box((0,), (2,)), hshap.Box((2,), (4,))
+    >>> from hshap import shapley
+    >>> from hshap.protocols import Box, Game
+    >>> left, right = Box((0,), (2,)), Box((2,), (4,))
     >>> values = np.array([0.0, 1.0, 0.0, 1.0])  # none, left, right, both
-    >>> whole = hshap.Box((0,), (4,))
-    >>> game = hshap.Game(whole, (left, right), values, hshap.shapley(values), np.zeros(2))
+    >>> whole = Box((0,), (4,))
+    >>> game = Game(whole, (left, right), values, shapley(values), np.zeros(2))
     >>> null_players([game])
     (Box(start=(2,), stop=(4,)),)
     """
     played = [game for game in games if not game.inferred and len(game.children) > 1]
-    most = ROUNDING * max((float(np.ptp(game.values)) for game in played), default=0.0)
-    found: list[Region] = []
-    for game in played:
-        if game.contexts and all(one.number == ALONE for one in game.contexts):
-            continue  # what else is shown was not asked
-        values = np.stack([game.values, *(one.values for one in game.contexts)])
-        for number, part in enumerate(game.children):
+    most = ROUNDING * _largest_change(played)
+    # Of a game that was played alone in each context, what else is shown was not asked.
+    asked = [
+        game
+        for game in played
+        if not game.contexts or any(one.number != ALONE for one in game.contexts)
+    ]
+    found: dict[int, list[Region]] = {}
+    for chosen in _alike(asked):
+        rows = [
+            values
+            for i in chosen
+            for values in (asked[i].values, *(one.values for one in asked[i].contexts))
+        ]
+        first = np.cumsum([0, *(1 + len(asked[i].contexts) for i in chosen[:-1])])
+        values = np.array(rows)
+        players = len(asked[chosen[0]].children)
+        for number in range(players):
             # Pairs of coalitions, without the part and with it.
             pairs = values.reshape(len(values), -1, 2, 1 << number)
-            if float(np.abs(pairs[:, :, 1] - pairs[:, :, 0]).max()) <= most:
-                found.append(part)
-    return tuple(found)
+            changes = np.abs(pairs[:, :, 1] - pairs[:, :, 0]).max((1, 2))
+            for place in np.flatnonzero(np.maximum.reduceat(changes, first) <= most).tolist():
+                found.setdefault(chosen[place], []).append(asked[chosen[place]].children[number])
+    return tuple(part for number in sorted(found) for part in found[number])
+
+
+def _largest_change(games: Sequence[Game]) -> float:
+    """Return the largest difference between two scores of one game."""
+    if not games:
+        return 0.0
+    values = np.concatenate([game.values for game in games])
+    first = np.cumsum([0, *(len(game.values) for game in games[:-1])])
+    return float((np.maximum.reduceat(values, first) - np.minimum.reduceat(values, first)).max())
 
 
 def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> list[Ratios]:
@@ -167,15 +192,25 @@ def ratios(games: Sequence[Game], counted: Sequence[Counts] | None = None) -> li
     """
     counts = sources(games) if counted is None else counted
     found: list[Ratios] = [None] * len(games)
-    numbers: dict[int, list[int]] = {}
-    for number, game in enumerate(games):
-        numbers.setdefault(len(game.children), []).append(number)
-    for chosen in numbers.values():
-        positive = np.maximum([_values(games[i], counts[i]) for i in chosen], 0.0)
+    for chosen in _alike(games):
+        values = _values([games[i] for i in chosen], [counts[i] for i in chosen])
+        positive = np.maximum(values, 0.0)
         totals = positive.sum(1)
         divided = (positive / np.where(totals, totals, 1.0)[:, None]).tolist()
         for i, ratio, total in zip(chosen, divided, totals.tolist(), strict=True):
             found[i] = ratio if total else None
+    return found
+
+
+def _alike(games: Sequence[Game]) -> list[list[int]]:
+    """Return the numbers of games with equally many players, up to so many scores at a time."""
+    groups: dict[int, list[int]] = {}
+    for number, game in enumerate(games):
+        groups.setdefault(len(game.children), []).append(number)
+    found: list[list[int]] = []
+    for players, chosen in groups.items():
+        most = max(MOST_VALUES >> players, 1)
+        found += [chosen[start : start + most] for start in range(0, len(chosen), most)]
     return found
 
 
@@ -199,7 +234,7 @@ def sources_held(
     holds one. `inside` is as in `sources`.
     """
     held = dict(inside or {})
-    rounding = ROUNDING * max([float(np.ptp(game.values)) for game in games])
+    rounding = ROUNDING * _largest_change(games)
     for game in reversed(games):
         values = game.values.tolist()
         low, worth = values[0], values[-1] - values[0]
@@ -213,22 +248,39 @@ def sources_held(
     return held
 
 
-def _values(game: Game, counts: Counts) -> Heat:
-    """Return the values of the parts of a game, summed over the contexts that it was played in."""
-    if min(counts) == max(counts):
-        pooled = game.pooled
-    else:
-        played = [game.values, *(one.values for one in game.contexts)]
-        pooled = np.sum([_by_sources(values, counts) for values in played], axis=0)
-    total = float(pooled.sum())
-    if not game.contexts:
-        return pooled
-    return pooled * np.sign(total) if total else np.array([part.area for part in game.children])
+def _values(games: Sequence[Game], counts: Sequence[Counts]) -> Heat:
+    """Return the values of the parts of each game, summed over the contexts it was played in.
+
+    All games have equally many parts.
+    """
+    held = np.array(counts)
+    uneven = held.min(1) < held.max(1)
+    found = np.array([game.coefficients for game in games])
+    if uneven.any():
+        values = np.array([game.values for game, one in zip(games, uneven, strict=True) if one])
+        found[uneven] = _by_sources(values, held[uneven])
+    further = [(i, one.values) for i, game in enumerate(games) for one in game.contexts]
+    if not further:
+        return found
+    owner, values = np.array([i for i, _ in further]), np.array([one for _, one in further])
+    own, by_sources, rest = shapley(values), uneven[owner], np.zeros_like(found)
+    own[by_sources] = _by_sources(values[by_sources], held[owner[by_sources]])
+    np.add.at(rest, owner[~by_sources], own[~by_sources])
+    found += rest
+    np.add.at(found, owner[by_sources], own[by_sources])
+    for i in set(owner.tolist()):
+        total = float(found[i].sum())
+        found[i] = found[i] * np.sign(total) if total else [one.area for one in games[i].children]
+    return found
 
 
-def _by_sources(values: Heat, counts: Counts) -> Heat:
-    """Return the values of the parts of a game in one context."""
-    worth = float(values[-1] - values[0])
-    common = sum(float(values[1 << i] - values[0]) for i in range(len(counts))) - worth
-    stand_in = common * worth > 0  # the parts have more alone than together
-    return weighted_shapley(values, counts) if stand_in else shapley(values)
+def _by_sources(values: Heat, counts: Heat) -> Heat:
+    """Return the values of the parts of games in one context each; `counts` are their sources."""
+    if not len(values):
+        return np.zeros(counts.shape)
+    worth = values[:, -1] - values[:, 0]
+    alone = values[:, 1 << np.arange(counts.shape[1])] - values[:, :1]
+    stand_in = (alone.sum(1) - worth) * worth > 0  # the parts have more alone than together
+    found = shapley(values)
+    found[stand_in] = weighted_shapley(values[stand_in], counts[stand_in])
+    return found

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.errors import require
+
 if TYPE_CHECKING:
-    from hshap._util.types import Array, Ints
+    from hshap._util.types import Array, Grid, Ints
 
 FAINT = 0.25
 """An edge is faint if two segments differ by less than this share of the range around them."""
@@ -19,6 +21,9 @@ WIDEST = 20
 
 Larger ones need no join: no object in them was divided, and they are halved by position.
 """
+
+SURROUNDINGS = 8
+"""Pixels on each side that count as the surroundings of a pixel."""
 
 ROUNDING = 1e-5
 """A range below this share of the image's is rounding."""
@@ -45,6 +50,18 @@ def without_faint_edges(
     near = _neighbours(one, other, len(area))
     found = _Segments(area.tolist(), means.tolist(), around.tolist(), near, most)
     return np.unique(found.joined(list(edges)), return_inverse=True)[1][labels]
+
+
+def local_range(values: Array, grid: Grid) -> Array:
+    """Return the distance between the extremes in each pixel's surroundings `(pixels,)`."""
+    filters = require("scipy.ndimage", extra="trees", needed_by="Superpixels")
+    size = 2 * SURROUNDINGS + 1
+    total = np.zeros(len(values), dtype=values.dtype)
+    for feature in values.T:
+        plane = feature.reshape(grid)
+        high = filters.maximum_filter(plane, size, mode="nearest")
+        total += (high - filters.minimum_filter(plane, size, mode="nearest")).ravel() ** 2
+    return np.sqrt(total)
 
 
 def _neighbours(one: Ints, other: Ints, count: int) -> list[list[int]]:

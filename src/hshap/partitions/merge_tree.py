@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.errors import require
-from hshap.partitions.faint_edges import without_faint_edges
+from hshap.partitions.faint_edges import local_range, without_faint_edges
 from hshap.partitions.filling import below
 from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
 from hshap.partitions.regions import Pixels
-from hshap.partitions.rims import local_range, sharpened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,15 +176,14 @@ def _pieces(region: Pixels, parts: int) -> tuple[Region, ...]:
 def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -> Ints:
     """Label the segments of pixels `(pixels, features)`, divided by edges between large areas.
 
-    Blurred rims are sharpened first. Neighbours are joined, the most similar first; a join counts
-    as an edge only if both sides hold `min_area` pixels by then, so specks and noise join their
-    surroundings. At a clear step, a third of that area is enough: a narrow gap between two objects
-    then joins neither. Faint edges, those of noise, compression or uneven light, are removed last.
+    Neighbours are joined, the most similar first; a join counts as an edge only if both sides hold
+    `min_area` pixels by then, so specks and noise join their surroundings. At a clear step, a third
+    of that area is enough: a narrow gap between two objects then joins neither. Faint edges, those
+    of noise, compression or uneven light, are removed last.
     """
     if len(values) == 1:
         return np.zeros(grid, dtype=np.intp)
-    sharp = sharpened(values, grid)
-    planes = sharp.T.reshape(-1, *grid)
+    planes = values.T.reshape(-1, *grid)
     heights = [squared(*pairs(planes, step)) for step in steps(len(grid))]
     typical = np.median(np.concatenate([one.ravel() for one in heights]))
     a, b, height = joining(heights, grid)
@@ -200,8 +198,8 @@ def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -
     edge = (height > 0) & (smaller >= np.where(clear, max(1, min_area // 3), min_area))
     within = step_of_join[~edge]
     labels = _components(a[within], b[within], len(values)).reshape(grid)
-    ranges = local_range(sharp, grid)
-    return without_faint_edges(labels, sharp, ranges, boundaries(labels))
+    ranges = local_range(values, grid)
+    return without_faint_edges(labels, values, ranges, boundaries(labels))
 
 
 def link(labels: Ints, values: NDArray[np.float32], position: float, sides: Spacing = ()) -> Ints:

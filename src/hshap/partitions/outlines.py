@@ -33,7 +33,7 @@ class Polygon(NamedTuple):
 def polygons(region: Region, grid: tuple[int, int]) -> list[Polygon]:
     """Return the polygons of a region: one for each piece whose pixels hang together by sides.
 
-    >>> from hshap import Box
+    >>> from hshap.protocols import Box
     >>> polygons(Box((2, 5), (3, 7)), grid=(8, 8))
     [Polygon(shell=[(5, 2), (7, 2), (7, 3), (5, 3)], holes=[])]
     """

@@ -25,7 +25,7 @@ class Region(Protocol):
     may inherit from this one to get `adaptive`.
 
     >>> import hshap
-    >>> isinstance(hshap.Box((0, 0), (2, 3)), Region)
+    >>> isinstance(hshap.protocols.Box((0, 0), (2, 3)), Region)
     True
     """
 

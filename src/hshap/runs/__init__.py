@@ -22,9 +22,9 @@ from hshap._util import checks
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, FormatError
 from hshap.evaluators.tiles import Tiles
+from hshap.explainer.predicting import PredictedCost, predicted_cost
 from hshap.explainer.probes import ask, noted_probes
-from hshap.games.decisions import POSITIVES, Positives
-from hshap.games.targets import as_targets
+from hshap.games.targets import POSITIVES, Positives, as_targets
 from hshap.runs.driver import RunProgress, RunStoppedError
 from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess
@@ -68,6 +68,7 @@ __all__ = [
     "InProcess",
     "Labels",
     "OccupiedError",
+    "PredictedCost",
     "Processes",
     "RayActors",
     "Run",
@@ -77,6 +78,7 @@ __all__ = [
     "Verification",
     "explain_dataset",
     "open",
+    "predicted_cost",
     "verify",
 ]
 

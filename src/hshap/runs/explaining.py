@@ -9,7 +9,7 @@ from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.explainer import Explainer
 from hshap.explainer.probes import ask, noted_probes
-from hshap.games.decisions import POSITIVES, Positives
+from hshap.games.targets import POSITIVES, Positives
 from hshap.runs.driver import TASK, Driver, RunProgress, task_size
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.model_check import check_code, check_model, first_images

@@ -17,7 +17,7 @@ from hshap.errors import MissingExtraError
 from hshap.explainer.tile_parts import Parts
 from hshap.explainer.tile_scores import score_tiles
 from hshap.explainer.tiling import explain_scored
-from hshap.formats.large.opening import opened
+from hshap.formats.reading import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.tiled import TiledExplanation
-    from hshap.games.decisions import Positives
     from hshap.games.engine import Progress
-    from hshap.games.targets import Target
+    from hshap.games.targets import Positives, Target
 
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Errors of a disk that concern all images, and not the one that is read."""

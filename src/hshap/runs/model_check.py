@@ -19,7 +19,7 @@ from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
 from hshap.explainer.probes import compare
 from hshap.explanation.explanation import Explanation
-from hshap.formats.large.opening import opened
+from hshap.formats.reading import opened
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.tasks import texts_of
 from hshap.runs.verification import difference_of, explain_again

@@ -12,7 +12,7 @@ import numpy as np
 from hshap._util.visible import as_text
 from hshap.errors import ArgumentError, require
 from hshap.explainer.probes import noted_probes
-from hshap.explanation.explanation import Finding
+from hshap.explanation.findings import Finding
 from hshap.runs.storing.columns import rows_as_arrays
 from hshap.runs.storing.protocol import newest
 from hshap.runs.storing.rows import blocks

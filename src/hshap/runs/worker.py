@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from hshap._util.visible import as_text
 from hshap.errors import ArgumentError, MissingExtraError
 from hshap.explainer import Explainer
-from hshap.games.decisions import POSITIVES, Positives
-from hshap.games.targets import as_targets, describe_target
+from hshap.explanation.guarantees.calibration import with_calibration
+from hshap.games.targets import POSITIVES, Positives, as_targets, describe_target
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.protocol import TABLES, Given
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array
     from hshap.evaluators.tiles import Tiles
+    from hshap.explainer.readings import Pair
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.guarantees.calibration import Calibration
     from hshap.explanation.tiled import TiledExplanation
     from hshap.games.engine import Progress
-    from hshap.games.pairs import Pair
     from hshap.games.targets import Target
     from hshap.runs.sources.protocol import Source
     from hshap.runs.storing.identity import Fingerprint
@@ -74,7 +74,7 @@ class Labels:
         made = replace(explanation, settings=explanation.settings.updated(source=source))
         if self.calibration is None or not made.is_explained:
             return made
-        return made.calibrated(self.calibration)
+        return with_calibration(made, self.calibration)
 
     def on_tiled(self, found: TiledExplanation, image: str) -> TiledExplanation:
         """Return the explanation of a large image with its source."""

@@ -10,11 +10,11 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
 from hshap.cli.options import AsJson, Force
-from hshap.cli.output import print_json
-from hshap.cli.progress import tell
+from hshap.cli.output import print_json, tell
+from hshap.cli.progress import Shown, each
 from hshap.cli.runs.output_files import single
+from hshap.explanation.guarantees.calibration import NEEDED, as_loss
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
-from hshap.explanation.guarantees.losses import NEEDED, as_loss
 
 
 def calibrate(  # noqa: PLR0913, one for each option
@@ -43,11 +43,13 @@ def calibrate(  # noqa: PLR0913, one for each option
     wanted = as_loss(loss.replace("-", " "))
     found, categories = explained_with(run, truth, target)
     known(categories, category or [], "--category")
-    truths = [
-        [on_grid(mask, one.explanation) for mask in own]
-        for one, own in zip(found, objects_of(found, category or categories), strict=True)
-    ]
-    made = calibrated([one.explanation for one in found], truths, loss=wanted, level=level)
+    with each("reading objects", found) as some:
+        truths = [
+            [on_grid(mask, one.explanation) for mask in own]
+            for one, own in zip(some, objects_of(found, category or categories), strict=True)
+        ]
+    with Shown("calibrating"):
+        made = calibrated([one.explanation for one in found], truths, loss=wanted, level=level)
     with single(out, force=force, inputs=[truth]) as path:
         made.save(path)
     if json:

@@ -10,7 +10,6 @@ import typer
 
 from hshap.cli.costs.formulas import predicted, within
 from hshap.cli.costs.sample import sampled_cost
-from hshap.cli.costs.timing import measured
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.archives import Pictures, image_files
 from hshap.cli.inputs.choices import BUDGET, known, smallest_side
@@ -22,8 +21,8 @@ from hshap.cli.options import (
     ModelOptions,
     ReadOptions,
 )
-from hshap.cli.output import print_json
-from hshap.cli.progress import duration, table, tell
+from hshap.cli.output import duration, print_json, table, tell
+from hshap.cli.timing import measure_time
 from hshap.explainer.predicting import MOST, Range
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Json
     from hshap.cli.costs.formulas import Cost
-    from hshap.cli.costs.timing import Timing
+    from hshap.cli.timing import Timing
     from hshap.explainer.predicting import PredictedCost
 
 
@@ -79,7 +78,7 @@ def cost(  # noqa: PLR0913, one for each option
         if grid is not None:
             count = method.images_in_a_batch
             most = count if isinstance(count, int) else None
-            timing = measured(loaded, (wanted.count, *grid), most)
+            timing = measure_time(loaded, (wanted.count, *grid), most)
     if grid is None:
         message = "the size of the images is not known; pass --size HEIGHTxWIDTH"
         raise Refusal(Code.USAGE, message)
@@ -195,3 +194,4 @@ def _tell_timing(timing: Timing | None) -> None:
     for other in timing.alternatives:
         layout = ", --channels-last" if other.channels_last else ""
         tell(f"{other.seconds * 1e3:.3g} ms in batches of {other.batch_size}{layout}")
+    tell(timing.advice)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hshap._util.version import __version__
-from hshap.cli.progress import tell
+from hshap.cli.output import tell
 from hshap.cli.runs.record import SUMMARY, files_in
 from hshap.cli.runs.result_folder import result_folder
 from hshap.demo.run import OVERVIEW, file_names, run_demo

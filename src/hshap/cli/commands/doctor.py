@@ -13,44 +13,41 @@ import typer
 
 from hshap._util.version import __version__
 from hshap.baselines.recipes import Constant
-from hshap.cli.costs.machine import Gain, gains
 from hshap.cli.faults import Code, brief
 from hshap.cli.options import AsJson
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import table
+from hshap.cli.output import print_json, say, table, tell
+from hshap.cli.timing import Gain, measure_gains
 from hshap.demo import brightest
-from hshap.errors import installing, require
+from hshap.errors import missing_packages, packages_of, require
 from hshap.explainer import Explainer
 from hshap.games.shapley import shapley
 from hshap.partitions.grids import Dyadic
-from hshap.testing.brute_force import shapley_by_permutations
+from hshap.testing import shapley_by_permutations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hshap._util.types import Heat
 
-PACKAGES: dict[str, str | None] = {
-    "numpy": None,
-    "torch": "torch",
-    "onnxruntime": "onnx",
-    "matplotlib": "plot",
-    "higra": "trees",
-    "scipy": "trees",
-    "typer": "cli",
-    "rich": "cli",
-    "pillow": "cli",
-    "imagecodecs": "cli",
-    "tifffile": "export",
-    "zarr": "large",
-    "pydicom": "medical",
-    "nibabel": "medical",
-    "highdicom": "medical",
-    "pandas": None,
-    "xarray": None,
-    "shap": None,
+USES = {
+    "cli": "every command",
+    "plot": "explain, serve, demo: pictures",
+    "serve": "serve",
+    "runs": "run, query, verify; export, view, report of runs",
+    "onnx": "ONNX models",
+    "torch": "torch models, demo",
+    "trees": "superpixels, the usual regions",
+    "medical": "DICOM and NIfTI",
+    "export": "maps in TIFF",
+    "large": "large TIFF, OME-Zarr, OME-TIFF",
+    "slides": "whole slides",
+    "dask": "run --executor dask",
+    "ray": "run --executor ray",
+    "slurm": "run --executor slurm",
 }
-"""Packages, and the extra of hshap that installs each."""
+"""What the extras of hshap are for."""
+OTHERS = ("pandas", "xarray", "shap")
+"""Packages that some functions need, and no extra has."""
 
 THEIRS = "h-shap"
 """The package of the paper's authors on the index."""
@@ -70,15 +67,17 @@ class Check(NamedTuple):
 
 
 def doctor(*, json: AsJson = False) -> None:
-    """Show packages, devices and the speed of settings; test the numbers by brute force."""
+    """Show what each command lacks, packages, devices and speed; test the numbers."""
     raise typer.Exit(report(self_test(), json=json))
 
 
 def report(checks: Sequence[Check], *, json: bool) -> Code:
     """Print packages, devices and the results of a self-test; return the exit code."""
-    packages = {name: _version(name) for name in PACKAGES}
+    known = dict.fromkeys(name for extra in USES for name in packages_of(extra))
+    packages = {name: _version(name) for name in ("numpy", *known, *OTHERS)}
+    lacking = {extra: missing_packages(extra) for extra in USES}
     devices, clashes = _devices(), conflicts(_version)
-    speed = gains()
+    speed = measure_gains()
     healthy = all(check.passed for check in checks)
     if json:
         print_json(
@@ -87,6 +86,7 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
                 "python": platform.python_version(),
                 "platform": platform.platform(),
                 "packages": packages,
+                "missing": lacking,
                 "conflicts": clashes,
                 "devices": devices,
                 "speed": [gain._asdict() for gain in speed],
@@ -95,12 +95,15 @@ def report(checks: Sequence[Check], *, json: bool) -> Code:
             }
         )
     else:
-        rows = [("hshap", __version__, ""), ("python", platform.python_version(), "")]
-        rows += [
-            (name, found or "not installed", "" if found else installing(PACKAGES[name] or name))
-            for name, found in packages.items()
-        ]
-        table(("package", "version", "to install it"), rows)
+        uses = [(use, lacking[extra]) for extra, use in USES.items()]
+        table(("for", "lacks"), [(use, " ".join(missing) or "nothing") for use, missing in uses])
+        if any(lacking.values()):
+            tell("pip install brings what is lacking, by the names above")
+        rows = [("hshap", __version__), ("python", platform.python_version())]
+        table(
+            ("package", "version"),
+            [*rows, *((name, found) for name, found in packages.items() if found)],
+        )
         table(("library", "runs on"), [(k, ", ".join(v)) for k, v in devices.items()])
         table(("speed", "here"), [(gain.setting, _told(gain)) for gain in speed])
         table(

@@ -11,7 +11,14 @@ import typer
 
 from hshap.cli.commands.explain import finish
 from hshap.cli.inputs.choices import files_of_options
-from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, RunOptions
+from hshap.cli.options import (
+    MethodOptions,
+    Model,
+    ModelOptions,
+    ReadOptions,
+    RunOptions,
+    refuse_options,
+)
 from hshap.cli.runs.exam import HEADINGS, VOLUME_HEADINGS, cells_of, explain_volume
 from hshap.evaluators.allocator import keep_memory
 
@@ -35,6 +42,8 @@ def exam(  # noqa: PLR0913, one for each option
     taken: ModelOptions,
 ) -> None:
     """Find the slices of a volume that drive a model's score, and the regions inside them."""
+    refuse_options("hshap exam", method, "template")
+    refuse_options("hshap exam", read, "frame", "pixel_size", "unit", "max_pixels", "background")
     inputs = [scan, *files_of_options(model, taken, method)]
     # Output of the user's own code must not mix with a JSON document.
     with redirect_stdout(sys.stderr), keep_memory():

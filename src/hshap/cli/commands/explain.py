@@ -14,8 +14,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.archives import Pictures
 from hshap.cli.inputs.choices import files_of_options
 from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, Root, RunOptions
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import left_out, table, tell
+from hshap.cli.output import left_out, print_json, say, table, tell
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.pictures import HEADINGS, cells_of, explain_images, source_named
 from hshap.cli.runs.record import PAGE, SUMMARY

@@ -19,8 +19,8 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import MAX_BYTES, as_picture, source
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.options import AsJson, Force, Select
-from hshap.cli.output import Names, print_json, say, say_notes
-from hshap.cli.progress import tell
+from hshap.cli.output import Names, print_json, say, say_notes, tell
+from hshap.cli.progress import each
 from hshap.cli.runs.output_files import single, unwritable
 from hshap.cli.runs.placed import Placed
 from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
@@ -42,8 +42,7 @@ SUFFIXES = {
     "csv": "csv",
     "label-studio": "label-studio.json",
     "cvat": "cvat.xml",
-    "datumaro": "datumaro.json",
-    "fiftyone": "fiftyone.json",
+    "coco-results": "coco-results.json",
     "dicom-seg": "seg.dcm",
     "dicom-map": "map.dcm",
     "nifti": "nii.gz",
@@ -51,7 +50,7 @@ SUFFIXES = {
     "ome-zarr": "ome.zarr",
     "ome-tiff": "ome.tif",
 }
-DOCUMENTS = ("coco", "label-studio", "cvat", "datumaro", "fiftyone")
+DOCUMENTS = ("coco", "coco-results", "label-studio", "cvat")
 """Formats with one document for all images."""
 PLACED = ("dicom-seg", "dicom-map", "nifti", "nifti-map", "ome-zarr", "ome-tiff")
 """Formats that take their geometry from the scan that was explained."""
@@ -172,10 +171,8 @@ def _write_document(path: Path, named: dict[str, dict[str, Result]], format_: st
         exports.write_xml(path, exports.cvat(named))
     elif format_ == "label-studio":
         exports.write_json(path, exports.label_studio(named))
-    elif format_ == "datumaro":
-        exports.write_json(path, exports.datumaro(named))
-    elif format_ == "fiftyone":
-        exports.write_json(path, exports.fiftyone(named))
+    elif format_ == "coco-results":
+        exports.write_json(path, exports.coco_results(named))
     else:
         exports.write_json(path, exports.coco(named))
 
@@ -190,7 +187,8 @@ def _targets(
     # FILE.png is the picture that explain drew.
     suffix = ".map.png" if format_ == "png" and out is None else f".{SUFFIXES[format_]}"
     if out is None or (len(found) == 1 and not is_folder(out)):
-        yield from ((one, out or one.file.with_suffix(suffix)) for one in found)
+        with each("writing files", found) as some:
+            yield from ((one, out or one.file.with_suffix(suffix)) for one in some)
         return
     new = not out.exists()
     try:
@@ -199,8 +197,9 @@ def _targets(
         raise unwritable(out, error) from error
     names = Names()
     try:
-        for one in found:
-            yield one, out / f"{names.new(one.file.stem)}{suffix}"
+        with each("writing files", found) as some:
+            for one in some:
+                yield one, out / f"{names.new(one.file.stem)}{suffix}"
     finally:
         if new:
             with suppress(OSError):  # a folder with results stays
@@ -247,15 +246,16 @@ def _by_image(found: Sequence[Stored], name: str | None) -> dict[str, dict[str, 
     """Return all explanations by the names of their images, and then by class."""
     images: dict[str, dict[str, Result]] = {}
     files: dict[str, str] = {}
-    for one in found:
-        explanation = _flat(one.read(), one.file)
-        file = _file(explanation, one)
-        key = one.image or file  # images of one name may lie in several folders
-        label = name or one.label(explanation) or "finding"
-        if label in images.setdefault(key, {}):
-            fix = "leave out --name" if name else "export them one by one"
-            message = f"several files explain the image {file} and the class {label}; {fix}"
-            raise Refusal(Code.USAGE, message)
-        images[key][label], files[key] = explanation, file
+    with each("reading explanations", found) as some:
+        for one in some:
+            explanation = _flat(one.read(), one.file)
+            file = _file(explanation, one)
+            key = one.image or file  # images of one name may lie in several folders
+            label = name or one.label(explanation) or "finding"
+            if label in images.setdefault(key, {}):
+                fix = "leave out --name" if name else "export them one by one"
+                message = f"several files explain the image {file} and the class {label}; {fix}"
+                raise Refusal(Code.USAGE, message)
+            images[key][label], files[key] = explanation, file
     shared = [file for file, count in Counter(files.values()).items() if count > 1]
     return {key if files[key] in shared else files[key]: each for key, each in images.items()}

@@ -9,8 +9,7 @@ import typer
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.options import AsJson
-from hshap.cli.output import print_csv, print_json
-from hshap.cli.progress import table
+from hshap.cli.output import print_csv, print_json, table
 from hshap.runs import open as open_run
 
 if TYPE_CHECKING:

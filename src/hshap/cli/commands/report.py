@@ -11,8 +11,8 @@ from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.annotated_runs import explained_with, joined, known, objects_of
 from hshap.cli.options import AsJson
-from hshap.cli.output import print_csv, print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.output import print_csv, print_json, say, table, tell
+from hshap.cli.progress import Shown
 from hshap.explanation.guarantees.carriers import carriers
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def report(  # noqa: PLR0913, one for each option
         )
         raise Refusal(Code.USAGE, message)
     objects = objects_of(found, [name for name in categories if name not in marks])
-    made = carriers(
-        {
-            one.image: (one.explanation, joined(own, one.annotated.shape))
-            for one, own in zip(found, objects, strict=True)
-        },
-        marks={name: {one.image: _marked(one, name) for one in found} for name in marks},
-        margin=margin,
-    )
+    with Shown("measuring shares of the score"):
+        made = carriers(
+            {
+                one.image: (one.explanation, joined(own, one.annotated.shape))
+                for one, own in zip(found, objects, strict=True)
+            },
+            marks={name: {one.image: _marked(one, name) for one in found} for name in marks},
+            margin=margin,
+        )
     if json:
         print_json(_document(made))
     elif as_csv:

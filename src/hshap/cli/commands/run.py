@@ -27,8 +27,7 @@ from hshap.cli.options import (
     Root,
     TileOptions,
 )
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import left_out, status, tell
+from hshap.cli.output import STATUS, left_out, print_json, say, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
 from hshap.cli.runs.large import Prepared
 from hshap.cli.runs.signals import Stop
@@ -159,7 +158,7 @@ class Lines:
         """Tell how far the run is."""
         is_last = progress.total is not None and progress.finished >= progress.total
         now = time.monotonic()
-        if not status(str(progress), last=is_last) and (is_last or now - self._last >= EVERY):
+        if (is_last or not STATUS.show(str(progress))) and (is_last or now - self._last >= EVERY):
             self._last = now
             say(str(progress))
 

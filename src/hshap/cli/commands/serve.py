@@ -17,8 +17,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.archives import Pictures, image_files
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.options import RUN, AnyModel, MethodOptions, ModelOptions, ReadOptions
-from hshap.cli.output import say
-from hshap.cli.progress import tell
+from hshap.cli.output import say, tell
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.pictures import explain_images
 from hshap.cli.runs.record import PAGE, SUMMARY

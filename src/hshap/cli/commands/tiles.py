@@ -18,6 +18,7 @@ from hshap.cli.options import (
     ReadOptions,
     RunOptions,
     TileOptions,
+    refuse_options,
 )
 from hshap.cli.runs.large import HEADINGS, cells_of, explain_large
 
@@ -39,6 +40,9 @@ def tiles(  # noqa: PLR0913, one for each group of options
     taken: ModelOptions,
 ) -> None:
     """Explain large images tile by tile, and then inside the tiles that were found."""
+    refuse_options("hshap tiles", method, "template", "calibration")
+    read_whole = ("resize", "frame", "window", "pixel_size", "unit", "max_pixels", "background")
+    refuse_options("hshap tiles", read, *read_whole)
     how = cut.make_tiles(cut.tiles or SIDE)
     inputs = [*images, *files_of_options(model, taken, method)]
     # Output of the user's own code must not mix with a JSON document.

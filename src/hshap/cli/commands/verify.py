@@ -12,8 +12,7 @@ import typer
 from hshap.cli.faults import Code, Refusal, few
 from hshap.cli.inputs.archives import Pictures, source_of, targets_of
 from hshap.cli.options import AsJson, MethodOptions, ModelOptions, ReadOptions, Root, TileOptions
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import tell
+from hshap.cli.output import print_json, say, tell
 from hshap.cli.runs.large import Prepared
 from hshap.evaluators.allocator import keep_memory
 from hshap.runs import verify as verify_run

@@ -23,10 +23,10 @@ from hshap.cli.inputs.explanations import (
 from hshap.cli.inputs.images import Original, Reader, is_folder, read_original
 from hshap.cli.inputs.images import read as read_image
 from hshap.cli.options import AsJson, CalibrationFile, Force, ReadOptions, Select
-from hshap.cli.output import print_json, say
-from hshap.cli.progress import table, tell
+from hshap.cli.output import print_json, say, table, tell
 from hshap.cli.runs.folder_views import folder_views, write_views
 from hshap.cli.runs.originals import Originals, Scale, on_grey
+from hshap.explanation.guarantees.calibration import with_calibration
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page import large_views
 
@@ -131,7 +131,7 @@ def _single(files: Sequence[Path], originals: Originals, promise: Calibration | 
     paths, image = _parted(files)
     found = _named({path: load_picture(path) for path in paths})
     if promise is not None:
-        found = {name: made.calibrated(promise) for name, made in found.items()}
+        found = {name: with_calibration(made, promise) for name, made in found.items()}
     first = next(iter(found.values()))
     if image is None:
         return on_grey(source(first, "image", paths[0].stem), found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from hshap import theory
 from hshap.cli.inputs.choices import GAMES, GROUP
-from hshap.games import theory
 
 LEARNING = 1.05
 """Questions of a group test for each bit that names the findings, without those for each alone."""

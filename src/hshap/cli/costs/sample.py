@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hshap.cli.inputs.models import Loaded
     from hshap.cli.options import MethodOptions
     from hshap.explainer.predicting import PredictedCost
-    from hshap.games.pairs import Pair
+    from hshap.explainer.readings import Pair
 
 SEED = 0
 

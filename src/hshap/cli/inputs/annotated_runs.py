@@ -10,6 +10,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.annotations import find, read_annotations
 from hshap.cli.inputs.explanations import as_picture, source
 from hshap.cli.output import say
+from hshap.cli.progress import each
 from hshap.cli.runs.stored import stored
 
 if TYPE_CHECKING:
@@ -127,9 +128,10 @@ def on_grid(mask: Mask, explanation: Explanation) -> Mask:
 
 def _explanations(run: str) -> Iterator[tuple[str, Explanation]]:
     """Yield the names of images and their explanations, from a run folder, or .npz files."""
-    for one in stored(run):
-        explanation = as_picture(one.explanation(), one.file)
-        yield source(explanation, "image", one.image or one.file.stem), explanation
+    with each("reading explanations", stored(run)) as some:
+        for one in some:
+            explanation = as_picture(one.explanation(), one.file)
+            yield source(explanation, "image", one.image or one.file.stem), explanation
 
 
 def _twice(run: str, image: str, one: Explanation, other: Explanation) -> str:

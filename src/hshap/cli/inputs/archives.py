@@ -6,7 +6,6 @@ Everything here pickles: each worker makes the model by itself.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -18,15 +17,23 @@ import numpy as np
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, Refusals, code_of, few, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
-from hshap.cli.inputs.files import opened
-from hshap.cli.inputs.image_files.planes import UPRIGHT
-from hshap.cli.inputs.images import MAX_PIXELS, Reader, find, is_folder, read
+from hshap.cli.inputs.files import open_regular
+from hshap.cli.inputs.images import (
+    MAX_PIXELS,
+    Reader,
+    decode_bytes,
+    find,
+    is_folder,
+    prepare,
+    read,
+)
 from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.cli.runs.record import digest, unchanged
 from hshap.errors import ArgumentError, MissingExtraError
-from hshap.formats.large.ome_zarr import is_zarr
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large
+from hshap.formats.ome_zarr import is_zarr
+from hshap.formats.scan import UPRIGHT
 from hshap.games.targets import Output
 from hshap.runs.sources import as_source
 from hshap.runs.sources.files import FileSource
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Array, Json
     from hshap.baselines.recipes import Fixed
     from hshap.cli.inputs.formats import Format
+    from hshap.cli.inputs.images import Picture
     from hshap.cli.inputs.templates import Templates
     from hshap.cli.options import MethodOptions, ModelOptions
     from hshap.evaluators.tiles import Tiles
@@ -71,11 +79,8 @@ class Pictures:
 
     def __call__(self, data: bytes, name: str) -> Decoded:
         """Return the image in the bytes of a file, and how it was changed."""
-        with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
-            # By way of a file: all limits on hostile images are those of the other commands.
-            path = Path(folder, f"image{_ending(name)}")
-            path.write_bytes(data)
-            return self.file(path, name)
+        picture = prepare(Path(name), decode_bytes(data, name, self.reader), self.reader)
+        return self._decoded(picture, name, hashlib.sha256(data).hexdigest())
 
     def file(self, path: Path, name: str) -> Decoded:
         """Return the image in a file, and how it was changed; `name` is that of the image."""
@@ -83,6 +88,9 @@ class Pictures:
             picture = read(path, self.reader)
         except Refusal as error:
             raise Refusal(error.code, str(error).replace(str(path), name)) from error
+        return self._decoded(picture, name, digest(path) if self.templates is not None else "")
+
+    def _decoded(self, picture: Picture, name: str, own: str) -> Decoded:
         pixels = self.reader.format.scale(picture.pixels)
         baseline: Fixed | None = None
         changed: dict[str, Json] = {}
@@ -90,7 +98,7 @@ class Pictures:
             baseline = self.templates.read(Path(name), pixels.shape, self.reader)
             # The digest of the content is that of both files.
             changed["template_sha256"] = self.companion(name)
-            changed["file_sha256"] = digest(path)
+            changed["file_sha256"] = own
         changed["resized_from"] = picture.resized_from and list(picture.resized_from)
         changed["notes"] = list(picture.notes)
         changed["orientation"] = None if picture.orientation == UPRIGHT else picture.orientation
@@ -124,7 +132,7 @@ class ImageFiles:
         path = self.files[item.number]
         if is_large(path.name) or (is_folder(path) and is_zarr(path)):
             raise Refusal(Code.INPUT, elsewhere(str(path)))
-        with opened(path, most=inf, fix="pass another image") as file:
+        with open_regular(path, most=inf, fix="pass an image or a folder") as file:
             own = hashlib.file_digest(file, "sha256").hexdigest()
         sha256 = content_digest(own, self.decode, str(path))
         make = partial(self.decode.file, path, str(path))
@@ -145,12 +153,6 @@ def image_files(paths: Iterable[Path], decode: Pictures) -> ImageFiles:
             say(f"{path}: {count} pictures of an earlier run are not explained")
         found |= dict.fromkeys(file for file in inside if file not in drawn)
     return ImageFiles(tuple(found), decode)
-
-
-def _ending(name: str) -> str:
-    """Return the ending of a file's name, by which its decoder is found."""
-    long = next((one for one in SCANS if one.count(".") > 1 and name.lower().endswith(one)), None)
-    return long or Path(name).suffix[:10]
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ import numpy as np
 from hshap._util.processes import usable_cores
 from hshap.baselines.recipes import Blur, Constant, Fixed, Mean
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.files import open_regular, size_of
 from hshap.cli.inputs.formats import format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import find, read
 from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_file
 from hshap.cli.output import say
+from hshap.errors import HshapError
+from hshap.evaluators.runners import runner
 from hshap.explainer import Explainer
-from hshap.games.automatic import usual_partition
+from hshap.explainer.choosing_parts import usual_partition
 from hshap.games.search import BestFirst, BreadthFirst, DepthFirst, GroupTesting, Share
 from hshap.games.search.best_first import MOST_EVALUATIONS
 from hshap.games.search.paper import SHARE
@@ -83,6 +85,10 @@ def load_model(
     }
     fields = given_fields(options.config or config_of(model), given)
     loaded = load(model, trust=options.trust, device=options.device)
+    try:
+        runner(loaded.model, autocast=None, channels_last=False)
+    except HshapError as error:  # such as an object that cannot be called
+        raise Refusal(Code.MODEL, f"{model}: {error}") from error
     told = told_by_file(loaded, fields)
     loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
     torch = sys.modules.get("torch")
@@ -293,7 +299,7 @@ def _array(path: Path, reader: Reader) -> Array:
     """Return floats `(channels, height, width)` from an .npy file, checked before they are read."""
     count = reader.format.count
     most = 16 * count * reader.max_pixels + 2**16  # bytes: the longest floats, and a header
-    with opened(path, most=most, fix="pass another file") as file:
+    with open_regular(path, most=most, fix="pass another file") as file:
         try:
             version = np.lib.format.read_magic(file)
             header = np.lib.format.read_array_header_1_0
@@ -309,7 +315,7 @@ def _array(path: Path, reader: Reader) -> Array:
                 f"({count}, height, width)"
             )
             raise Refusal(Code.INPUT, message)
-        if file.size - file.tell() != math.prod(shape) * dtype.itemsize:
+        if size_of(file) - file.tell() != math.prod(shape) * dtype.itemsize:
             message = f"--baseline {path} does not hold the {shape} numbers that it announces"
             raise Refusal(Code.INPUT, message)
         flat = np.frombuffer(file.read(), dtype)

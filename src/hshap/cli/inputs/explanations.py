@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from zipfile import BadZipFile, ZipFile
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.files import opened
+from hshap.cli.inputs.files import open_regular, size_of
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.guarantees.calibration import LARGEST, Calibration
 from hshap.explanation.tiled import TiledExplanation
@@ -31,8 +31,8 @@ def load(path: Path) -> Explanation:
 def load_any(path: Path) -> Explanation | TiledExplanation:
     """Read an explanation, also one of a large image that `hshap tiles` wrote."""
     # Opened once here: a pipe, a device or a missing file is told as for any other input.
-    with opened(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote") as file:
-        if not file.size:
+    with open_regular(path, most=MAX_BYTES, fix="pass an .npz that hshap wrote") as file:
+        if not size_of(file):
             raise Refusal(Code.INPUT, f"{path} is empty; pass an .npz that hshap wrote")
     kind = TiledExplanation if is_tiled(path) else Explanation
     try:
@@ -56,7 +56,7 @@ def is_tiled(path: Path) -> bool:
 def load_calibration(path: Path) -> Calibration:
     """Read a calibration that `hshap calibrate` wrote."""
     fix = "pass a file that hshap calibrate wrote"
-    with opened(path, most=LARGEST, fix=fix):
+    with open_regular(path, most=LARGEST, fix=fix):
         return Calibration.load(path)
 
 

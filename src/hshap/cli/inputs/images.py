@@ -1,35 +1,47 @@
-"""Images from files: checked before they are unpacked, resized only on request."""
+"""Images from files: read once in a sandbox, resized only on request, prepared for the model."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.image_files.decoders import frame_of, refusing
-from hshap.cli.inputs.image_files.pixel_size import pixel_size_of
-from hshap.cli.inputs.image_files.planes import UPRIGHT, Wanted, colour_of, planes_of
-from hshap.cli.inputs.scans import is_scan, pixel_size, read_slice, shown
+from hshap.cli.inputs.files import read_regular
+from hshap.cli.inputs.sandbox import ProcessEndedError, Sandbox
+from hshap.cli.inputs.scans import is_scan, levels_of, read_slice
 from hshap.cli.output import say
-from hshap.errors import require
-from hshap.formats.large.ome_zarr import GROUP, is_zarr
+from hshap.errors import ArgumentError, FormatError, require
+from hshap.formats.dicom.headers import starts_as_dicom
+from hshap.formats.lengths import PixelSize, pixel_size
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large, listed
+from hshap.formats.ome_zarr import GROUP, is_zarr
+from hshap.formats.pictures import KINDS, PictureOptions, colour_of, read_picture, to_grey
+from hshap.formats.scan import UPRIGHT, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
-    from PIL.Image import Image
 
     from hshap._util.types import Array, Untyped
     from hshap.cli.inputs.formats import Format
-    from hshap.cli.inputs.image_files.pixel_size import PixelSize
-    from hshap.cli.inputs.image_files.planes import Planes
 
 MAX_PIXELS = 100_000_000
+SMALL_FILE = 64 * 2**20
+BYTES_PER_PIXEL = 16
+"""No format takes more for a pixel in a file, so that a limit on pixels is one on bytes too."""
+
+MEMORY, MEMORY_PER_PIXEL = 2**28, 40
+"""Bytes that reading a picture may take, and those for each pixel of the largest one."""
+
+SECONDS, PIXELS_A_SECOND = 10.0, 10**6
+"""Time limit to read a picture, and the pixels of the largest one that add a second to it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,10 @@ class Reader:
     window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        colour_of(self.background)  # a colour that is none is refused before any image is read
+        try:  # a colour that is none is refused before any image is read
+            colour_of(self.background)
+        except ArgumentError as error:
+            raise Refusal(Code.USAGE, f"--{error}") from error
 
 
 @dataclass(frozen=True)
@@ -142,89 +157,157 @@ def is_image(file: Path) -> bool:
 
 
 def read(path: Path, reader: Reader, *, needed_by: str = "the model takes") -> Picture:
-    """Read an image; a refusal names the file, the reason and the fix."""
+    """Read an image as the model takes it; a refusal names the file, the reason and the fix."""
+    return prepare(path, decode(path, reader), reader, needed_by=needed_by)
+
+
+def read_original(path: Path, reader: Reader) -> Original:
+    """Read an image at its own size and depth, for display; a refusal names the file."""
+    return original_of(path, decode(path, reader), reader)
+
+
+def decode(path: Path, reader: Reader) -> Scan:
+    """Read a file once: a picture, or the slice of a scan that the reader names."""
     if is_large(path.name) or (is_folder(path) and is_zarr(path)):
         raise Refusal(Code.INPUT, elsewhere(str(path)))
     if is_scan(path):
-        return _read_scan(path, reader, needed_by)
-    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
-    wanted = Wanted(reader.format.channels == "grey", reader.format.white, reader.background)
-    size = reader.format.size
-    with frame_of(path, reader.frame, reader.max_pixels) as image:
-        # Before it is unpacked, unless it may have to be turned upright.
-        if image.format != "TIFF" and size != (image.width, image.height):
-            _check_size(path, (image.height, image.width), reader, needed_by)
-        images, white, notes, orientation = planes_of(image, path, reader.frame or 0, wanted)
-    own = images[0].height, images[0].width
-    with refusing(path):
-        if size is not None and size != own:
-            _check_size(path, own, reader, needed_by)
-            to = (size[1], size[0]), pillow.Resampling.BILINEAR
-            images = tuple(each.resize(*to) for each in images)
-        pixels = np.concatenate([_pixels(each, white, path) for each in images])
-        if len(pixels) < reader.format.count:
-            pixels = np.repeat(pixels, reader.format.count, axis=0)
-    return Picture(path, pixels, None if size in (None, own) else own, notes, orientation)
+        return read_slice(path, reader.frame, reader.max_pixels)
+    most = SMALL_FILE + BYTES_PER_PIXEL * reader.max_pixels
+    larger = "if you trust it, pass a larger --max-pixels"
+    data = read_regular(path, most=most, fix="pass an image or a folder", larger=larger)
+    return decode_picture(data, str(path), reader)
 
 
-def _read_scan(path: Path, reader: Reader, needed_by: str) -> Picture:
-    """Read a slice of a scan, as its window shows it; its values keep their depth."""
-    scan = read_slice(path, reader.frame, reader.max_pixels)
-    grey = reader.format.channels == "grey"
-    pixels, note = shown(scan, reader.format.white, grey=grey, window=reader.window)
-    own, size = (pixels.shape[1], pixels.shape[2]), reader.format.size
-    pixels = planes_at_size(path, pixels, reader, needed_by)
+def decode_bytes(data: bytes, name: str, reader: Reader) -> Scan:
+    """Read the content of a file, as `decode` reads the file; a refusal begins with the name."""
+    ending = next((one for one in SCANS if name.lower().endswith(one)), None)
+    if ending is None and (PurePath(name).suffix or not starts_as_dicom(data)):
+        return decode_picture(data, name, reader)
+    with tempfile.TemporaryDirectory(prefix="hshap-") as folder:
+        path = Path(folder, f"scan{ending or ''}")  # the libraries of scans want a file
+        path.write_bytes(data)
+        try:
+            return read_slice(path, reader.frame, reader.max_pixels)
+        except (Refusal, FormatError) as error:
+            code = error.code if isinstance(error, Refusal) else Code.INPUT
+            raise Refusal(code, str(error).replace(str(path), name)) from error
+
+
+def decode_picture(data: bytes, name: str, reader: Reader) -> Scan:
+    """Read the content of a picture in a sandbox; a refusal begins with the name."""
+    most = reader.max_pixels
+    options = PictureOptions(reader.frame, most, reader.format.white, reader.background)
+    sandbox = _sandbox(MEMORY + MEMORY_PER_PIXEL * most)
+    try:
+        return sandbox.ask((data, name, options), seconds=SECONDS + most / PIXELS_A_SECOND)
+    except ProcessEndedError as error:
+        fix = "convert it to PNG, or pass a larger --max-pixels if you trust it"
+        raise Refusal(Code.INPUT, f"{name} is refused: reading it {error}; {fix}") from error
+
+
+def prepare(
+    path: Path, scan: Scan, reader: Reader, *, needed_by: str = "the model takes"
+) -> Picture:
+    """Return an image that was read as the model takes it: its colours, and its size."""
+    values, white, notes = scan.array, 1.0, scan.notes
+    if scan.format in KINDS:
+        white = _white(path, scan)
+    else:
+        values, note = levels_of(scan, reader.format.white, window=reader.window)
+        notes = (note,)
+    if reader.format.channels == "grey":
+        values = to_grey(values)
+    own, size = (values.shape[1], values.shape[2]), reader.format.size
+    values = planes_at_size(path, values, reader, needed_by)
+    pixels = _scaled(path, values, white)
     if len(pixels) < reader.format.count:
         pixels = np.repeat(pixels, reader.format.count, axis=0)
-    return Picture(path, pixels, None if size in (None, own) else own, (note,))
+    before = None if size in (None, own) else own
+    return Picture(path, pixels, before, notes, scan.orientation)
 
 
 def planes_at_size(
-    path: Path, planes: NDArray[np.float32], reader: Reader, needed_by: str = "the model takes"
-) -> NDArray[np.float32]:
-    """Return planes `(n, height, width)` at the size that is needed; resized only on request."""
+    path: Path, planes: Array, reader: Reader, needed_by: str = "the model takes"
+) -> Array:
+    """Return planes `(n, height, width)` at the size that is needed; resized only on request.
+
+    Bytes stay bytes, as in the usual preparation of images.
+    """
     own, size = (planes.shape[1], planes.shape[2]), reader.format.size
     if size is None or size == own:
         return planes
     _check_size(path, own, reader, needed_by)
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="resizing images")
     to = (size[1], size[0]), pillow.Resampling.BILINEAR
-    resized = [np.asarray(pillow.fromarray(plane).resize(*to)) for plane in planes]
-    return np.clip(np.stack(resized), 0, 1)
+    kept = planes if planes.dtype == np.uint8 else planes.astype(np.float32, copy=False)
+    return np.stack([np.asarray(pillow.fromarray(plane).resize(*to)) for plane in kept])
 
 
-def read_original(path: Path, reader: Reader) -> Original:
-    """Read an image at its own size and depth, for display; a refusal names the file."""
-    if is_scan(path):
-        scan = read_slice(path, reader.frame, reader.max_pixels)
-        pixels, _ = shown(scan, reader.format.white, grey=False)
+def original_of(path: Path, scan: Scan, reader: Reader) -> Original:
+    """Return an image that was read at its own size and depth, for display."""
+    size, white = pixel_size(scan.spacing), reader.format.white
+    if scan.format not in KINDS:
+        pixels, _ = levels_of(scan, white)
         if len(pixels) == 3:
-            return Original(path, _bytes(pixels, 1.0), None, pixel_size(scan))
+            return Original(path, _bytes(pixels, 1.0), None, size)
         # 16 bits keep the levels of the window; the page moves it from there.
         deep = np.rint(pixels * 65535).astype(np.uint16)
-        return Original(path, deep, (0.0, 65535.0), pixel_size(scan))
-    wanted = Wanted(None, reader.format.white, reader.background)
-    with frame_of(path, reader.frame, reader.max_pixels) as image:
-        made = planes_of(image, path, reader.frame or 0, wanted)
-        size = pixel_size_of(image)
-    with refusing(path):
-        pixels = _displayed(made)
-    window = None if reader.format.white is None else (0.0, made.white)
-    return Original(path, pixels, window, size.turned if size and made.is_sideways else size)
-
-
-def _displayed(made: Planes) -> Array:
-    """Return grey values as they are stored, or colours in bytes, `(channels, height, width)`."""
-    if len(made.images) == 3:
-        planes = [_bytes(np.asarray(each), made.white) for each in made.images]
-        return np.stack(planes)
-    values = np.asarray(made.images[0])
-    if values.ndim == 3:
-        return np.moveaxis(values if made.white == 255 else _bytes(values, made.white), -1, 0)
-    if values.dtype == np.float32:
+        return Original(path, deep, (0.0, 65535.0), size)
+    values, most = scan.array, _white(path, scan)
+    window = None if white is None else (0.0, most)
+    if len(values) == 3 and (values.dtype != np.uint8 or most != 255):
+        values = _bytes(values.astype(np.float32), most)
+    elif values.dtype.kind in "fi":
+        values = values.astype(np.float32)
         deep = values.astype(np.uint16) if values.min() >= 0 and values.max() < 2**16 else None
         values = deep if deep is not None and np.array_equal(deep, values) else values
-    return values[None]
+    return Original(path, values, window, size)
+
+
+def _sandbox(memory: int) -> Sandbox:
+    """Return the sandbox of this thread that reads pictures, with a limit on its memory."""
+    # Not one of the process that this one was forked from: both would read its answers.
+    kept: tuple[int, int, Sandbox] | None = getattr(_OWN, "sandbox", None)
+    if kept is not None and kept[:2] == (os.getpid(), memory) and kept[2].is_open:
+        return kept[2]
+    made = Sandbox(serve_pictures, needs=["PIL.Image"], memory=memory)
+    _OWN.sandbox = (os.getpid(), memory, made)
+    return made
+
+
+_OWN = threading.local()
+
+
+def serve_pictures() -> Callable[[tuple[bytes, str, PictureOptions]], Scan]:
+    """Return the function that reads pictures in a sandbox."""
+    pillow: Untyped = require("PIL.Image", extra="cli", needed_by="reading images")
+    pillow.MAX_IMAGE_PIXELS = None  # sizes are checked against --max-pixels
+
+    return lambda request: read_picture(*request)
+
+
+def _white(path: Path, scan: Scan) -> float:
+    """Return the value of white in a picture; refuse numbers without one."""
+    if scan.window is None:
+        kind = "float" if scan.array.dtype.kind == "f" else "whole"
+        message = (
+            f"{path} holds numbers ({kind}, 32 bits) without a known white; pass --white with the "
+            "value of a white pixel"
+        )
+        raise Refusal(Code.INPUT, message)
+    return scan.window[1]
+
+
+def _scaled(path: Path, values: Array, white: float) -> NDArray[np.float32]:
+    pixels = values.astype(np.float32)
+    pixels /= np.float32(white)
+    if not (pixels.min() >= 0 and pixels.max() <= 1):  # also if one is not a number
+        message = (
+            f"{path} has values from {pixels.min() * white:g} to {pixels.max() * white:g}, beyond "
+            f"0 to {white:g}; pass --white with the value of a white pixel"
+        )
+        raise Refusal(Code.INPUT, message)
+    return pixels
 
 
 def _bytes(values: Array, white: float) -> NDArray[np.uint8]:
@@ -266,15 +349,3 @@ def _listed(path: Path) -> list[Path]:
     except OSError as error:
         message = f"{path} cannot be listed ({error.strerror}); pass another folder"
         raise Refusal(Code.INPUT, message) from error
-
-
-def _pixels(image: Image, white: float, path: Path) -> NDArray[np.float32]:
-    values = np.array(image, dtype=np.float32)
-    values /= np.float32(white)
-    if not (values.min() >= 0 and values.max() <= 1):  # also if one is not a number
-        message = (
-            f"{path} has values from {values.min() * white:g} to {values.max() * white:g}, beyond "
-            f"0 to {white:g}; pass --white with the value of a white pixel"
-        )
-        raise Refusal(Code.INPUT, message)
-    return np.moveaxis(values, -1, 0).copy() if values.ndim == 3 else values[None]

@@ -1,7 +1,7 @@
 """Models from files and modules. Only ONNX files are opened without --trust.
 
-`onnx_files` checks them and `onnx_process` runs them. `torch_files` loads files that run code, and
-`python_modules` imports the user's own.
+`onnx_files` runs these in a sandbox. `torch_files` loads files that run code, and `python_modules`
+imports the user's own.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Literal, cast
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.model_files import torch_files
 from hshap.cli.inputs.model_files.layouts import Rearranged
-from hshap.cli.inputs.model_files.onnx_process import ModelEndedError, OnnxProcess
+from hshap.cli.inputs.model_files.onnx_files import open_onnx
 from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
-from hshap.errors import HshapError, require
+from hshap.cli.inputs.sandbox import ProcessEndedError
+from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.models.facts import facts_of
-from hshap.evaluators.models.onnx_metadata import (
+from hshap.evaluators.runners import runner
+from hshap.models.model_description import facts_of
+from hshap.models.onnx_sessions import (
     MetadataError,
     is_bgr,
     names_in,
     preparation_in,
 )
-from hshap.evaluators.runners import runner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from hshap._util.types import Array, Heat, Model, Untyped
+    from hshap._util.types import Array, Heat, Model
     from hshap.cli.inputs.formats import Format
 
 KINDS = "an ONNX file, module:attribute, or with --trust a file of torch (.pt, .pth or .pt2)"
-GPU = "CUDAExecutionProvider"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,11 @@ def load(name: str, *, trust: bool, device: str) -> Loaded:
         message = f"--model {name} {known if mode else 'does not exist'}; pass {KINDS}"
         raise Refusal(Code.MODEL, message)
     if path.suffix.lower() == ".onnx":
-        return _onnx(path, device, trust=trust)
+        opened = open_onnx(path, device, trust=trust)
+        signature = opened.signature
+        return Loaded(
+            opened.model, name, opened.device, signature.shape, metadata=signature.metadata
+        )
     if path.suffix.lower() == ".safetensors":
         message = f"{path} holds weights without a network; pass module:attribute for the network"
         raise Refusal(Code.MODEL, message)
@@ -181,7 +185,7 @@ def probe(
         room = run.inputs(1, pixels.shape, pixels.dtype)
         room[0] = run.put(pixels)
         return run.run(room, 1)[0]
-    except (HshapError, ModelEndedError) as error:
+    except (HshapError, ProcessEndedError) as error:
         raise Refusal(Code.MODEL, f"{loaded.name}: {error}") from error
     except Exception as error:
         message = (
@@ -213,43 +217,6 @@ def _mode(path: Path) -> int:
 def _placed(loaded: Loaded, device: str) -> Loaded:
     model, device, note = torch_files.placed(loaded.model, loaded.name, device)
     return replace(loaded, model=model, device=device, note=note)
-
-
-def _onnx(path: Path, device: str, *, trust: bool) -> Loaded:
-    onnx = require("onnxruntime", extra="onnx", needed_by=f"the model {path}")
-    device = _onnx_device(onnx.get_available_providers(), device)
-    if not trust:
-        model = OnnxProcess(path, device)
-        return Loaded(model, str(path), device, model.shape, metadata=model.metadata)
-    number = {"device_id": int(device.partition(":")[2] or 0)}
-    providers: list[Untyped] = [] if device == "cpu" else [(GPU, number)]
-    try:
-        session = onnx.InferenceSession(str(path), providers=[*providers, "CPUExecutionProvider"])
-        runner(session, autocast=None, channels_last=False)  # refuses sessions that cannot be used
-    except HshapError as error:
-        raise Refusal(Code.MODEL, f"{path}: {error}") from error
-    except Exception as error:
-        message = f"{path} is not an ONNX model that can be loaded ({brief(error)})"
-        raise Refusal(Code.MODEL, message) from error
-    shape: list[object] = session.get_inputs()[0].shape if session.get_inputs() else []
-    sides = tuple(side if isinstance(side, int) else None for side in shape)
-    entries: Mapping[str, str] = session.get_modelmeta().custom_metadata_map
-    return Loaded(session, str(path), device, sides or None, metadata=entries)
-
-
-def _onnx_device(available: list[str], device: str) -> str:
-    if device == "auto":
-        device = "cuda" if GPU in available else "cpu"
-    kind, _, number = device.partition(":")
-    if device != "cpu" and (
-        kind != "cuda" or GPU not in available or not (number or "0").isdecimal()
-    ):
-        message = (
-            f"--device {device} is not one that onnxruntime has here ({', '.join(available)}); "
-            "pass --device cpu"
-        )
-        raise Refusal(Code.USAGE, message)
-    return device
 
 
 def _is_session(model: Model) -> bool:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.files import opened
-from hshap.cli.inputs.image_files.pixel_size import PixelSize
+from hshap.cli.inputs.files import open_regular
 from hshap.cli.output import say
 from hshap.formats.dicom.headers import is_dicom
 from hshap.formats.listing import SCANS, elsewhere, is_large
@@ -41,7 +40,7 @@ def is_scan(path: Path) -> bool:
 def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
     """Read one picture of a scan: the file's own, or the slice that `--frame` names."""
     # A pipe, a device or a missing file is told as for any other input.
-    with opened(path, most=2**33, fix=FIX):
+    with open_regular(path, most=2**33, fix=FIX):
         pass
     scan = read_image(path)
     if "T" in scan.axes:
@@ -68,7 +67,7 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
 def read_volume(path: Path) -> Scan:
     """Read a volume: a folder of DICOM or OME-Zarr, or a file with several slices."""
     if not path.is_dir():
-        with opened(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
+        with open_regular(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
             pass
     scan = read_image(path)
     if scan.format == "numpy" and scan.axes == "CYX" and len(scan.array) > 1:
@@ -94,26 +93,14 @@ def _checked(path: Path, scan: Scan) -> Scan:
     return scan
 
 
-def shown(
-    scan: Scan, white: float | None, *, grey: bool, window: tuple[float, float] | None = None
+def levels_of(
+    scan: Scan, white: float | None, *, window: tuple[float, float] | None = None
 ) -> tuple[NDArray[np.float32], str]:
-    """Return the values from 0 (black) to 1 (white), as grey or colours, and a note about them."""
+    """Return the values from 0 (black) to 1 (white), and a note about them."""
     if window is None and white is not None:
         window = (0.0, white)
-    pixels = scan.shown(window)
     low, high = scan.window_shown(window)
     note = f"values from {low:g} to {high:g} were shown from black to white"
     if scan.inverted:
         note += ", turned around, since low values are white in it"
-    if grey and len(pixels) == 3:
-        weights = np.array([0.299, 0.587, 0.114], np.float32)
-        return np.tensordot(weights, pixels, 1)[None].astype(np.float32), note
-    return pixels, note
-
-
-def pixel_size(scan: Scan) -> PixelSize | None:
-    """Return the size of a pixel, if the file tells it."""
-    if scan.spacing is None:
-        return None
-    height, width = scan.spacing[-2:]
-    return PixelSize((height, width), "mm", "header")
+    return scan.shown(window), note

@@ -13,7 +13,7 @@ from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.choices import TOP, classes_of
 from hshap.cli.inputs.images import planes_at_size
 from hshap.cli.inputs.models import probe
-from hshap.cli.inputs.scans import read_volume, shown
+from hshap.cli.inputs.scans import levels_of, read_volume
 from hshap.cli.output import say
 from hshap.cli.progress import Shown, each
 from hshap.cli.runs.record import PAGE, SUMMARY
@@ -24,6 +24,7 @@ from hshap.explainer.slicing import of_slices
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.slices import found_slices
 from hshap.export.page import View
+from hshap.formats.pictures import to_grey
 from hshap.games.targets import Output
 from hshap.runs.sources.large import content_digest
 from hshap.runs.sources.protocol import Decoded, Item, Read
@@ -103,8 +104,8 @@ class Volume:
 def volume_of(path: Path, scan: Scan, loaded: Loaded, reader: Reader, *, whole: bool) -> Volume:
     """Return the input of a model `(channels, z, y, x)`; `whole` if it takes volumes."""
     wanted = reader.format
-    grey = wanted.channels == "grey"
-    pixels, note = shown(scan, wanted.white, grey=grey, window=reader.window)
+    pixels, note = levels_of(scan, wanted.white, window=reader.window)
+    pixels = to_grey(pixels) if wanted.channels == "grey" else pixels
     say(f"{path}: {note}")
     channels, depth, *sides = pixels.shape
     if whole:
@@ -234,6 +235,8 @@ def _view(volume: Volume, store: FileStore, rows: Sequence[Row]) -> View:
         {row["class_name"]: cast("Explanation", store.read(row)) for row in rows},
         pixel_size=scan.spacing,
         window=scan.window_shown(window) if is_plain else None,
+        directions=scan.directions if len(scan.grid) == len(scan.spatial) else "",
+        values=scan.unit if is_plain else "",
     )
 
 

@@ -20,6 +20,7 @@ from hshap.cli.runs.record import is_signed
 from hshap.cli.runs.stored import MOST_IMAGES, WORST, stored
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.guarantees.calibration import with_calibration
 from hshap.explanation.tiled import TiledExplanation
 from hshap.export.page import View, large_views, write_page
 from hshap.runs.sources.files import Disk, inner_path
@@ -115,7 +116,7 @@ def _views(
             }
             labels = _labels(pictures)
             shown = {
-                labels[one]: result if promise is None else result.calibrated(promise)
+                labels[one]: result if promise is None else with_calibration(result, promise)
                 for one, result in pictures.items()
             }
             name = as_text(first.image or first.file.stem)

@@ -18,6 +18,7 @@ from hshap.cli.runs.result_files import FileStore
 from hshap.cli.runs.result_folder import result_folder
 from hshap.cli.runs.run import Ended, FileRun
 from hshap.evaluators.tiles import to_unit
+from hshap.formats.pictures import to_grey
 from hshap.runs.sources.large import as_large_source
 from hshap.runs.worker import Labels
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from hshap.runs.storing.rows import Row
 
 HEADINGS = ("image", "class", "score", "findings", "tiles found", "evaluations")
-GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32).reshape(3, 1, 1)
-"""The weights of red, green and blue in a grey value, as in pillow."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Prepared:
             message = f"the image has {len(unit)} channels, but the model takes {count}"
             raise Refusal(Code.INPUT, f"{message}; save it with {count}, or in colour")
         if count == 1 and len(unit) == 3:
-            unit = (unit * GREY).sum(axis=0, keepdims=True)
+            unit = to_grey(unit)
         elif count > 1 and len(unit) == 1:
             unit = np.repeat(unit, count, axis=0)
         return self.format.scale(unit)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap._util.visible import as_text
-from hshap.cli.faults import Refusal
 from hshap.cli.inputs.images import read_original
 from hshap.cli.runs.record import digest
+from hshap.errors import HshapError
 from hshap.export.page import View
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hshap._util.types import Grid
-    from hshap.cli.inputs.image_files.pixel_size import PixelSize
     from hshap.cli.inputs.images import Original, Reader
     from hshap.explanation.explanation import Explanation
+    from hshap.formats.lengths import PixelSize
 
 GREY = 200
 """Brightness of the page's picture if there is no image."""
@@ -68,7 +68,7 @@ class Originals:
         """Return the view of an image that was read."""
         told = original.pixel_size
         if told is not None and self.scale.pixel_size is None:
-            note = f"{told}, as its {told.source} says; --pixel-size takes another size"
+            note = f"{told}, as the file says; --pixel-size takes another size"
             self.notes.setdefault(note, []).append(original.path)
         size, unit = self.scale.of(told)
         name, window = as_text(original.path.name), original.window
@@ -80,7 +80,7 @@ class Originals:
             if not path.is_file() or digest(path) != sha256:
                 return None
             found = read_original(path, self.reader)
-        except (OSError, Refusal):
+        except (OSError, HshapError):
             return None
         return found if found.size == size else None
 

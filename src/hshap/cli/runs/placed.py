@@ -14,7 +14,7 @@ from hshap.cli.output import say
 from hshap.cli.runs.output_files import single
 from hshap.cli.runs.record import digest
 from hshap.export.documents import turned
-from hshap.export.scans.places import image_around
+from hshap.export.map_files import image_around
 from hshap.formats.reading import read_image
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from hshap.cli.output import Names
 from hshap.cli.runs.signals import on_hold
 from hshap.explanation.display import heading
 from hshap.explanation.explanation import Explanation
+from hshap.explanation.guarantees.calibration import marked_area
 from hshap.explanation.tiled import TiledExplanation
 from hshap.plot.fonts import literal
 from hshap.runs.storing.folder import differences
@@ -323,7 +324,7 @@ def facts_of(result: Result) -> dict[str, Json]:
         return _facts_of_tiles(result)
     explanation, promise = result, {}
     if explanation.calibration is not None:
-        marked = float(explanation.marked_area().mean())
+        marked = float(marked_area(explanation).mean())
         promise = {"promise": str(explanation.calibration), "marked_area": marked}
     return {
         "class_index": explanation.class_index,

@@ -15,7 +15,7 @@ from hshap.cli.runs.record import PAGE, files_in
 from hshap.cli.runs.signals import Stop
 from hshap.errors import MissingExtraError
 from hshap.export.page import write_page
-from hshap.games.decisions import POSITIVES, Positives
+from hshap.games.targets import POSITIVES, Positives
 from hshap.runs.driver import RunStoppedError
 from hshap.runs.explaining import explain_source
 from hshap.runs.tasks import texts_of
@@ -246,16 +246,16 @@ def unusable(failed: Sequence[Row], total: int, *, is_all: bool) -> Refusal:
 
 
 def _show(shown: Shown, progress: RunProgress, total: int, budget: int | None) -> None:
-    """Show how far a run is, by images and evaluations."""
-    done = progress.finished + progress.under_way
-    share = done / max(1, total)
-    left = total - progress.skipped
-    if budget is not None and left > 0:
-        # No explanation takes more than its budget, so this share is a lower bound.
-        most = progress.evaluations / (budget * left)
-        share = max(share, (progress.skipped + most * left) / total)
+    """Show how far a run is: images, evaluations, and the time that the others take."""
+    new = progress.done + progress.negative + progress.failed + progress.under_way
     rate = progress.evaluations / max(shown.seconds, 1e-9)
-    text = f"{done}/{total}, {progress.evaluations} evaluations, {rate:.0f}/s"
-    shown.update(
-        share, text, is_bound=not (progress.done or progress.negative or progress.under_way)
-    )
+    each = progress.evaluations / new if new else None
+    if budget is not None:
+        each = budget if each is None else min(each, budget)
+    done = progress.skipped + new
+    waiting = total - progress.skipped
+    left = None
+    if each is not None and rate > 0:
+        left = max(each * waiting - progress.evaluations, 0) / rate
+    text = f"{done} of {total}, {progress.evaluations} evaluations, {rate:.0f}/s"
+    shown.update(done / max(1, total), text, left=left, is_bound=True)

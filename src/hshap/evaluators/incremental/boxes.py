@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from hshap._util.cache import ByIdentity
-from hshap.evaluators.incremental.drawing import Corners, Piece, Sides, tiles_of
 from hshap.evaluators.incremental.patches import Patch, of_one_size
+from hshap.evaluators.incremental.windows import Corners, Piece, Sides, tiles_of
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Heat
     from hshap.evaluators.incremental.activation_cache import Anchor
-    from hshap.evaluators.incremental.drawing import Corners, Known, Sides
     from hshap.evaluators.incremental.network import ShownBox
+    from hshap.evaluators.incremental.windows import Corners, Known, Sides
 
     Side: TypeAlias = tuple[int, bool]
     Boxes: TypeAlias = dict[Corners, ShownBox]
@@ -45,7 +45,7 @@ LARGEST_SHARE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Borders:
     """Rows of a tensor: strips, a larger box on one side of them, the anchor on the other.
 
     `sides` gives for each row the axis of each strip, and whether it lies at the far side of the
@@ -84,14 +84,6 @@ class Frame:
         """
         return sum(prod(strip.size) for strip in self.strips) / prod(self.size)
 
-    def is_thin(self, largest_share: float) -> bool:
-        """Tell whether strips take less than a share of these rectangles."""
-        strips = sum(prod(strip.size) for strip in self.strips)
-        # The common rectangle is as large as that of any row, and most often one row is enough.
-        sides = ([b - a for a, b in _spans(self.pieces(row))] for row in range(len(self.sides)))
-        is_sure = any(strips < largest_share * prod(each) for each in sides)
-        return is_sure or self.share < largest_share
-
     def pieces(self, row: int) -> Pieces:
         """Return everything in which a row differs from its anchor."""
         return (*self._cores[row], *(strip.rows[row] for strip in self.strips))
@@ -107,7 +99,7 @@ class Frame:
     def patch(self) -> Patch:
         """Return the rectangles around all pieces as patches."""
         data = self.strip(0).window(self.starts, self.size)
-        return Patch(data, self.starts, self.anchor, is_owned=True)
+        return Patch(data, self.starts, self.anchor)
 
     def full(self) -> torch.Tensor:
         """Return the full tensors, `(rows, channels, *grid)`."""
@@ -155,9 +147,9 @@ def unshared(box: Corners, around: Corners) -> tuple[Side, ...]:
     )
 
 
-def framed(
+def borders_of(
     boxes: Sequence[Corners], around: Sequence[Corners], outside: Known, image: torch.Tensor
-) -> Frame:
+) -> Borders:
     """Return inputs that each show a box of `image`, as part of a larger box, over `outside`.
 
     Strips are the outermost pixels of a box, at the sides that its larger box does not share. All
@@ -172,7 +164,7 @@ def framed(
         strips.append(Patch(together, tuple(first for first, _ in corners), outside))
     (whole,) = tiles_of(image)
     shown = tuple((whole._replace(corners=box),) for box in boxes)
-    return Frame(tuple(strips), tuple(sides), shown)
+    return Borders(tuple(strips), tuple(sides), shown)
 
 
 def _outermost(box: Corners, side: Side) -> Corners:
@@ -185,9 +177,9 @@ def _outermost(box: Corners, side: Side) -> Corners:
     return tuple(first), tuple(last)
 
 
-def size_of_own(values: Sequence[Patch | Frame]) -> int:
+def size_of_own(values: Sequence[Patch | Borders]) -> int:
     """Return the bytes of the patches and strips among values, without pieces of larger boxes."""
-    patches = (each.strips if isinstance(each, Frame) else (each,) for each in values)
+    patches = (each.strips if isinstance(each, Borders) else (each,) for each in values)
     return sum(patch.data.nbytes for several in patches for patch in several)
 
 
@@ -198,7 +190,7 @@ class BoxOfImage(NamedTuple):
     image: Anchor
 
 
-class KnownBoxes:
+class BoxCache:
     """The boxes of images over anchors. All are forgotten once they take too much memory.
 
     Pieces of larger boxes belong to smaller ones too, so single boxes cannot be freed. Those of an
@@ -275,7 +267,7 @@ class KnownBoxes:
 
 
 def _kind(box: BoxOfImage, around: Corners) -> Kind:
-    """Return the facts that boxes must share to run together, see `frames.framed`."""
+    """Return the facts that boxes must share to run together, see `borders_of`."""
     size = tuple(b - a for a, b in zip(*box.corners, strict=True))
     axes = tuple(axis for axis, _ in unshared(box.corners, around))
     return ByIdentity(box.image), size, axes

@@ -1,11 +1,9 @@
-"""How calls of functions and methods run on patches; activations in place. Needs torch."""
+"""How calls of functions and methods run on patches. Needs torch."""
 
 from __future__ import annotations
 
-import copy
 import operator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -32,9 +30,8 @@ from hshap.evaluators.incremental.steps import Rule, Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hshap.evaluators.incremental.drawing import Known
     from hshap.evaluators.incremental.layer_rules import Parts
-    from hshap.evaluators.incremental.patches import Operation
+    from hshap.evaluators.incremental.windows import Known
 
     Options: TypeAlias = Mapping[str, Value]
 
@@ -268,7 +265,7 @@ def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) ->
         on_one_rectangle = aligned(patches)
         data = iter(on_one_rectangle)
         first, second = (next(data).data if isinstance(arg, Patch) else arg for arg in args)
-        return Patch(act(first, second), on_one_rectangle[0].starts, anchor, is_owned=True)
+        return Patch(act(first, second), on_one_rectangle[0].starts, anchor)
 
     # Two patches may have different rectangles, whose difference is read from the anchors.
     return Rule(rule, reads_anchors=not alone, is_local=True, zones=same_zones)
@@ -287,37 +284,3 @@ def _is_uniform(value: torch.Tensor, axes: int) -> bool:
     has_own_rows = value.ndim > axes + 2 or (value.ndim == axes + 2 and len(value) > 1)
     is_flat = value.ndim > axes and set(value.shape[-axes:]) == {1}
     return value.ndim == 0 or (is_flat and not has_own_rows)
-
-
-LAYERS = (
-    *(nn.CELU, nn.ELU, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LeakyReLU, nn.Mish),
-    *(nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU, nn.Threshold),
-)
-FUNCTIONS = {
-    *(f.celu, f.elu, f.hardsigmoid, f.hardswish, f.hardtanh, f.leaky_relu, f.mish),
-    *(f.relu, f.relu6, f.selu, f.silu),
-}
-
-
-def in_place(act: Value) -> Operation | None:
-    """Return the same activation function, written into its argument; None if torch has none."""
-    if act is torch.relu:
-        return torch.relu_
-    if act in FUNCTIONS:
-        return partial(act, inplace=True)
-    if type(act) not in LAYERS:
-        return None
-    writing = copy.copy(act)
-    writing.inplace = True
-    return writing
-
-
-def of_last_reader(writing: Operation) -> Rule:
-    """Return the rule of a function that alone reads its argument: it writes there, if it may."""
-
-    def rule(args: Sequence[Value], anchor: Known) -> Patch:
-        patch: Patch = args[0]
-        made = writing(patch.data if patch.is_owned else patch.data.clone())
-        return Patch(made, patch.starts, anchor, is_owned=True)
-
-    return Rule(rule, reads_anchors=False, zones=same_zones)

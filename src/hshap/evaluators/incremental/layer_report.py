@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hshap.evaluators.incremental.drawing import put_together
 from hshap.evaluators.incremental.function_rules import ELEMENTWISE
 from hshap.evaluators.incremental.layer_rules import is_plain
 from hshap.evaluators.incremental.network import Network
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.steps import Step, Values, names_in
+from hshap.evaluators.incremental.windows import put_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

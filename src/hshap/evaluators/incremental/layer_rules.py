@@ -10,46 +10,43 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.drawing import SMALL_ROW, Tiled, parts_of, tiles_of
 from hshap.evaluators.incremental.patches import (
     Patch,
     ReceptiveField,
     Slide,
     Zone,
     shifted,
-    slid,
+    slide_over,
     upsampled,
 )
 from hshap.evaluators.incremental.steps import Rule, Value
+from hshap.evaluators.incremental.windows import Tiled, parts_of, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hshap._util.types import Array
-    from hshap.evaluators.incremental.boxes import Frame
-    from hshap.evaluators.incremental.drawing import Corners, Known, Piece, Sides
+    from hshap.evaluators.incremental.boxes import Borders
     from hshap.evaluators.incremental.steps import Zones
+    from hshap.evaluators.incremental.windows import Known, Sides
 
-    Numbers: TypeAlias = torch.Tensor | Array
     Times: TypeAlias = tuple[Sides, ...]
 
 
-SMALL_PART = 2**12
-"""Numbers of a part: up to here, NumPy is several times as fast as torch."""
+SMALL_ROW = 2**17
+"""Numbers in a row: up to here, one call for all rows is faster than pieces."""
 
 
 class Part(NamedTuple):
-    """Numbers `(rows, channels, *size)` of a tensor; small ones are arrays.
+    """Numbers `(rows, channels, *size)` of a tensor.
 
     `times` tells how often each place counts, by axis; once if it is empty.
     """
 
-    numbers: Numbers
+    numbers: torch.Tensor
     times: Times = ()
 
 
@@ -57,16 +54,18 @@ Parts: TypeAlias = Sequence[Part]
 
 
 def reduction(act: Callable[[Parts], torch.Tensor]) -> Rule:
-    """Return the rule of a reduction. `act` gets parts that cover the tensors of some rows."""
+    """Return the rule of a reduction. `act` gets parts that cover the tensors of some rows.
+
+    Full tensors of all rows would take much memory where places are many.
+    """
 
     def rule(args: Sequence[Value], anchor: Known) -> torch.Tensor:
-        value: Patch | Frame = args[0]
+        value: Patch | Borders = args[0]
         count = len(value.starts)
-        if prod(value.anchor.shape) <= SMALL_ROW:  # one call for all rows is faster
+        if prod(value.anchor.shape) <= SMALL_ROW:
             made = act([Part(value.full())])
         else:
-            with np.errstate(all="ignore"):  # torch tells nothing of infinite sums either
-                made = torch.cat([act(_parts(value, row)) for row in range(count)])
+            made = torch.cat([act(_parts(value, row)) for row in range(count)])
         return made.reshape(count, *anchor.shape[1:]).to(anchor.dtype)
 
     return Rule(rule, drops_space=True)
@@ -81,19 +80,10 @@ def mean(parts: Parts) -> torch.Tensor:
 def total(parts: Parts) -> torch.Tensor:
     """Return the sum of each channel, in double precision."""
 
-    def small(part: Array, times: Times) -> Array:
-        wide = np.promote_types(part.dtype, np.float64)
-        if not times:
-            return part.sum(_places(part), dtype=wide)
-        made = part.astype(wide)
-        for each in reversed(times):
-            made = made @ np.array(each, wide)
-        return made
-
-    def large(part: torch.Tensor, times: Times) -> torch.Tensor:
+    def one(part: torch.Tensor, times: Times) -> torch.Tensor:
         # In single precision at least, as in a full pass; their sums in double precision.
         wide, widest = (
-            torch.promote_types(part.dtype, one) for one in (torch.float32, torch.float64)
+            torch.promote_types(part.dtype, kind) for kind in (torch.float32, torch.float64)
         )
         if not times:
             return part.sum(_places(part), dtype=wide).to(widest)
@@ -102,60 +92,33 @@ def total(parts: Parts) -> torch.Tensor:
             made = made @ torch.tensor(each, dtype=widest, device=part.device)
         return made
 
-    return _each(parts, small, large).sum(0)
+    return torch.stack([one(*part) for part in parts]).sum(0)
 
 
 def largest(parts: Parts) -> torch.Tensor:
     """Return the largest number of each channel."""
-    return _each(
-        parts,
-        lambda part, _: part.max(_places(part)),
-        lambda part, _: part.amax(_places(part)),
-    ).amax(0)
+    return torch.stack([part.amax(_places(part)) for part, _ in parts]).amax(0)
 
 
 def smallest(parts: Parts) -> torch.Tensor:
     """Return the smallest number of each channel."""
-    return _each(
-        parts,
-        lambda part, _: part.min(_places(part)),
-        lambda part, _: part.amin(_places(part)),
-    ).amin(0)
+    return torch.stack([part.amin(_places(part)) for part, _ in parts]).amin(0)
 
 
-def _each(
-    parts: Parts,
-    small: Callable[[Array, Times], Array],
-    large: Callable[[torch.Tensor, Times], torch.Tensor],
-) -> torch.Tensor:
-    """Return the results `(parts, rows, channels)` of all parts."""
-    arrays = [small(part, times) for part, times in parts if isinstance(part, np.ndarray)]
-    found = [large(part, times) for part, times in parts if isinstance(part, torch.Tensor)]
-    if not arrays:
-        return torch.stack(found)
-    together = torch.from_numpy(np.stack(arrays))
-    return torch.cat([together, torch.stack(found)]) if found else together
-
-
-def _parts(value: Patch | Frame, row: int) -> list[Part]:
+def _parts(value: Patch | Borders, row: int) -> list[Part]:
     """Return parts that cover all places of a row, each place once."""
     shown, hidden = parts_of(((0,) * len(value.grid), value.grid), value.pieces(row))
-    found = [Part(_numbers(source, corners)) for corners, source in shown]
+    found = [Part(source.cut(corners)) for corners, source in shown]
     if isinstance(value.anchor, Tiled):
         for each in hidden:
             corners, times = value.anchor.without_repeats(each)
-            found.append(Part(_numbers(value.anchor.small, corners), times))
+            found.append(Part(value.anchor.small.cut(corners), times))
         return found
     (anchor,) = tiles_of(value.anchor)
-    return found + [Part(_numbers(anchor, corners)) for corners in hidden]
+    return found + [Part(anchor.cut(corners)) for corners in hidden]
 
 
-def _numbers(source: Piece, corners: Corners) -> Numbers:
-    array = source.cut_array(corners)
-    return source.cut(corners) if array is None or array.size > SMALL_PART else array
-
-
-def _places(part: Numbers) -> tuple[int, ...]:
+def _places(part: torch.Tensor) -> tuple[int, ...]:
     return tuple(range(2, part.ndim))
 
 
@@ -267,8 +230,7 @@ def pointwise(act: Callable[[torch.Tensor], torch.Tensor], *, in_place: bool = F
         # In place, it gets a copy: other steps may read the patch too.
         patch: Patch = args[0]
         made = act(patch.data.clone() if in_place else patch.data)
-        is_owned = made.untyped_storage().data_ptr() != patch.data.untyped_storage().data_ptr()
-        return Patch(made, patch.starts, anchor, is_owned=is_owned)
+        return Patch(made, patch.starts, anchor)
 
     return Rule(rule, reads_anchors=False, zones=same_zones)
 
@@ -288,13 +250,10 @@ def _softmax(layer: Layer) -> Rule | None:
     return pointwise(layer) if layer.dim == 1 else None
 
 
-def convolution(layer: Layer) -> Rule:
-    """Return the rule of a convolution."""
+def convolution(layer: Layer) -> Rule | None:
+    """Return the rule of a convolution; none if it pads with pixels of the image."""
     slide = slide_of(layer)
-    if slide is not None:
-        return sliding([slide])
-    field, wraps = _field(layer), layer.padding_mode == "circular"
-    return Rule(lambda args, anchor: field.crop(args[0], anchor, layer, wraps=wraps))
+    return None if slide is None else sliding(slide)
 
 
 def slide_of(layer: Layer) -> Slide | None:
@@ -308,26 +267,19 @@ def slide_of(layer: Layer) -> Slide | None:
     return None if maker is None else maker(layer)
 
 
-def sliding(slides: Sequence[Slide]) -> Rule:
-    """Return the rule of operations on windows that run one after another."""
-
-    def zones(zones: Sequence[Zones]) -> Zones | None:
-        found: Zones | None = zones[0]
-        for slide in slides:
-            found = None if found is None else slide.field.zones(found)
-        return found
-
+def sliding(slide: Slide) -> Rule:
+    """Return the rule of an operation on windows."""
     return Rule(
-        lambda args, anchor: slid(slides, args[0], anchor),
-        reads_anchors=not all(slide.field.is_one_place for slide in slides),
+        lambda args, anchor: slide_over(slide, args[0], anchor),
+        reads_anchors=not slide.field.is_one_place,
         is_local=True,
-        zones=zones,
+        zones=lambda zones: slide.field.zones(zones[0]),
     )
 
 
 def _sliding_layer(layer: Layer) -> Rule | None:
     slide = slide_of(layer)
-    return None if slide is None else sliding([slide])
+    return None if slide is None else sliding(slide)
 
 
 def _convolution(layer: Layer) -> Slide | None:

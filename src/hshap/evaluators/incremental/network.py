@@ -11,12 +11,11 @@ from torch.fx.node import Node, map_arg
 
 from hshap.evaluators.incremental.boxes import (
     LARGEST_SHARE,
-    Frame,
-    framed,
+    Borders,
+    borders_of,
     size_of_own,
 )
-from hshap.evaluators.incremental.drawing import Known, tiles_of
-from hshap.evaluators.incremental.flat import is_flat, plan, stretched
+from hshap.evaluators.incremental.constant_baseline import is_flat, plan, stretched
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.steps import (
     Step,
@@ -24,21 +23,21 @@ from hshap.evaluators.incremental.steps import (
     WriteCounts,
     hides_writes,
     kept_names,
-    overwriting,
     overwritten_names,
     reads_overwritten,
     with_last_reads,
 )
 from hshap.evaluators.incremental.tracing import UntraceableError, traced
+from hshap.evaluators.incremental.windows import Known, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hshap._util.types import Shape
     from hshap.evaluators.incremental.boxes import Pieces
-    from hshap.evaluators.incremental.drawing import Corners, Sides
-    from hshap.evaluators.incremental.flat import Plan
+    from hshap.evaluators.incremental.constant_baseline import Plan
     from hshap.evaluators.incremental.steps import Step, Value, Values
+    from hshap.evaluators.incremental.windows import Corners, Sides
 
 
 Activations: TypeAlias = dict[str, Known]
@@ -60,7 +59,7 @@ class ShownBox(NamedTuple):
 class _PiecesOfRow(Mapping[str, "Pieces"]):
     """The pieces of one row by step, put together when a smaller box asks for them: few ever do."""
 
-    made: Mapping[str, Patch | Frame | None]
+    made: Mapping[str, Patch | Borders | None]
     row: int
 
     def __getitem__(self, name: str) -> Pieces:
@@ -75,7 +74,7 @@ class _PiecesOfRow(Mapping[str, "Pieces"]):
 
 
 class _Larger(NamedTuple):
-    """The pieces of each row's larger box, and the share of strips up to which frames are kept."""
+    """The pieces of each row's larger box, and the share of strips up to which borders are kept."""
 
     pieces: Sequence[Mapping[str, Pieces]]
     largest_share: float
@@ -121,7 +120,6 @@ class Network:
         self.steps = with_last_reads(trace.steps, trace.output)
         self._kept = kept_names(self.steps, trace.output)
         self._overwritten = overwritten_names(self.steps)
-        self._overwriting = overwriting(self.steps, self._kept)
         if not any(step.rule for step in self.steps):
             self.reason = "none of its operations works place by place"
         if hides_writes(self.steps):
@@ -197,9 +195,7 @@ class Network:
         writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
-            writing = step.writing if step.name in self._overwriting else None
-            act = step.act if writing is None else writing
-            value = act(*filled(step.args, values), **filled(step.options, values))
+            value = step.act(*filled(step.args, values), **filled(step.options, values))
             values[step.name] = value
             if isinstance(value, torch.Tensor):
                 own = kept[step.name] = self._kept_of(step.name, value)
@@ -243,15 +239,15 @@ class Network:
     ) -> tuple[torch.Tensor, list[ShownBox]]:
         """Return the outputs `(rows, ...)` for boxes of an image over an anchor, and their pieces.
 
-        Each must be a part of its larger box `around`; `framed` says which boxes run together.
+        Each must be a part of its larger box `around`; `borders_of` says which boxes run together.
         `activations` are those of the anchor. Steps run strip by strip while strips cover less
         than `largest_share` of their rectangle.
         """
         larger = [box.corners for box in around]
-        frame = framed(corners, larger, activations[self._input], image)
+        borders = borders_of(corners, larger, activations[self._input], image)
         known = _Larger([box.pieces for box in around], largest_share)
-        made: dict[str, Patch | Frame | None] = {}
-        outputs = full(filled(self._output, self._values(frame, activations, known, made)))
+        made: dict[str, Patch | Borders | None] = {}
+        outputs = full(filled(self._output, self._values(borders, activations, known, made)))
         own = size_of_own([value for value in made.values() if value is not None])
         boxes = [
             ShownBox(each, _PiecesOfRow(made, row), own // len(corners))
@@ -265,21 +261,21 @@ class Network:
 
     def _values(
         self,
-        start: Patch | Frame,
+        start: Patch | Borders,
         activations: Activations,
         larger: _Larger | None = None,
-        made: dict[str, Patch | Frame | None] | None = None,
+        made: dict[str, Patch | Borders | None] | None = None,
         *,
         free: bool = True,
     ) -> Values:
         """Return the results that are left at the end, or all of them without `free`.
 
-        `made` takes the patches and frames of steps whose activations are kept.
+        `made` takes the patches and borders of steps whose activations are kept.
         """
         values: Values = {self._input: start}
         for step in self.steps:
             if larger is not None and not runs_in_strips(step, values, larger.largest_share):
-                join_frames(step, values)
+                join_borders(step, values)
             args = filled(step.args, values)
             pieces = () if larger is None else larger.pieces
             value = patched(step, args, activations, pieces) if on_patches(step, values) else None
@@ -288,7 +284,7 @@ class Network:
                 options = mapped(filled(step.options, values), convert)
                 value = step.act(*mapped(args, convert), **options)
             values[step.name] = value
-            if made is not None and isinstance(value, (Patch, Frame)):
+            if made is not None and isinstance(value, (Patch, Borders)):
                 # Of other activations no reader looks at the surroundings; later steps may write.
                 made[step.name] = value if step.name in self._kept else None
             for name in step.last_reads if free else ():
@@ -309,25 +305,25 @@ def size_of(activations: Activations) -> int:
 
 def on_patches(step: Step, values: Values) -> bool:
     """Tell whether all arguments are patches that should be: a rule may have returned None."""
-    return all(isinstance(values[name], (Patch, Frame)) for name in step.patch_args)
+    return all(isinstance(values[name], (Patch, Borders)) for name in step.patch_args)
 
 
 def runs_in_strips(step: Step, values: Values, largest_share: float) -> bool:
-    """Tell whether a step runs strip by strip: its arguments are frames with small strips."""
-    frames = [values[name] for name in step.patch_args]
-    if step.rule is None or not all(isinstance(frame, Frame) for frame in frames):
+    """Tell whether a step runs strip by strip: its arguments are borders with small strips."""
+    borders = [values[name] for name in step.patch_args]
+    if step.rule is None or not all(isinstance(each, Borders) for each in borders):
         return False
     # A rule that does not look at anchors sees each place by itself.
     return not step.rule.reads_anchors or (
-        step.rule.is_local and all(frame.is_thin(largest_share) for frame in frames)
+        step.rule.is_local and all(each.share < largest_share for each in borders)
     )
 
 
-def join_frames(step: Step, values: Values) -> None:
-    """Turn the frames that a step reads into patches of one rectangle; reductions take frames."""
+def join_borders(step: Step, values: Values) -> None:
+    """Turn the borders that a step reads into patches of one rectangle; reductions take borders."""
     is_joined = step.rule is not None and not step.rule.drops_space
     for name in step.patch_args if is_joined else ():
-        if isinstance(values[name], Frame):
+        if isinstance(values[name], Borders):
             values[name] = values[name].patch()
 
 
@@ -337,38 +333,38 @@ def patched(
     activations: Mapping[str, Known],
     larger: Sequence[Mapping[str, Pieces]],
 ) -> Value:
-    """Return the output patch or frame of a step, or None if the step has to run in full.
+    """Return the output patch or borders of a step, or None if the step has to run in full.
 
-    `larger` are the pieces of the larger boxes of frames.
+    `larger` are the pieces of the larger boxes of borders.
     """
     if step.rule is None or not _on_one_grid(args):
         return None
     rule, flat = step.rule, args[0] if isinstance(args[0], (list, tuple)) else args
     anchor = activations[step.name]
-    frame = next((arg for arg in flat if isinstance(arg, Frame)), None)
-    if frame is None or rule.drops_space:
+    borders = next((arg for arg in flat if isinstance(arg, Borders)), None)
+    if borders is None or rule.drops_space:
         return rule.act(flat, anchor)
 
     def strip(number: int) -> Value:
         # Its surroundings are put together only for rules that look at them.
         own = [
             (arg.strip(number) if rule.reads_anchors else arg.strips[number])
-            if isinstance(arg, Frame)
+            if isinstance(arg, Borders)
             else arg
             for arg in flat
         ]
         return rule.act(own, anchor)
 
-    strips = tuple(strip(number) for number in range(len(frame.strips)))
+    strips = tuple(strip(number) for number in range(len(borders.strips)))
     if not all(isinstance(each, Patch) for each in strips):
         return None
-    return Frame(strips, frame.sides, tuple(pieces[step.name] for pieces in larger))
+    return Borders(strips, borders.sides, tuple(pieces[step.name] for pieces in larger))
 
 
 def _on_one_grid(args: Value) -> bool:
     """Tell whether there are patches among the arguments, all in tensors of one grid."""
-    found: list[Patch | Frame] = []
-    mapped(args, lambda value: found.append(value) if isinstance(value, (Patch, Frame)) else None)
+    found: list[Patch | Borders] = []
+    mapped(args, lambda value: found.append(value) if isinstance(value, (Patch, Borders)) else None)
     return bool(found) and len({patch.grid for patch in found}) == 1
 
 
@@ -389,13 +385,13 @@ def mapped(value: Value, act: Callable[[Value], Value]) -> Value:
 
 
 def full(value: Value) -> Value:
-    """Return a full tensor for a patch or a frame, and any other value as it is."""
-    return value.full() if isinstance(value, (Patch, Frame)) else value
+    """Return a full tensor for a patch or borders, and any other value as it is."""
+    return value.full() if isinstance(value, (Patch, Borders)) else value
 
 
 def shape_only(value: Value) -> Value:
     """Return a tensor of the right shape that takes no memory."""
-    if not isinstance(value, (Patch, Frame)):
+    if not isinstance(value, (Patch, Borders)):
         return value
     shape = (len(value.starts), *value.anchor.shape[1:])
     return torch.empty(shape, dtype=value.anchor.dtype, device="meta")

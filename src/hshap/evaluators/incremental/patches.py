@@ -3,31 +3,26 @@
 An anchor is an input whose activations are known. Inputs that differ from it in a rectangle differ
 in a rectangle at every layer of a convolutional network; only that rectangle is computed. All rows
 of a batch have rectangles of one size, each at a position of its own.
-
-Operations that read a window around each place may run one after another on one window: the first
-ones also run on the rim that the later ones read, so nothing between them is copied or kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from operator import add, eq, sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.drawing import (
+from hshap.evaluators.incremental.windows import (
     Known,
     Piece,
     Sides,
     Tiled,
-    clear_beyond,
     draw,
     empty,
     meet,
     pieces_of,
-    prefilled,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hshap.evaluators.incremental.drawing import Known, Sides
+    from hshap.evaluators.incremental.windows import Known, Sides
 
     Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
     Sliding: TypeAlias = Callable[[torch.Tensor, Sides], torch.Tensor]
@@ -61,15 +56,13 @@ class Patch:
     """Rectangles `(rows, channels, *size)` at `starts` of a tensor that equals `anchor` elsewhere.
 
     `anchor` is `(1, channels, *grid)`, or a meta tensor of that shape where its values are not
-    needed. `is_owned` says that no other value shares the memory of `data`: only then may the sole
-    reader of the patch write there. Nobody writes to `anchor`. `over` has further rectangles for
+    needed. Nobody writes to it. `over` has further rectangles for
     each row, in which its tensor differs from the anchor; later ones lie on top.
     """
 
     data: torch.Tensor
     starts: tuple[Sides, ...]
     anchor: Known
-    is_owned: bool = False
     over: tuple[tuple[Piece, ...], ...] = ()
 
     @cached_property
@@ -105,17 +98,15 @@ class Patch:
         shift = shifts.pop()
         inner = meet(((0,) * len(size), size), (shift, tuple(map(add, shift, self.size))))
         if shifts or inner is None:
-            ground = prefilled(out, self.anchor, outside)
             for row, window in enumerate(pieces_of(out, starts)):
-                draw(window, ground, self.pieces(row))
+                draw(window, self.anchor, self.pieces(row), outside=outside)
             return
         # The rectangles lie at one place of all windows, so one copy is enough for all rows.
         if inner[1] != size or any(inner[0]):
-            ground = prefilled(out, self.anchor, outside)
             for row, window in enumerate(pieces_of(out, starts)):
                 over = self.over[row] if self.over else ()
                 low, high = (tuple(map(add, starts[row], corner)) for corner in inner)
-                draw(window, ground, over, (low, high))
+                draw(window, self.anchor, over, outside=outside, hole=(low, high))
         there = map(slice, *(map(sub, corner, shift) for corner in inner))
         out[(..., *map(slice, *inner))] = self.data[(..., *there)]
 
@@ -165,20 +156,6 @@ class ReceptiveField:
         )
         return tuple((n + p + q - d * (k - 1) - 1) // s + 1 for n, k, s, d, p, q in axes)
 
-    def crop(self, patch: Patch, anchor: Known, act: Operation, *, wraps: bool) -> Patch:
-        """Return the output patch of an operation that pads with pixels of the image.
-
-        The operation runs in full, and the patch is cut out. A patch near a border changes the
-        padding too; with `wraps`, the padding at the opposite border.
-        """
-        grid = tuple(anchor.shape[2:])
-        spans = [
-            self._touched_by_padding(start, patch, grid, wraps=wraps) for start in patch.starts
-        ]
-        starts, size = of_one_size(spans, grid)
-        full = act(patch.full())
-        return Patch(_cut_out(full, starts, size), starts, anchor, is_owned=True)
-
     def zones(self, zones: Sequence[Zone]) -> list[Zone] | None:
         """Return where outputs are equal, given where inputs are; None if strides do not fit."""
         found: list[Zone] = []
@@ -195,32 +172,9 @@ class ReceptiveField:
         windows = zip(self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return list(map(_touched, start, size, grid, windows))
 
-    def _touched_by_padding(
-        self, start: Sides, patch: Patch, grid: Sides, *, wraps: bool
-    ) -> list[Span]:
-        """Return the outputs on each axis that see the rectangle, in the padding too."""
-        spans: list[Span] = []
-        axes = zip(
-            self.touched(start, patch.size, grid),
-            *(start, patch.size, patch.grid, grid, self.kernel, self.dilation),
-            *(self.padding, self.padding_after or self.padding),
-            strict=True,
-        )
-        for (low, high), a, n, most, outputs, k, d, before, after in axes:
-            # Padding by reflection shows the pixel at distance `before` or `after` too.
-            near = max(d * (k - 1), before + 1, after + 1)
-            first, last = a < near, a + n > most - near
-            everything = wraps and (first or last)
-            spans.append(
-                (0 if first or everything else low, outputs if last or everything else high)
-            )
-        return spans
 
-
-@lru_cache(maxsize=2**12)
 def _touched(a: int, n: int, most: int, window: tuple[int, int, int, int]) -> Span:
     """Return the outputs on one axis that see `n` places from `a` on, at least one of `most`."""
-    # Rows of a batch share places on one axis, and layers of a network their windows.
     k, s, p, d = window
     first = max(0, -(-(a + p - d * (k - 1)) // s))
     last = min(most - 1, (a + n - 1 + p) // s)
@@ -270,12 +224,12 @@ def upsampled(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
     places = tuple(tuple(a * n for a, n in zip(s, times, strict=True)) for s in inner[0])
     sides = tuple(m * n for m, n in zip(inner[1], times, strict=True))
     if not margin:
-        return Patch(made, places, anchor, is_owned=True)
+        return Patch(made, places, anchor)
     firsts = [
         tuple(a - b * n for a, b, n in zip(place, start, times, strict=True))
         for place, start in zip(places, starts, strict=True)
     ]
-    return Patch(_cut_out(made, firsts, sides), places, anchor, is_owned=True)
+    return Patch(_cut_out(made, firsts, sides), places, anchor)
 
 
 def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
@@ -306,7 +260,7 @@ def concatenated(patches: Sequence[Patch], anchor: Known) -> Patch:
     out = empty(patches[0].data, (len(starts), sum(channels), *size), anchor.dtype)
     for part, patch in zip(out.split(channels, 1), patches, strict=True):
         patch.fill(part, starts)
-    return Patch(out, starts, anchor, is_owned=True)
+    return Patch(out, starts, anchor)
 
 
 def _around_all(patches: Sequence[Patch]) -> tuple[tuple[Sides, ...], Sides]:
@@ -333,51 +287,25 @@ class Slide(NamedTuple):
     outside: float
 
 
-def slid(slides: Sequence[Slide], patch: Patch, anchor: Known) -> Patch:
-    """Return the output patch of operations that run one after another; `anchor` is the output's.
+def slide_over(slide: Slide, patch: Patch, anchor: Known) -> Patch:
+    """Return the output patch of an operation; `anchor` is the output's.
 
-    Windows hold the padding, but for axes that patches cover: there the operations pad by
-    themselves, which takes no copy.
+    Windows hold the padding, but for axes that patches cover: there the operation pads by itself,
+    which takes no copy.
     """
-    fields = [slide.field for slide in slides]
-    grids = [patch.grid]
-    for field in fields:
-        grids.append(field.outputs(grids[-1]))
-    expected, grids[-1] = grids[-1], tuple(anchor.shape[2:])  # where a pool rounds up
-    spans = [_touched_last(fields, start, patch.size, grids) for start in patch.starts]
-    starts, size = of_one_size(spans, grids[-1])
+    field, grid = slide.field, tuple(anchor.shape[2:])
+    spans = [field.touched(start, patch.size, grid) for start in patch.starts]
+    starts, size = of_one_size(spans, grid)
     covered = [
-        n == whole and m == most == known
-        for n, whole, m, most, known in zip(
-            *(patch.size, patch.grid, size, grids[-1], expected), strict=True
+        is_alike and n == whole and m == most == expected
+        for is_alike, n, whole, m, most, expected in zip(
+            *(field.pads_alike, patch.size, patch.grid, size, grid, field.outputs(patch.grid)),
+            strict=True,
         )
     ]
-    for field in fields:
-        covered = [a and b for a, b in zip(covered, field.pads_alike, strict=True)]
-    windows: list[tuple[tuple[Sides, ...], Sides]] = [(starts, size)]
-    for field, grid in zip(reversed(fields), reversed(grids[:-1]), strict=True):
-        windows.append(_seen(field, *windows[-1], grid, covered))
-    windows.reverse()
-    data = patch.window(*windows[0], slides[0].outside)
-    for number, slide in enumerate(slides):
-        # The operation before has made other numbers of its own padding. Also if this one pads
-        # after the last pixel alone, as even kernels may.
-        if number:
-            clear_beyond(data, windows[number][0], grids[number], slide.outside)
-        own = tuple(p * alone for p, alone in zip(slide.field.padding, covered, strict=True))
-        data = slide.act(data, own)
-    return Patch(data, starts, anchor, is_owned=True)
-
-
-def _touched_last(
-    fields: Sequence[ReceptiveField], start: Sides, size: Sides, grids: Sequence[Sides]
-) -> list[Span]:
-    """Return the outputs of the last operation, on each axis, that see a rectangle."""
-    spans: list[Span] = []
-    for field, grid in zip(fields, grids[1:], strict=True):
-        spans = field.touched(start, size, grid)
-        start, size = tuple(a for a, _ in spans), tuple(b - a for a, b in spans)
-    return spans
+    window = patch.window(*_seen(field, starts, size, patch.grid, covered), slide.outside)
+    own = tuple(p * alone for p, alone in zip(field.padding, covered, strict=True))
+    return Patch(slide.act(window, own), starts, anchor)
 
 
 def _seen(

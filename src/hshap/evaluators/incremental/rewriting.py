@@ -26,7 +26,6 @@ from hshap.evaluators.incremental.function_rules import (
     convolution_layer,
 )
 from hshap.evaluators.incremental.layer_rules import (
-    CONVOLUTIONS,
     POINTWISE,
     Layer,
     PlaceByPlace,
@@ -238,11 +237,10 @@ FOLDED = {
     (nn.Conv2d, nn.BatchNorm2d),
     (nn.Conv3d, nn.BatchNorm3d),
 }
-ZERO_PADDINGS = (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d)
 
 
-def with_folded_convolutions(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Return the graph with paddings and batch norms as parts of their convolutions."""
+def with_folded_norms(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return the graph with batch norms as parts of their convolutions."""
     for node in list(graph_module.graph.nodes):
         if node.op == "call_function" and node.target in CONVOLVE:
             _make_layer(graph_module, node)
@@ -252,9 +250,7 @@ def with_folded_convolutions(graph_module: fx.GraphModule) -> fx.GraphModule:
         before = _only_argument(graph_module, node)
         if before is None or not is_plain(layer):
             continue
-        if type(layer) in CONVOLUTIONS:
-            _take_padding(graph_module, node, layer, before)
-        elif (type(before), type(layer)) in FOLDED and layer.running_mean is not None:
+        if (type(before), type(layer)) in FOLDED and layer.running_mean is not None:
             _take_norm(graph_module, node, layer, before)
     return graph_module
 
@@ -309,20 +305,6 @@ def _make_layer(graph_module: fx.GraphModule, node: fx.Node) -> None:
     for one in nodes:
         if not one.users:
             graph_module.graph.erase_node(one)
-
-
-def _take_padding(graph_module: fx.GraphModule, node: fx.Node, layer: Value, before: Value) -> None:
-    """Let a convolution pad by itself, if the padding before it is the same at opposite sides."""
-    if type(before) not in ZERO_PADDINGS or layer.padding_mode != "zeros":
-        return
-    first, last = before.padding[::2][::-1], before.padding[1::2][::-1]
-    if first != last or min(first) < 0 or isinstance(layer.padding, str):
-        return
-    if len(first) != len(layer.padding):
-        return
-    padded = copy.copy(layer)
-    padded.padding = tuple(a + b for a, b in zip(layer.padding, first, strict=True))
-    _replace_argument(graph_module, node, padded)
 
 
 def _take_norm(graph_module: fx.GraphModule, node: fx.Node, layer: Value, before: Value) -> None:

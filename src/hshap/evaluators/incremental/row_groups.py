@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from hshap._util.cache import ByIdentity
-from hshap.evaluators.incremental.drawing import empty
 from hshap.evaluators.incremental.patches import Patch
+from hshap.evaluators.incremental.windows import empty
 from hshap.partitions.regions import Box, blocks, mask
 
 if TYPE_CHECKING:
@@ -44,12 +44,14 @@ LARGEST_BOX = 0.55
 class Difference:
     """An anchor, and the rectangle outside of which an input equals it.
 
-    `box` is set if the input shows the image in a box, all of it, and nowhere else.
+    `box` is set if the input is another one in a box, all of it: the image over its stand-in, or
+    the stand-in over the image. `inside` is that other input.
     """
 
     anchor: Tensor
     start: Grid
     size: Grid
+    inside: Tensor
     box: Corners | None = None
 
     @property
@@ -64,17 +66,22 @@ def difference(row: Row, *, image_is_kept: bool) -> Difference | None:
     None if the rectangle is too large to be worth it, or if the row shows the image in full whose
     activations are not kept: they may never be needed.
     """
-    grid = row.canvas.grid
+    grid, image = row.canvas.grid, row.canvas.image
     hidden = row.canvas.stand_ins(row.kept, row.draw)
     shown = around([box for region in row.kept for box in blocks(region, grid)], grid)
     box = shown_box(row)
     if prod(shown[1]) <= (0.5 if box is None else LARGEST_BOX) * prod(grid):
-        return Difference(hidden, *shown, box)
-    covered = around(bounds(~mask(row.kept, grid)), grid)
+        return Difference(hidden, *shown, image, box)
+    is_hidden = ~mask(row.kept, grid)
+    boxes = bounds(is_hidden)
+    covered = around(boxes, grid)
     if not prod(covered[1]) and not image_is_kept:
         return None
-    by_image = prod(covered[1]) < prod(shown[1])
-    found = Difference(row.canvas.image, *covered) if by_image else Difference(hidden, *shown)
+    if prod(covered[1]) < prod(shown[1]):
+        is_filled = bool(boxes) and bool(is_hidden[tuple(map(slice, *boxes[0]))].all())
+        found = Difference(image, *covered, hidden, boxes[0] if is_filled else None)
+    else:
+        found = Difference(hidden, *shown, image)
     return found if prod(found.size) <= LARGEST_SHARE * prod(grid) else None
 
 

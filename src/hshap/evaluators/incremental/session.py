@@ -16,7 +16,7 @@ import torch
 
 from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
-from hshap.evaluators.incremental.boxes import BoxOfImage, KnownBoxes
+from hshap.evaluators.incremental.boxes import BoxCache, BoxOfImage
 from hshap.evaluators.incremental.network import size_of
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.recipe import CostLedger
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from hshap.evaluators.batched import BatchedSession
     from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
-    from hshap.evaluators.incremental.drawing import Corners, Sides
     from hshap.evaluators.incremental.network import Network
     from hshap.evaluators.incremental.recipe import CostPolicy
+    from hshap.evaluators.incremental.windows import Corners, Sides
     from hshap.evaluators.protocol import Comparison
 
 
@@ -67,7 +67,7 @@ class IncrementalSession:
     ) -> None:
         self._model, self._batched, self._batch_size = model, batched, batch_size
         self._network: Network | None = None
-        self._cache, self._boxes = cache, KnownBoxes()
+        self._cache, self._boxes = cache, BoxCache()
         self._ledger = CostLedger(policy, modules=sum(1 for _ in model.modules()))
         self._comparison: Comparison = "not made"
         self._crop: OnCrop | None = None
@@ -208,13 +208,13 @@ class IncrementalSession:
         return as_scores(outputs, len(group.rows))
 
     def _boxes_of(self, group: Group) -> list[BoxOfImage] | None:
-        """Return the large boxes that all rows show, if activations of their images are kept."""
+        """Return the large boxes of all rows, if activations of what they show are kept."""
         boxes: list[BoxOfImage] = []
-        for row, found in zip(group.rows, group.found, strict=True):
-            image = self._cache.get(row.canvas.image)
-            if image is None or found.box is None or prod(group.size) < LEAST_BOX:
+        for found in group.found:
+            inside = self._cache.get(found.inside)
+            if inside is None or found.box is None or prod(group.size) < LEAST_BOX:
                 return None
-            boxes.append(BoxOfImage(found.box, image))
+            boxes.append(BoxOfImage(found.box, inside))
         return boxes
 
     def _keep_image(self, row: Row) -> None:
@@ -409,10 +409,10 @@ def scores_on_crop(network: Network, row: Row, cache: ActivationCache) -> OnCrop
     whole = network.whole(inside)
     with torch.inference_mode():
         patched = network.run(patch, outside)
-        framed, _ = network.run_boxes(boxes, [whole] * 2, outside, image)
+        along_borders, _ = network.run_boxes(boxes, [whole] * 2, outside, image)
         alone = [_timed(network.module, each) for each in painted.split(1)]
     return OnCrop(
-        found=np.concatenate([as_scores(patched, 2), as_scores(framed, 2)]),
+        found=np.concatenate([as_scores(patched, 2), as_scores(along_borders, 2)]),
         expected=np.concatenate([scores for scores, _ in alone]),
         bytes_per_pixel=size_of(outside) / prod(sides),
         seconds_per_pixel=min(seconds for _, seconds in alone) / prod(sides),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,8 +12,8 @@ from torch.fx.node import map_arg
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hshap.evaluators.incremental.drawing import Known
     from hshap.evaluators.incremental.patches import Patch, Zone
+    from hshap.evaluators.incremental.windows import Known
 
     Zones: TypeAlias = Sequence[Zone]
 
@@ -56,14 +55,9 @@ class Step:
     options: dict[str, Value]
     rule: Rule | None
     in_place: bool = False
-    writing: Callable[..., Value] | None = None  # the same, written into its only argument
     reads_shape: bool = False  # only the shape of its arguments matters
     patch_args: tuple[str, ...] = ()  # arguments that are patches, unless a rule failed
     last_reads: tuple[str, ...] = ()  # values that no later step reads
-
-
-CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
-"""Kinds of steps whose result has memory of its own, alone or as the last of several."""
 
 
 def names_in(args: Value) -> set[str]:
@@ -106,24 +100,6 @@ def overwritten_names(steps: Sequence[Step]) -> dict[str, int]:
         if step.in_place and step.args and isinstance(step.args[0], fx.Node):
             found.setdefault(step.args[0].name, number)
     return found
-
-
-def overwriting(steps: Sequence[Step], kept: set[str]) -> set[str]:
-    """Return the names of activation functions that may overwrite their argument.
-
-    It is the result of a convolution or a sum, which has memory of its own, and nobody reads it
-    again.
-    """
-    fresh = {
-        step.name
-        for step in steps
-        if step.kind.startswith(CONVOLUTIONS) or step.act in {operator.add, torch.add}
-    } - kept
-    return {
-        step.name
-        for step in steps
-        if step.writing is not None and step.args[0].name in fresh & set(step.last_reads)
-    }
 
 
 def hides_writes(steps: Sequence[Step]) -> bool:

@@ -18,12 +18,9 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as f
 
-from hshap.evaluators.incremental.chains import Chain, with_joined_chains
 from hshap.evaluators.incremental.function_rules import (
     SHAPES,
     function_rule,
-    in_place,
-    of_last_reader,
 )
 from hshap.evaluators.incremental.layer_rules import (
     PlaceByPlace,
@@ -33,7 +30,7 @@ from hshap.evaluators.incremental.layer_rules import (
 from hshap.evaluators.incremental.rewriting import (
     attribute,
     channels_first,
-    with_folded_convolutions,
+    with_folded_norms,
     with_weights_last,
 )
 from hshap.evaluators.incremental.steps import Rule, Step, Value
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hshap._util.types import Shape
-    from hshap.evaluators.incremental.patches import Operation
     from hshap.evaluators.incremental.steps import Value
 
 
@@ -285,10 +281,10 @@ def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
-        graph_module = with_folded_convolutions(fx.GraphModule(tracer.root, graph))
+        graph_module = with_folded_norms(fx.GraphModule(tracer.root, graph))
         if channels_last:
             graph_module = with_weights_last(graph_module)
-        return _Builder(with_joined_chains(channels_first(graph_module))).trace()
+        return _Builder(channels_first(graph_module)).trace()
     except UntraceableError:
         raise
     except Exception as error:  # tracing runs the user's code, which may do anything
@@ -343,7 +339,6 @@ class _Builder:
     def _add_operation(self, node: fx.Node) -> None:
         is_module = node.op == "call_module"
         act, rule = self._module_call(node) if is_module else self._call(node)
-        writing = self._writing(act, node) if rule is not None else None
         kind = _kind(act) if is_module else _name(node)
         step = Step(
             node.name,
@@ -351,9 +346,8 @@ class _Builder:
             act,
             node.args,
             dict(node.kwargs),
-            rule if writing is None else of_last_reader(writing),
+            rule,
             in_place=_writes_in_place(node, act),
-            writing=writing,
             reads_shape=(str(node.args[1]) if kind == "getattr" else kind) in SHAPES,
             patch_args=tuple(n.name for n in node.all_input_nodes if self._spatial.get(n)),
         )
@@ -383,7 +377,7 @@ class _Builder:
         only = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if not self._is_spatial(only):
             return layer, None
-        return layer, layer.rule() if isinstance(layer, Chain) else layer_rule(layer)
+        return layer, layer_rule(layer)
 
     def _call(self, node: fx.Node) -> tuple[Callable[..., Value], Rule | None]:
         target: Value = node.target
@@ -403,13 +397,6 @@ class _Builder:
     def _is_spatial(self, arg: Value) -> bool:
         return isinstance(arg, fx.Node) and self._spatial.get(arg, False)
 
-    @staticmethod
-    def _writing(act: Value, node: fx.Node) -> Operation | None:
-        """Return how an activation function writes into its argument, if no other step reads it."""
-        first: Value = node.args[0] if len(node.args) == 1 and not node.kwargs else None
-        is_only_reader = isinstance(first, fx.Node) and len(first.users) == 1
-        return in_place(act) if is_only_reader else None
-
 
 def _method(name: str) -> Callable[..., Value]:
     def act(first: Value, *args: Value, **options: Value) -> Value:
@@ -419,7 +406,7 @@ def _method(name: str) -> Callable[..., Value]:
 
 
 def _kind(layer: Value) -> str:
-    return layer.kind if isinstance(layer, (Chain, PlaceByPlace)) else type(layer).__name__
+    return layer.kind if isinstance(layer, PlaceByPlace) else type(layer).__name__
 
 
 def _name(node: fx.Node) -> str:

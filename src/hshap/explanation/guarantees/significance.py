@@ -1,9 +1,15 @@
-"""Significance: which regions change the model's score beyond the chance of the draws."""
+"""Significance: which regions change the model's score beyond the chance of the draws.
+
+In each round the score is taken twice, with and without the region, over two independent draws of
+the hidden pixels. If the region changes nothing, either of the two is as likely to be the larger
+one, and no bet on it gains on average: the expected wealth of a bettor, the e-value, is 1 whenever
+the rounds end. The proofs are in docs/theory.md.
+"""
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
@@ -12,14 +18,13 @@ import numpy as np
 from hshap._util import checks
 from hshap.errors import ArgumentError
 from hshap.explanation.archive import expect
-from hshap.explanation.guarantees.error_rates import discoveries, discoveries_by_e, family_wise
-from hshap.explanation.guarantees.evidence_values import running
-from hshap.explanation.guarantees.randomisation import p_value
+from hshap.explanation.findings import boxes_around
+from hshap.games.tree import coefficients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hshap._util.types import Json, JsonObject
+    from hshap._util.types import Heat, Json, JsonObject
     from hshap.explanation.explanation import Explanation
     from hshap.games.tree import Part
     from hshap.partitions.protocol import Region
@@ -29,6 +34,12 @@ RATES = {
     "family": "the probability of any false one is at most the level",
     "discovery": "the expected share of false ones is at most the level",
 }
+
+STAKES = 48
+"""Stakes that are tried at once, each with a share of the money."""
+
+LARGEST = 690.0
+"""Logarithm of the largest e-value; beyond it, floats end."""
 
 NULL = (
     "Null hypothesis of a region: on this image, whichever other parts of its game are shown, "
@@ -44,17 +55,16 @@ class Tests:
 
     `differences` has the regions that a test was planned for, larger ones first: the score with
     the region minus the score without it, for each round. `sampler` describes the baseline that
-    drew the hidden pixels. With `early`, rounds ended as soon as a region was clear, and may be
-    continued. `evaluations` are the model inputs of all rounds.
+    drew the hidden pixels. Rounds ended as soon as a region was clear, and may be continued.
+    `evaluations` are the model inputs of all rounds.
 
     >>> import hshap
-    >>> Tests({hshap.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
+    >>> Tests({hshap.protocols.Box((0,), (4,)): (1.0, 0.5)}, {"type": "References"}).evaluations
     0
     """
 
     differences: Mapping[Region, tuple[float, ...]]
     sampler: JsonObject
-    early: bool = True
     seed: int = 0
     evaluations: int = 0
 
@@ -71,17 +81,13 @@ class Tests:
         differences = self.differences.get(region, ())
         if not differences:
             return 1.0
-        if self.early:
-            # Valid however the rounds ended: an e-value reaches 1 / p with probability p at most.
-            return float(min(1.0, 1.0 / running(differences).max()))
-        # Other sign choices for each region, so that p-values do not depend on each other.
-        key = zlib.crc32(np.array(differences).tobytes())
-        return p_value(differences, seed=(self.seed, key))
+        # Valid however the rounds ended: an e-value reaches 1 / p with probability p at most.
+        return float(min(1.0, 1.0 / e_values(differences).max()))
 
     def e(self, region: Region) -> float:
         """Return the e-value of a region after its last round; 1 if it was not tested."""
         differences = self.differences.get(region, ())
-        return float(running(differences)[-1]) if differences else 1.0
+        return float(e_values(differences)[-1]) if differences else 1.0
 
     def rounds(self, region: Region) -> int:
         """Return the number of rounds that a region was tested in."""
@@ -93,7 +99,6 @@ class Tests:
         known = [(place, found) for place, found in kept if place is not None]
         return {
             "sampler": self.sampler,
-            "early": self.early,
             "seed": self.seed,
             "evaluations": self.evaluations,
             "regions": [place for place, _ in known],
@@ -117,10 +122,21 @@ def read_tests(document: object, regions: Sequence[Region]) -> Tests | None:
     found = {
         regions[number]: tuple(one.tolist()) for number, one in zip(numbers, values, strict=True)
     }
-    sampler, early = cast("JsonObject", given["sampler"]), given["early"] is True
-    return Tests(
-        found, sampler, early, cast("int", given["seed"]), cast("int", given["evaluations"])
-    )
+    sampler = cast("JsonObject", given["sampler"])
+    return Tests(found, sampler, cast("int", given["seed"]), cast("int", given["evaluations"]))
+
+
+class SignificantFinding(NamedTuple):
+    """A finding that survives tests: `adjusted` is the smallest level at which all of it does.
+
+    >>> SignificantFinding(start=(2, 5), stop=(3, 6), score=1.0, adjusted=0.01).adjusted
+    0.01
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    score: float
+    adjusted: float
 
 
 class TestedRegion(NamedTuple):
@@ -129,8 +145,8 @@ class TestedRegion(NamedTuple):
     `adjusted` is the smallest level at which the region survives. `parent` is the place of the next
     larger tested region in `Significance.regions`, -1 if there is none.
 
-    >>> import hshap
-    >>> TestedRegion(hshap.Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
+    >>> from hshap.protocols import Box
+    >>> TestedRegion(Box((0,), (4,)), 0.01, 90.0, adjusted=0.02, rounds=9, leaf=True).parent
     -1
     """
 
@@ -151,6 +167,7 @@ class Significance:
     expected share of false findings is at most the level). `null` is the hypothesis in words.
 
     >>> import hshap
+    >>> import numpy as np
     >>> image, references = np.zeros((1, 4, 4)), np.zeros((9, 1, 4, 4))
     >>> image[0, 1, 2] = 1.0
     >>> explainer = hshap.Explainer(
@@ -159,7 +176,7 @@ class Significance:
     ...     partition=hshap.Bisection(min_size=1),
     ... )
     >>> tested = explainer.test(explainer.explain(image, target=0), image)
-    >>> found = tested.significance()
+    >>> found = significance(tested)
     >>> found.regions[0].adjusted < 0.05, found.surviving(0.05)[0].region
     (True, Box(start=(1, 2), stop=(2, 3)))
     """
@@ -168,6 +185,7 @@ class Significance:
     error: ErrorRate
     null: str
     evaluations: int
+    explanation: Explanation = field(repr=False)
 
     def surviving(self, alpha: float) -> list[TestedRegion]:
         """Return the regions that survive at a level and hold no smaller one that does."""
@@ -177,6 +195,22 @@ class Significance:
             row
             for number, row in enumerate(self.regions)
             if row.adjusted <= limit and number not in larger
+        ]
+
+    def boxes(self, alpha: float, *, merge: bool = True) -> list[SignificantFinding]:
+        """Return the boxes around the leaves that survive, as `Explanation.boxes` has them.
+
+        `merge` joins leaves that touch; of their adjusted values, the largest counts.
+        """
+        level = checks.number("alpha", alpha, minimum=0.0, maximum=1.0)
+        adjusted = {row.region: row.adjusted for row in self.regions if row.adjusted <= level}
+        made = self.explanation
+        leaves = tuple(leaf for leaf in made.leaves if leaf in adjusted)
+        scores = coefficients(made.games) if leaves else {}
+        every = boxes_around(leaves, scores, made.grid, merge=merge, placement=made.placement)
+        return [
+            SignificantFinding(*box, max(adjusted[leaves[number]] for number in inside))
+            for box, inside in every
         ]
 
     def __repr__(self) -> str:
@@ -191,8 +225,23 @@ class Significance:
         return "\n".join(lines) + ">"
 
 
-def significance(explanation: Explanation, error: str) -> Significance:
-    """Return the significance of the regions of an explanation that was tested."""
+def significance(explanation: Explanation, *, error: ErrorRate = "family") -> Significance:
+    """Return p-values, e-values and adjusted values of the regions that were tested.
+
+    The null hypothesis of a region: on this image, whichever other parts of its game are shown,
+    showing the region too leaves the distribution of the model's score unchanged, with hidden
+    pixels drawn by the sampler. It is about the model, not about the object or the disease.
+
+    `error` is "family": with a probability of at least `1 - alpha`, no region whose null is true
+    has an adjusted value of at most `alpha`. Or it is "discovery": of the leaves with an adjusted
+    value of at most `alpha`, the expected share whose null is true is at most `alpha`.
+    `Explainer.test` makes the tests; without them, this is an `ArgumentError`.
+
+    >>> import hshap
+    >>> significance(hshap.demo.example())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hshap.errors.ArgumentError: the regions of this explanation were not tested; pass it to ...
+    """
     tests = explanation.tests
     if tests is None:
         message = (
@@ -203,18 +252,19 @@ def significance(explanation: Explanation, error: str) -> Significance:
     rate = as_error(error)
     chosen = family(explanation, tests.differences if rate == "family" else ())
     p_values = [tests.p(node.region) for node in chosen]
-    e_values = [tests.e(node.region) for node in chosen]
+    evidence = [tests.e(node.region) for node in chosen]
     if rate == "family":
         adjusted = family_wise(
             p_values, [node.share for node in chosen], [node.parent for node in chosen]
         )
     else:
-        adjusted = discoveries_by_e(e_values) if tests.early else discoveries(p_values)
+        adjusted = discoveries(evidence)
     rows = [
         TestedRegion(node.region, p, e, each, tests.rounds(node.region), node.leaf, node.parent)
-        for node, p, e, each in zip(chosen, p_values, e_values, adjusted.tolist(), strict=True)
+        for node, p, e, each in zip(chosen, p_values, evidence, adjusted.tolist(), strict=True)
     ]
-    return Significance(tuple(rows), rate, NULL.format(sampler=tests.name), tests.evaluations)
+    null = NULL.format(sampler=tests.name)
+    return Significance(tuple(rows), rate, null, tests.evaluations, explanation)
 
 
 def as_error(value: str) -> ErrorRate:
@@ -278,3 +328,82 @@ def _upwards(part: Part, by_number: Mapping[int, Part]) -> list[int]:
         part = by_number[part.parent]
         path.append(part.number)
     return path
+
+
+def e_values(differences: Sequence[float] | Heat) -> Heat:
+    """Return the e-value after each round, given the differences of the scores in their order.
+
+    Evidence against "the region changes nothing" is an e-value far above 1: it reaches `1 / alpha`
+    with a probability of at most `alpha` if the region changes nothing.
+
+    >>> e_values([1.0] * 8).round(1).tolist()
+    [1.5, 2.3, 3.8, 6.2, 10.5, 18.1, 31.9, 56.8]
+    >>> e_values([0.0, 0.0]).tolist()
+    [1.0, 1.0]
+    """
+    gains = relative(np.asarray(differences, dtype=np.float64))
+    stakes, shares = _stakes()
+    wealth = np.cumsum(np.log1p(stakes[:, None] * gains), axis=1)
+    top = wealth.max(axis=0, initial=-np.inf)
+    logs = top + np.log((shares[:, None] * np.exp(wealth - top)).sum(axis=0))
+    return np.exp(np.minimum(logs, LARGEST))
+
+
+@cache
+def _stakes() -> tuple[Heat, Heat]:
+    """Return stakes between 0 and 1, and the share of the money for each: Gauss's quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(STAKES)
+    return (nodes + 1) / 2, weights / 2
+
+
+def relative(differences: Heat) -> Heat:
+    """Return each difference in units of the earlier ones, from -1 to 1.
+
+    The unit is known before the round, so that the bet stays fair: the root mean square of the
+    earlier differences that are not 0. The first one counts by its sign alone.
+
+    >>> relative(np.array([0.0, -3.0, 1.5, 9.0])).tolist()
+    [0.0, -1.0, 0.5, 1.0]
+    """
+    squares = np.cumsum(differences**2)
+    counts = np.cumsum(differences != 0)
+    before = np.concatenate([[0.0], squares[:-1]]), np.concatenate([[0], counts[:-1]])
+    units = np.sqrt(before[0] / np.maximum(before[1], 1))
+    scaled = np.divide(differences, units, out=np.sign(differences), where=units > 0)
+    return np.clip(scaled, -1.0, 1.0)
+
+
+def family_wise(
+    p_values: Sequence[float] | Heat, shares: Sequence[float] | Heat, parents: Sequence[int]
+) -> Heat:
+    """Return adjusted values of a tree of regions, parents before children.
+
+    `shares` are the shares of all leaves that each region holds, `parents` the number of the next
+    larger region that was tested, -1 for none. The probability that any true null has an adjusted
+    value of at most `alpha` is at most `alpha`, however the p-values depend on each other.
+
+    >>> family_wise([0.001, 0.01, 0.2], [1.0, 0.5, 0.5], [-1, 0, 0]).tolist()
+    [0.001, 0.02, 0.4]
+    >>> family_wise([0.3, 0.001], [1.0, 1.0], [-1, 0]).tolist()  # not before its parent
+    [0.3, 0.3]
+    """
+    own = np.minimum(np.asarray(p_values, dtype=np.float64) / np.asarray(shares), 1.0)
+    for number, parent in enumerate(parents):
+        if parent >= 0:
+            own[number] = max(own[number], own[parent])
+    return own
+
+
+def discoveries(evidence: Sequence[float] | Heat) -> Heat:
+    """Return the adjusted values of Wang and Ramdas (e-BH), for e-values of any dependence.
+
+    >>> discoveries([100.0, 50.0, 1.0]).tolist()
+    [0.03, 0.03, 1.0]
+    """
+    with np.errstate(divide="ignore"):
+        given = 1.0 / np.asarray(evidence, dtype=np.float64)
+    order = np.argsort(given, kind="stable")
+    scaled = given[order] * len(given) / np.arange(1, len(given) + 1)
+    out = np.empty(len(given))
+    out[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return out

@@ -1,6 +1,6 @@
 """A page to explore explanations in a browser; it needs no server and no network.
 
-`hshap.viewer` is the same module.
+`hshap.export.page` is the same module.
 
 The page holds the images and every game that was played. Its sliders change the limits of the
 findings, exactly as `Explanation.at` does. Nothing here calls a model.
@@ -15,14 +15,17 @@ True
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.export.page.large import LargePicture, checked, tile_pixels
-from hshap.export.page.notebook import Frame, frame
+from hshap.export.page.large_picture import LargePicture, checked, tile_pixels
 from hshap.export.page.view import View, check_text
 from hshap.export.page.writing import as_document, write
 
@@ -30,11 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+    from hshap._util.types import Array
+    from hshap.explanation.explanation import Explanation
     from hshap.explanation.tiled import TiledExplanation
 
-__all__ = ["Frame", "View", "frame", "large_views", "page", "write_page"]
+__all__ = ["NotebookPage", "View", "large_views", "notebook_page", "page", "write_page"]
 
 FORMS = ("auto", "file", "folder")
+
+GREY = 200
+"""Brightness of the picture if no image is given."""
+
+LEAST = 200
+"""The least height of a frame, in pixels of the screen."""
 
 
 def page(views: Iterable[View], *, title: str = "hshap") -> str:
@@ -107,7 +118,8 @@ def large_views(image: object, found: Mapping[str, TiledExplanation]) -> Iterato
     ...     baseline=hshap.Constant(0.0),
     ...     partition=hshap.Bisection(min_size=1),
     ... )
-    >>> found = hshap.explain_tiles(explainer, image, target=0, tiles=hshap.Tiles(side=16))
+    >>> tiles = hshap.large.Tiles(side=16)
+    >>> found = hshap.large.explain_tiles(explainer, image, target=0, tiles=tiles)
     >>> [view.name for view in large_views(image, {"bright": found})]
     ['image', 'image, tile 2-1']
     """
@@ -123,6 +135,59 @@ def large_views(image: object, found: Mapping[str, TiledExplanation]) -> Iterato
                 pixels = tile_pixels(large, one, number)
                 title = f"{name}, tile {row}-{column}"
                 yield View(title, pixels, {label: inside}, pixel_size=sides, unit="µm")
+
+
+@dataclass(frozen=True, repr=False)
+class NotebookPage:
+    """A page that a notebook shows in place.
+
+    >>> from hshap.demo import example
+    >>> notebook_page(example()).height
+    640
+    """
+
+    document: str
+    height: int = 640
+
+    def _repr_html_(self) -> str:
+        # In a frame without the right to be of the notebook's origin, the page reaches nothing
+        # of it.
+        return (
+            f'<iframe srcdoc="{html.escape(self.document)}" sandbox="allow-scripts allow-downloads"'
+            f' style="width:100%;height:{self.height}px;border:1px solid #8888"'
+            ' title="hshap"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        size = f"{len(self.document) / 1e6:.1f} MB"
+        return (
+            f"<NotebookPage: a page of {size}; show it in a notebook, or write it with "
+            "hshap.export.page.write_page>"
+        )
+
+
+def notebook_page(
+    explanation: Explanation,
+    image: Array | None = None,
+    *,
+    name: str = "image",
+    height: int = 640,
+) -> NotebookPage:
+    """Return the page of one explanation, for a notebook; `explanation.view()` calls this.
+
+    Without `image`, the page shows the findings on grey. `name` is the name of the class or of the
+    image in the page, `height` that of the frame in pixels of the screen.
+
+    >>> from hshap.demo import example
+    >>> "srcdoc" in notebook_page(example())._repr_html_()
+    True
+    """
+    tall = checks.integer("height", height, minimum=LEAST)
+    pixels = np.full(explanation.grid, GREY, dtype=np.uint8) if image is None else image
+    source = explanation.settings.source
+    label = str(source.get("class", f"target {explanation.target}"))
+    view = View(name, pixels, {label: explanation})
+    return NotebookPage(as_document([view], f"hshap: {name}"), tall)
 
 
 def _checked(views: object) -> Iterable[View]:

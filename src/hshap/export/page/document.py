@@ -20,37 +20,22 @@ if TYPE_CHECKING:
     from hshap._util.types import Json
 
 SCRIPTS = (
-    "dom.js",
-    "place.js",
+    "basics.js",
+    "data.js",
+    "places.js",
     "findings.js",
     "colours.js",
-    "parts.js",
-    "cells.js",
-    "tiles.js",
+    "image.js",
     "camera.js",
-    "marks.js",
-    "stage.js",
-    "sliders.js",
+    "overlay.js",
     "state.js",
-    "words.js",
-    "drawing.js",
-    "planes.js",
     "review.js",
-    "sidebar.js",
-    "exports.js",
+    "words.js",
+    "viewer.js",
     "gallery.js",
-    "address.js",
-    "actions.js",
-    "report.js",
-    "panels.js",
-    "opening.js",
-    "saving.js",
-    "keys.js",
     "controls.js",
-    "scripting.js",
 )
-"""Modules of JavaScript, each after those that it needs when it starts. In the page they share one
-scope, since a browser loads no module from a file."""
+"""Chapters of one script: they share a scope, so that the page needs no modules and no bundler."""
 
 POLICY = (
     "default-src 'none'; script-src '{script}'{beside}; style-src '{style}'; img-src data: blob:; "
@@ -63,9 +48,6 @@ BESIDE = " 'self' file:"
 
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
-IMPORTS = re.compile(r'^import [^;]* from "[^"]*";\n', re.MULTILINE)
-EXPORTS = re.compile(r"^export (?=(const|let|function|async function) )", re.MULTILINE)
-
 Part = tuple[str, str]
 """A piece of the page's data: its name, and a text that is JSON or base64."""
 
@@ -74,7 +56,7 @@ def assemble(
     entries: Sequence[Json], title: str, parts: Iterable[Part], folder: str | None = None
 ) -> str:
     """Return the whole document; the parts of a page with a folder are files in it."""
-    script = '(() => {\n"use strict";\n' + "\n".join(map(_module, SCRIPTS)) + "\n})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     style = _asset("page.css")
     data = {"title": title, "version": __version__, "folder": folder, "views": entries}
     fields = {
@@ -128,11 +110,6 @@ def _visible(data: Json) -> Json:
         # Long lists of numbers hold no text.
         return [_visible(one) if isinstance(one, (str, Mapping, list)) else one for one in data]
     return data
-
-
-def _module(name: str) -> str:
-    """Return a module without its imports and exports, for the scope that all share."""
-    return EXPORTS.sub("", IMPORTS.sub("", _asset(name)))
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,9 @@
-"""The data of one image on the page: its trees as numbers, and the region of each pixel."""
+"""The data of one image on the page: for each class its regions, its maps, and words about them.
+
+Regions come as in files: one image with the number of the finest region at each pixel, and a tree.
+A region has two numbers besides, so that the page needs no search: it is a leaf at every tolerance
+from `least` to below `most`.
+"""
 
 from __future__ import annotations
 
@@ -11,260 +16,232 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hshap.explanation.audit import dropped_alone
 from hshap.explanation.display import as_text
+from hshap.explanation.guarantees.calibration import marked_area
 from hshap.explanation.maps import CONTEXTS
-from hshap.explanation.reading import worths
-from hshap.export.page.cells import block_edges, cells_of, pixel_edges
-from hshap.export.page.first_line import missed
-from hshap.export.page.shared_grid import shared_grid
-from hshap.games.search import BreadthFirst, GroupTesting
+from hshap.explanation.region_tables import label_image, pack_labels, smallest_type
+from hshap.explanation.replay import is_adaptive, worths
+from hshap.explanation.storage import pack_games
+from hshap.games.search import DepthFirst, GroupTesting
 from hshap.games.search.frontier import is_end
-from hshap.partitions.regions import Box, Rolled, blocks
+from hshap.partitions.regions import Box, Rolled, blocks, mask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from hshap._util.types import Grid, Heat, Json, Mask
+    from hshap._util.types import Array, Heat, Json, Mask
     from hshap.explanation.explanation import Explanation
-    from hshap.explanation.settings import Settings
-    from hshap.export.page.cells import Edges
-    from hshap.export.page.shared_grid import SharedGrid
-    from hshap.games.game import Game
-    from hshap.games.search import DepthFirst
     from hshap.partitions.protocol import Region
-    from hshap.partitions.regions import Corners
-
-MOST_PLAYERS = 6
-"""A game of more players is shown by the score of each part alone, not by every value."""
 
 STEPS = 127
-"""Steps from 0 to the largest value of a map: a signed byte for each pixel."""
+"""Steps from 0 to the root of a map's largest value: a signed byte for each pixel."""
 
-IDENTITY = ("target", "score", "baseline", "games", "leaves", "sizes")
+IDENTITY = ("grid", "target", "score", "baseline", "strengths", "parents", "leaves")
 """Entries of a class that tell its explanation from any other."""
 
+MOST_BOXES = 100
+"""The card of an image shows so many findings at most."""
 
-def tabulate(
-    name: str,
-    explanations: Mapping[str, Explanation],
-    truth: Mask | None,
-    *,
-    has_maps: bool = True,
-) -> tuple[dict[str, Json], list[str]]:
-    """Return the table of a view, and the identity of each explanation."""
-    trees = [_Tree(explanation) for explanation in explanations.values()]
-    marked = [tree for tree in trees if tree.explanation.calibration is not None]
-    places = [explanation.placement for explanation in explanations.values()]
-    grid, place, shared = places[0].grid, places[0], None
-    if len({each.grid for each in places}) > 1:
-        shared = shared_grid(places)
-        grid, edges = shared.grid, pixel_edges(shared.grid)
-    elif truth is None and not marked and all(tree.is_blocks for tree in trees):
-        edges = block_edges((block for tree in trees for block in tree.blocks()), grid)
-    else:
-        edges = pixel_edges(grid)
-    maps = [tree.pieces(edges) if shared is None else tree.pieces_on(shared) for tree in trees]
-    maps += [tree.marked(shared) for tree in marked]
-    if truth is not None:
-        maps.append(truth.astype(np.int32))
-    cells = cells_of(maps, edges, None if shared is None else shared.ends())
-    no_maps: dict[str, Json] = {"map": None, "contexts": None}
-    tables = [{**tree.table(), **(tree.maps(shared) if has_maps else no_maps)} for tree in trees]
-    identities = [_identity(grid, table) for table in tables]
-    areas = iter(cells.values.T[len(trees) :].tolist())
-    for tree, table in zip(trees, tables, strict=True):
-        table["marked"] = None if tree.explanation.calibration is None else next(areas)
-    classes = zip(explanations, identities, trees, tables, cells.values.T, strict=False)
-    return {
-        "name": name,
-        "grid": list(grid),
-        "place": {
-            "shape": list(place.shape),
-            "start": list(place.start),
-            "stop": list(place.stop),
-            "edges": None if shared is None else [list(axis) for axis in shared.positions],
-        },
-        **cells.table,
-        "truth": None if truth is None else cells.values[:, -1].tolist(),
-        "classes": [
-            {"name": label, "identity": own, "cells": tree.owner[column].tolist(), **table}
-            for label, own, tree, table, column in classes
-        ],
-        "runs": base64.b64encode(cells.runs).decode(),
-    }, identities
+Numbers = dict["Region", int]
 
 
-def _identity(grid: Grid, table: Mapping[str, Json]) -> str:
-    """Return a text that tells an explanation from any other, and stays when a page is made again.
+def class_table(label: str, explanation: Explanation, *, has_maps: bool = True) -> dict[str, Json]:
+    """Return the table of a class."""
+    arrays, regions = pack_games(explanation)
+    number = {region: place for place, region in enumerate(regions)}
+    tree = explanation.parts
+    known = [tree.get(region) for region in regions]  # a search of yours may return others
+    above = {part.number: number[region] for region, part in tree.items()}
+    sure = explanation.how_sure
+    labels, pieces = _pieces(label_image(regions, arrays, explanation.grid), regions, arrays)
+    table: dict[str, Json] = {
+        "name": label,
+        "text": as_text(explanation),
+        "audit": str(explanation.audit),
+        "sure": sure.word,
+        "why": "; ".join(filter(None, (sure.reason, sure.fix))),
+        "missed": missed(explanation),
+        "concerns": [str(concern) for concern in explanation.concerns[1:]],
+        "target": str(explanation.target),
+        "score": _plain(explanation.score),
+        "baseline": _plain(explanation.baseline_score),
+        "probability": explanation.probability,
+        "grid": list(explanation.grid),
+        "labels": _packed(pack_labels(labels)),
+        "pieces": pieces,
+        "parents": [-1 if one is None else above.get(one.parent, -1) for one in known],
+        "strengths": [0.0 if one is None else _plain(one.coefficient) for one in known],
+        "errors": [None if one is None else _plain(one.error) for one in known],
+        "shares": [0.0 if one is None else _plain(one.share) for one in known],
+        "free": [number for number, one in enumerate(regions) if _is_free(one)],
+        "leaves": [number[leaf] for leaf in explanation.leaves],
+        "adds": explanation.settings.drops_nothing,
+        "limits": _limits(explanation, number),
+        "map": None,
+        "sides": None,
+        "marked": None,
+    }
+    if has_maps:
+        table["map"] = _packed_map(explanation.attribution())
+        if explanation.settings.has_contexts:
+            table["sides"] = {
+                side: _packed_map(explanation.attribution(context=side)) for side in CONTEXTS
+            }
+    if explanation.calibration is not None:
+        table["marked"] = packed_mask(marked_area(explanation))
+    own = json.dumps([table[key] for key in IDENTITY])
+    # The reviews of findings are kept under it, also when the page is made again.
+    return {**table, "identity": hashlib.sha256(own.encode()).hexdigest()[:16]}
 
-    The reviews of findings are kept under it.
+
+def packed_mask(area: Mask) -> str:
+    """Return an area as the labels 0 and 1."""
+    return _packed(pack_labels(area.astype(np.uint8)))
+
+
+def _pieces(
+    labels: Array, regions: Sequence[Region], arrays: Mapping[str, Array]
+) -> tuple[Array, list[int]]:
+    """Return labels by which pieces that do not touch differ, and the region of each extra piece.
+
+    A block over the border goes on at the opposite side.
     """
-    own = json.dumps([grid, [table[key] for key in IDENTITY]])
-    return hashlib.sha256(own.encode()).hexdigest()[:16]
+    split = set(arrays["game_region"][arrays["game_players"] > 1].tolist())
+    extra: list[int] = []
+    for number, region in enumerate(regions):
+        if isinstance(region, Rolled) and number not in split:
+            for start, stop in blocks(region, labels.shape)[1:]:
+                if not extra:
+                    labels = labels.astype(np.uint32)
+                labels[tuple(map(slice, start, stop))] = len(regions) + len(extra)
+                extra.append(number)
+    return labels.astype(smallest_type(len(regions) + len(extra))), extra
 
 
-class _Tree:
-    """The regions of an explanation by number, in the order of its games."""
+def _is_free(region: Region) -> bool:
+    """Tell whether a region is one object, also in several pieces."""
+    return not isinstance(region, (Box, Rolled))
 
-    def __init__(self, explanation: Explanation) -> None:
-        self.explanation = explanation
-        by_worth = isinstance(explanation.settings.search, GroupTesting)
-        self._worths = worths(explanation) if by_worth else None
-        self.numbers: dict[Region, int] = {}
-        for game in explanation.games:
-            for region in (game.region, *game.children):
-                self.numbers.setdefault(region, len(self.numbers))
-        for leaf in explanation.leaves:  # a search of the user may return regions of its own
-            self.numbers.setdefault(leaf, len(self.numbers))
-        self.is_blocks = all(map(_is_block, self.numbers))
-        split = {game.region for game in explanation.games if game.children != (game.region,)}
-        # A block that continues at the opposite border has pieces that do not touch.
-        self._ends = [
-            (number, region, piece)
-            for region, number in self.numbers.items()
-            if region not in split
-            for piece in (blocks(region, explanation.grid) if _is_block(region) else [None])
-        ]
-        self.owner = np.array([number for number, _, _ in self._ends])
 
-    def blocks(self) -> list[Corners]:
-        """Return the blocks that the unsplit regions fill."""
-        return [piece for _, _, piece in self._ends if piece is not None]
+def _limits(explanation: Explanation, number: Numbers) -> dict[str, Json] | None:
+    """Return the tolerances at which each region is a leaf: from `least` to below `most`.
 
-    def pieces(self, edges: Edges) -> NDArray[np.int32]:
-        """Return a map of the pieces of unsplit regions, one number for each block of the edges."""
-        out = np.zeros([len(axis) - 1 for axis in edges], dtype=np.int32)
-        for piece, (_, region, bounds) in enumerate(self._ends):
-            if bounds is None:
-                out[region.index] = piece
+    Follows `hshap.explanation.replay`; tests compare the two. None for a run that has no
+    tolerance.
+    """
+    search = explanation.settings.search
+    if not isinstance(search, (DepthFirst, GroupTesting)) or not explanation.is_explained:
+        return None
+    keeps_whole = isinstance(search, DepthFirst) and search.keep_whole
+    by_worth = worths(explanation) if isinstance(search, GroupTesting) else None
+    adaptive, leaves = is_adaptive(explanation) and by_worth is None, set(explanation.leaves)
+    divided = {game.region for game in explanation.games if game.children != (game.region,)}
+    least, most = np.zeros(len(number)), np.zeros(len(number))
+    root = explanation.games[0]
+    visited = {root.region: (0.0, math.inf, root.total)}  # from, to below, own strength
+    for game in explanation.games:
+        begin, end, own = visited.get(game.region, (0.0, 0.0, 0.0))
+        strengths = game.coefficients.tolist()
+        if by_worth is not None:
+            strengths = [by_worth.get(part, 0.0) for part in game.children]
+        if adaptive and game.region in leaves and is_end(game, adaptive=True):
+            _set(least, most, number[game.region], begin, min(end, own))
+            begin = max(begin, own)
+        elif keeps_whole:
+            _set(least, most, number[game.region], max(begin, *strengths), min(end, own))
+        for part, strength in zip(game.children, strengths, strict=True):
+            if part in divided:
+                visited[part] = (begin, min(end, strength), strength)
             else:
-                places = zip(edges, *bounds, strict=True)
-                out[tuple(slice(*np.searchsorted(e, (a, b)).tolist()) for e, a, b in places)] = (
-                    piece
-                )
-        return out
-
-    def pieces_on(self, shared: SharedGrid) -> NDArray[np.int32]:
-        """Return a map of the pieces on a grid that has the lines of this one, and others."""
-        grid = self.explanation.grid
-        return self.pieces(pixel_edges(grid))[np.ix_(*shared.pixels(grid))]
-
-    def marked(self, shared: SharedGrid | None) -> NDArray[np.int32]:
-        """Return the area that keeps the promise of a calibration, on its own grid or a shared."""
-        area = self.explanation.marked_area().astype(np.int32)
-        return area if shared is None else area[np.ix_(*shared.pixels(area.shape))]
-
-    def maps(self, shared: SharedGrid | None) -> dict[str, Json]:
-        """Return `attribution()`, and that of each side where games had several contexts."""
-        made, sides = self.explanation, None
-        if made.settings.has_contexts:
-            sides = {side: _packed(made.attribution(context=side), shared) for side in CONTEXTS}
-        return {"map": _packed(made.attribution(), shared), "contexts": sides}
-
-    def table(self) -> dict[str, Json]:
-        """Return the games, and the settings that the sliders need."""
-        made, regions = self.explanation, list(self.numbers)
-        sure = made.how_sure
-        return {
-            "text": as_text(made),
-            "audit": str(made.audit),
-            "sure": sure.word,
-            "why": "; ".join(filter(None, (sure.reason, sure.fix))),
-            "missed": missed(made),
-            "concerns": [str(concern) for concern in made.concerns[1:]],
-            "target": str(made.target),
-            "score": _plain(made.score),
-            "baseline": _plain(made.baseline_score),
-            "evaluations": made.evaluations,
-            "search": _search(made.settings.search),
-            "measure": "side" if self.is_blocks else "area",
-            "finest": _finest(made.settings, is_grid=self.is_blocks),
-            "sizes": [region.area for region in regions],
-            # Blocks are measured by their longest side, free forms by their area.
-            "sides": [_longest(region) for region in regions],
-            "games": [self._game(game) for game in made.games],
-            "leaves": [self.numbers[leaf] for leaf in made.leaves],
-            "shares": self._shares(),
-            "unfinished": [] if made.complete else [self.numbers[leaf] for leaf in made.unfinished],
-        }
-
-    def _shares(self) -> list[float | None] | None:
-        """Return the share of each leaf, where boxes are scored by it."""
-        made = self.explanation
-        if not made.settings.drops_nothing:
-            return None
-        return [_plain(made.parts[leaf].share) for leaf in made.leaves]
-
-    def _ends_at(self, game: Game) -> bool:
-        """Tell whether the automatic rule ends a branch here, as `Explanation.at` has it."""
-        made = self.explanation
-        if self._worths is not None:
-            return False
-        return is_end(game, adaptive=made.adaptive) and game.region in made.leaves
-
-    def _worth(self, game: Game) -> dict[str, Json]:
-        """Return the worth of each part, where a run is read again by it, and if it is inferred."""
-        if self._worths is None:
-            return {}
-        worth = [self._worths.get(part, 0.0) for part in game.children]
-        return {"worth": [_plain(value) for value in worth], "inferred": game.inferred}
-
-    def _game(self, game: Game) -> dict[str, Json]:
-        return {
-            "region": self.numbers[game.region],
-            "parts": [self.numbers[part] for part in game.children],
-            "phi": _numbers(game.coefficients),
-            "errors": _numbers(game.errors) if game.errors.any() else None,
-            "total": _plain(game.total),
-            "alone": _numbers(game.alone),
-            "ends": self._ends_at(game),
-            **self._worth(game),
-            "values": _numbers(game.values) if len(game.children) <= MOST_PLAYERS else None,
-        }
+                _set(least, most, number[part], begin, min(end, strength))
+    return {"run": search.tolerance, "least": least.tolist(), "most": most.tolist()}
 
 
-def _packed(heat: Heat, shared: SharedGrid | None) -> dict[str, Json] | None:
-    """Return a map in steps of its largest value; None where it is 0 everywhere."""
-    top = float(np.abs(heat).max())
-    if not top:
-        return None
-    steps = np.rint(heat / top * STEPS).astype(np.int8)
-    steps = steps if shared is None else steps[np.ix_(*shared.pixels(steps.shape))]
-    return {"top": top, "values": base64.b64encode(zlib.compress(steps.tobytes())).decode()}
+def _set(least: Heat, most: Heat, region: int, begin: float, end: float) -> None:
+    if begin < end:
+        least[region], most[region] = begin, end
 
 
-def _is_block(region: Region) -> bool:
-    return isinstance(region, (Box, Rolled))
+def missed(explanation: Explanation) -> str:
+    """Return the most that was measured outside the findings, in one sentence.
+
+    It is a fact and judges nothing: only `Explanation.how_sure` does.
+
+    >>> from hshap.demo import example
+    >>> missed(example())
+    'No checked area outside the findings adds to the score by itself.'
+    """
+    sentence = _outside(explanation)
+    if explanation.calibration is not None:
+        share = float(marked_area(explanation).mean())
+        marked = f"this is the area within the dashed line, {share:.1%} of the image"
+        sentence += f" {explanation.calibration}: {marked if share else 'nothing is marked here'}."
+    return sentence
 
 
-def _longest(region: Region) -> int:
-    return max(region.shape) if isinstance(region, (Box, Rolled)) else 0
+def _outside(explanation: Explanation) -> str:
+    made = explanation.certificate
+    if made is not None and made.inferred:
+        if made.word == "not supported":
+            return "Not every area outside the findings was checked."
+        return f"Without the findings of the run, the image adds {_short(made.left)} to the score."
+    outside = dropped_alone(explanation.games, explanation.leaves)
+    if not outside:
+        return "No checked area lies outside the findings."
+    most = f"more than {_short(max(outside))} " if max(outside) > 0 else ""
+    return f"No checked area outside the findings adds {most}to the score by itself."
 
 
-def _search(made: DepthFirst | BreadthFirst | GroupTesting | None) -> dict[str, Json] | None:
-    """Return the rule that the sliders follow; None for a search that is not one of hshap's."""
-    if made is None:
-        return None
-    by_level = isinstance(made, BreadthFirst)
+def _short(number: float) -> str:
+    """Return a number with two digits that is not below it, so that a bound stays one."""
+    scale = 10.0 ** (math.floor(math.log10(abs(number))) - 1) if number else 1.0
+    up = math.ceil(number / scale) * scale
+    return np.format_float_positional(up, precision=2, fractional=False, trim="-")
+
+
+def card(explanation: Explanation, truth: Mask | None, *, original: bool) -> dict[str, Json]:
+    """Return the facts of a class that the gallery shows, sorts and filters by.
+
+    Boxes are in pixels of the original image if that is shown, else of the grid.
+    """
+    findings, leaves = explanation.boxes(original=original), explanation.leaves
+    overlap = None
+    if truth is not None and truth.any():  # a clean image has nothing to overlap with
+        found = mask(leaves, explanation.grid)
+        overlap = int((found & truth).sum()) / int((found | truth).sum())
     return {
-        "by": "percentile" if by_level else "tolerance",
-        "least": made.percentile if by_level else made.tolerance,
-        "keepWhole": False if isinstance(made, GroupTesting) else made.keep_whole,
+        "score": _plain(explanation.score),
+        "probability": explanation.probability,
+        "count": len(findings),
+        "share": sum(leaf.area for leaf in leaves) / math.prod(explanation.grid),
+        "largest": max((finding.score for finding in findings), default=0.0),
+        "overlap": overlap,
+        "sure": explanation.how_sure.word,
+        "boxes": np.array(
+            [[*box.start[-2:], *box.stop[-2:]] for box in findings[:MOST_BOXES]], dtype=int
+        )
+        .ravel()
+        .tolist(),
     }
 
 
-def _finest(settings: Settings, *, is_grid: bool) -> int:
-    """Return the smallest size for the slider: the one of the run."""
-    size = settings.min_size if is_grid else settings.min_area
-    return max(size) if isinstance(size, tuple) else size or 1
+def _packed_map(heat: Heat) -> dict[str, Json] | None:
+    """Return a map in steps of the root of its values; None where it is 0 everywhere.
+
+    The page draws the root as opacity: even steps of it show no edge where a map fades out.
+    """
+    top = float(np.abs(heat).max())
+    if not top:
+        return None
+    steps = np.rint(np.sign(heat) * np.sqrt(np.abs(heat) / top) * STEPS).astype(np.int8)
+    return {"top": top, "values": _packed(steps.tobytes())}
 
 
-def _numbers(array: Heat) -> list[float | None]:
-    return [_plain(value) for value in array.tolist()]
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
 
 
 def _plain(value: float) -> float | None:
     """Return a number for JSON; None if it is not finite."""
-    return value if math.isfinite(value) else None
+    return float(value) if math.isfinite(value) else None

@@ -15,7 +15,7 @@ from hshap._util.axes import ratios
 from hshap._util.recipes import settle
 from hshap.errors import ArgumentError
 from hshap.explanation.explanation import Explanation
-from hshap.export.page.large import LargePicture
+from hshap.export.page.large_picture import LargePicture
 from hshap.export.page.picture import check_picture
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class View:
     `pixel_size` is the side of a pixel of the original image in the given unit, or one number for
     each axis, for the scale bar. `window` has the grey values that are black and white at first.
     `original` says whether the image is the original one, where its size alone does not: a flipped
-    image has the same size.
+    image has the same size. `directions` says where each axis of a scan leads: "SPL" if slices rise
+    to the head (superior), rows to the back (posterior) and columns to the patient's left;
+    `Scan.directions` has it. `values` is the unit of the values, such as "HU".
 
     Explanations may be of different classes, methods or models: they stand side by side. If they
     differ in size, `image` must be the original one.
@@ -62,6 +64,8 @@ class View:
     unit: str = "mm"
     window: tuple[float, float] | None = None
     original: bool | None = None
+    directions: str = ""
+    values: str = ""
 
     def __post_init__(self) -> None:
         check_text("name", self.name, "the image's file name")
@@ -88,6 +92,8 @@ class View:
         _ = self.spacing
         settle(self, window=_window(self.window))
         self._check_original()
+        check_text("values", self.values, 'the unit of the values, such as "HU",')
+        self._check_directions()
 
     @property
     def grid(self) -> Grid:
@@ -122,6 +128,17 @@ class View:
             message = (
                 f"original is {self.original}, but the image has {self.size} pixels, and not "
                 f"{expected}; leave original out"
+            )
+            raise ArgumentError(message)
+
+    def _check_directions(self) -> None:
+        given = self.directions
+        check_text("directions", given, 'a letter for each axis, such as "SPL",')
+        pairs = [pair for letter in given for pair in ("LR", "AP", "SI") if letter in pair]
+        if given and not len(set(pairs)) == len(given) == len(self.grid):
+            message = (
+                f"directions is {given!r}; pass one of L or R, A or P, S or I for each axis, such "
+                'as "SPL"'
             )
             raise ArgumentError(message)
 

@@ -15,11 +15,9 @@ from hshap._util.atomic import grant_usual_permissions, replace
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError
 from hshap.export.page.document import as_base64, as_script, as_table, assemble
-from hshap.export.page.first_line import facts
-from hshap.export.page.large import LargePicture
-from hshap.export.page.picture import shown
-from hshap.export.page.tables import tabulate
-from hshap.export.page.tiles import levels_of, thumb, tiles
+from hshap.export.page.large_picture import LargePicture
+from hshap.export.page.picture import levels_of, shown, thumb, tiles
+from hshap.export.page.tables import card, class_table, packed_mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,21 +57,30 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
     picture = view.image
     # A map of all pixels of a slide would be as large as the slide.
     is_large = isinstance(picture, LargePicture)
-    known = (view.name, view.explanations, view.truth)
-    table, identities = tabulate(*known, has_maps=not is_large)
+    classes = [
+        class_table(name, one, has_maps=not is_large) for name, one in view.explanations.items()
+    ]
+    place = next(iter(view.explanations.values())).placement
+    table: dict[str, Json] = {
+        "name": view.name,
+        "place": {name: list(getattr(place, name)) for name in ("shape", "start", "stop")},
+        "classes": classes,
+        "truth": None if view.truth is None else packed_mask(view.truth),
+        "size": list(view.size),
+        "original": view.is_original,
+        "pixelSize": view.spacing and list(view.spacing),
+        "unit": view.unit,
+        "sides": list(view.sides),
+        "letters": view.letters,
+        "directions": view.directions,
+        "values": view.values,
+    }
     if isinstance(picture, LargePicture):
         table["image"] = picture.table()
         table["marks"] = [picture.marks(name) for name in view.explanations]
     else:
         picture = shown(picture, len(view.grid), view.window)
         table["image"] = {**picture.table(), "levels": levels_of(picture)}
-    table["size"] = list(view.size)
-    table["original"] = view.is_original
-    table["pixelSize"] = view.spacing and list(view.spacing)
-    table["unit"] = view.unit
-    table["sides"] = list(view.sides)
-    table["letters"] = view.letters
-    classes = zip(view.explanations.items(), identities, strict=True)
     text = as_table(table)
     home = _digest(text, picture)
     entry: dict[str, Json] = {
@@ -82,11 +89,11 @@ def drawn(view: View) -> tuple[dict[str, Json], Iterator[Part]]:
         "size": list(view.size),
         "classes": [
             {
-                "name": name,
-                "identity": identity,
-                **facts(one, view.truth, original=view.is_original),
+                "name": made["name"],
+                "identity": made["identity"],
+                **card(one, view.truth, original=view.is_original),
             }
-            for (name, one), identity in classes
+            for made, one in zip(classes, view.explanations.values(), strict=True)
         ],
     }
     return entry, _parts(home, text, picture)

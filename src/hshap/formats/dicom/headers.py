@@ -7,8 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from hshap.errors import FormatError, require
-from hshap.formats.limits import refuse_large
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly, refuse_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,12 @@ SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 def is_dicom(path: Path) -> bool:
     """Tell whether a file starts as a DICOM file does."""
     with path.open("rb") as file:
-        return file.read(MAGIC_AT + 4)[MAGIC_AT:] == MAGIC
+        return starts_as_dicom(file.read(MAGIC_AT + 4))
+
+
+def starts_as_dicom(data: bytes) -> bool:
+    """Tell whether the content of a file starts as that of a DICOM file does."""
+    return data[MAGIC_AT : MAGIC_AT + 4] == MAGIC
 
 
 def library() -> Untyped:

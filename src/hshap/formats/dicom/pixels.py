@@ -8,7 +8,7 @@ import numpy as np
 
 from hshap.errors import FormatError
 from hshap.formats.dicom.headers import library
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,7 @@ from hshap.errors import FormatError
 from hshap.formats.dicom.geometry import Plane, missing_of, plane_of, stacked
 from hshap.formats.dicom.headers import header_of
 from hshap.formats.dicom.pixels import frames_of, unit_of, values_of, window_of
-from hshap.formats.limits import refuse_large
-from hshap.formats.quiet import quietly
+from hshap.formats.refusals import quietly, refuse_large
 from hshap.formats.scan import LPS, Scan
 
 if TYPE_CHECKING:

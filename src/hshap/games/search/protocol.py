@@ -27,7 +27,7 @@ class Question:
     the score of each draw.
 
     >>> import hshap
-    >>> Question((hshap.Box((0, 0), (2, 2)),)).kept
+    >>> Question((hshap.protocols.Box((0, 0), (2, 2)),)).kept
     (Box(start=(0, 0), stop=(2, 2)),)
     """
 
@@ -95,7 +95,7 @@ class SearchResult:
     children, and the `certificate` of its answer; else every game was played.
 
     >>> import hshap
-    >>> leaf = hshap.Box((0, 0), (2, 2))
+    >>> leaf = hshap.protocols.Box((0, 0), (2, 2))
     >>> SearchResult(leaves=(leaf,)).unfinished
     ()
     """
@@ -125,7 +125,7 @@ class Search(Protocol):
     >>> def one_level(root, draws=1):
     ...     (game,) = yield [root]
     ...     parts = zip(game.children, game.coefficients)
-    ...     return hshap.SearchResult(tuple(part for part, phi in parts if phi > 0))
+    ...     return hshap.protocols.SearchResult(tuple(part for part, phi in parts if phi > 0))
     >>> explainer = hshap.Explainer(
     ...     lambda batch: batch[:, 0, 0, 0],
     ...     baseline=hshap.Constant(0.0),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.formats.large.ome_zarr import is_zarr
-from hshap.formats.large.opening import KINDS
 from hshap.formats.listing import COMPANION, listed
+from hshap.formats.ome_zarr import is_zarr
+from hshap.formats.reading import LARGE_KINDS
 from hshap.runs.sources.files import Disk, FileSource, decode_array, from_list, inner_path
 from hshap.runs.sources.protocol import Read
 
@@ -85,10 +85,12 @@ def _at_path(location: str, root: Disk | None) -> FileSource:
         return from_list(folder, name, decode_array, root)
     if not disk.is_folder() or is_zarr(Path(disk.root)):
         return FileSource(folder, (name,))
-    found = listed(disk.files(), KINDS)
+    found = listed(disk.files(), LARGE_KINDS)
     names = tuple(sorted([*found.images, *found.large]))
     if not names:
-        message = f"dataset={location!r} holds no large images ({', '.join(KINDS)}); pass another"
+        message = (
+            f"dataset={location!r} holds no large images ({', '.join(LARGE_KINDS)}); pass another"
+        )
         raise ArgumentError(message)
     return FileSource(disk, names, left_out=found.told(disk.root))
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError
+from hshap.explanation.audit import audit_many
 from hshap.explanation.region_tables import PIXELS
-from hshap.explanation.together import MOST_VALUES, audit_together
 from hshap.explanation.validity import Stored, check_each
 from hshap.games.shapley import shapley
+from hshap.games.tree import MOST_VALUES
 from hshap.runs.storing.schema import NEGATIVES
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _pixels(given: tuple[Explanation, Origin]) -> int:
 
 def _block_of_rows(given: Sequence[tuple[Explanation, Origin]]) -> list[Row | Exception]:
     explanations = [explanation for explanation, _ in given]
-    audit_together(explanations)
+    audit_many(explanations)
     packed = list(map(partial(attempt, _packed), explanations, _are_exact(explanations)))
     sound = [one for one in packed if not isinstance(one, Exception)]
     tables = iter(check_each([one.stored for one in sound], most=2**62))

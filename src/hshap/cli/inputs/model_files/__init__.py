@@ -1,1 +1,1 @@
-"""Model files: checks of ONNX files and their own process, files of torch, modules in Python."""
+"""Model files: ONNX in a sandbox, files of torch, and modules in Python."""

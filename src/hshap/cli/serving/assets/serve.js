@@ -14,6 +14,8 @@ const SECONDS = 1.5;
 const element = (id) => /** @type {any} */ (document.getElementById(id));
 const frame = /** @type {HTMLIFrameElement} */ (element("page"));
 const chooser = /** @type {HTMLInputElement} */ (element("files"));
+/** What the header shows, and that of the page too, once there is one. */
+const [told, shower, adder] = [element("state"), element("show"), element("choose")];
 
 /** The state of the page that is shown, and the newest one. @type {string | null} */
 let shown = null;
@@ -33,7 +35,7 @@ function showNewest() {
   frame.src = `/page/index.html?at=${encodeURIComponent(newest ?? "")}${place}`;
   frame.hidden = false;
   element("empty").hidden = true;
-  element("show").hidden = true;
+  shower.hidden = true;
 }
 
 /** @param {number} count @param {string} noun */
@@ -41,18 +43,18 @@ const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 /** Return the state in words. @param {State} state */
 function words(state) {
-  const told = [];
-  if (sending) told.push(`sending ${counted(sending, "image")}`);
+  const parts = [];
+  if (sending) parts.push(`sending ${counted(sending, "image")}`);
   if (state.explaining) {
-    told.push(`explaining ${counted(state.waiting.length, "image")}, ${state.evaluations} evaluations so far`);
+    parts.push(`explaining ${counted(state.waiting.length, "image")}, ${state.evaluations} evaluations so far`);
   } else if (state.waiting.length) {
-    told.push(`${counted(state.waiting.length, "new image")} waiting`);
+    parts.push(`${counted(state.waiting.length, "new image")} waiting`);
   }
-  if (state.problem) told.push(`the last run failed: ${state.problem}`);
-  if (!told.length) {
-    told.push(takesImages ? `${counted(state.done, "image")} explained; drop more anywhere` : "showing the results of a folder");
+  if (state.problem) parts.push(`the last run failed: ${state.problem}`);
+  if (!parts.length) {
+    parts.push(takesImages ? `${counted(state.done, "image")} explained; drop more anywhere` : "showing the results of a folder");
   }
-  const text = told.join("; ");
+  const text = parts.join("; ");
   return `${text[0]?.toUpperCase() ?? ""}${text.slice(1)}.`;
 }
 
@@ -81,13 +83,13 @@ async function refresh() {
     if (!answer.ok) throw new Error(await answer.text());
     const state = /** @type {State} */ (await answer.json());
     takesImages = state.takes_images;
-    element("choose").hidden = !takesImages;
+    adder.hidden = !takesImages;
     element("title").textContent = document.title = state.title;
     setText(words(state));
     showProblems(state);
     newest = state.page;
     if (newest !== null && shown === null) showNewest();
-    element("show").hidden = newest === shown;
+    shower.hidden = newest === shown;
   } catch (error) {
     setText(`The server does not answer (${error instanceof Error ? error.message : error}). Is hshap serve still running?`);
   }
@@ -95,8 +97,7 @@ async function refresh() {
 
 /** Set the text of the state; a screen reader tells it only if it is new. @param {string} text */
 function setText(text) {
-  const place = element("state");
-  if (place.textContent !== text) place.textContent = text;
+  if (told.textContent !== text) told.textContent = text;
 }
 
 /** Send files to the server, one after another. @param {Iterable<File>} files */
@@ -139,8 +140,16 @@ function takeDrops(place) {
 
 takeDrops(document);
 // The frame gets the events over itself.
-frame.addEventListener("load", () => frame.contentDocument && takeDrops(frame.contentDocument));
-element("show").addEventListener("click", showNewest);
+frame.addEventListener("load", () => {
+  const page = frame.contentDocument;
+  if (!page) return;
+  takeDrops(page);
+  // One header: that of the page takes what this one shows.
+  const header = page.querySelector("header .grow");
+  header?.replaceWith(told, shower, adder);
+  element("header").hidden = header !== null;
+});
+shower.addEventListener("click", showNewest);
 chooser.addEventListener("change", () => {
   const files = [...(chooser.files ?? [])];
   chooser.value = "";

@@ -4,7 +4,7 @@ const MOST_SCALE = 64;
 const CLICK_REACH = 4;
 
 /** A camera that shows the whole plane at first. @returns {Camera} */
-export function makeCamera() {
+function makeCamera() {
   const camera = { x: 0, y: 0, scale: 1, ratio: 1 };
   let [wide, high] = [1, 1];
   /** @type {Plane | null} */
@@ -63,7 +63,7 @@ export function makeCamera() {
     @param {HTMLElement} screen
     @param {Camera} shot
     @param {{ moved(): void, click(pixel: [number, number] | null): void, hover(pixel: [number, number] | null): void }} on */
-export function listen(screen, shot, on) {
+function listen(screen, shot, on) {
   /** @type {Map<number, number[]>} */
   const pointers = new Map();
   let [travelled, gap] = [0, 0];

@@ -1,26 +1,18 @@
-/* The state of the page: the user's choices, and the image that is open. */
+/* The state of the page, the image that is open, and the address behind the # that leads there. */
 
-import { USUAL } from "./colours.js";
-import { byId } from "./dom.js";
-import { resultAt } from "./findings.js";
-import { data } from "./parts.js";
-
-export const MOST_SHOWN = 4;
-export const entries = data.views;
+const MOST_SHOWN = 4;
 
 /** @type {State} */
-export const state = {
+const state = {
   number: null,
-  asked: { tolerance: null, percentile: null, side: null, area: null },
-  layers: { map: true, heat: false, leaves: false, boxes: false, truth: true, visited: false },
+  tolerance: null,
+  layers: { map: true, leaves: false, boxes: false, truth: true, checked: false },
   hidden: false,
   opacity: 0.85,
-  map: "viridis",
-  pixelMap: USUAL,
-  context: "all",
+  colours: MAPS[0],
+  side: "both",
   shown: [],
   current: 0,
-  focus: null,
   hover: null,
   finding: -1,
   at: [0, 0, 0],
@@ -28,39 +20,74 @@ export const state = {
   said: null,
 };
 
-/** An image that is open: its data, its pixels, and its findings at the current limits.
-    @typedef {{ view: View, cells: CellMap, maps: ClassMaps[], source: Source, results: Result[], panels: Panel[], cameras: Camera[], seen: Map<number, { key: string, seen: Seen }> }} Opened */
+/** The image that is open; null in the gallery and while one is loaded.
+    @type {{ opened: Opened | null }} */
+const live = { opened: null };
 
-/** The image that is open, null in the gallery and while one is loaded; and the sliders in use. */
-export const live = { opened: /** @type {Opened | null} */ (null), sliders: /** @type {Slider[]} */ ([]) };
-
-/** The open image; called only while there is one. @returns {Opened} */
-export function now() {
+/** The image that is open; called only while there is one. @returns {Opened} */
+function now() {
   if (live.opened === null) throw new Error("no image is open");
   return live.opened;
 }
 
 /** @param {number} klass */
-export const treeOf = (klass) => now().view.trees[klass];
+const klassOf = (klass) => now().view.classes[klass];
 /** @param {number} klass */
-export const resultOf = (klass) => now().results[klass];
-/** Whether all limits are those of the run. */
-export const isAsRun = () => Object.values(state.asked).every((limit) => limit === null);
+const resultOf = (klass) => now().results[klass];
 
-/** The map of a class where it is shown: it is that of the run, so other limits hide it.
+/** The map of a class where it is shown.
     @param {number} klass
     @returns {PixelMap | null} */
-export function mapOf(klass) {
-  const isInside = klass === state.current && state.focus !== null;
-  if (!state.layers.map || state.layers.heat || state.hidden || !isAsRun() || isInside) return null;
-  return now().maps[klass][state.context] ?? null;
-}
+const mapOf = (klass) => (state.layers.map && !state.hidden ? klassOf(klass).maps[state.side] ?? null : null);
 
-/** Find the findings of the open image at the current limits. */
-export function recompute() {
+/** Find the findings of the open image at the current tolerance. */
+function recompute() {
   const { view } = now();
-  now().results = view.trees.map((tree) => resultAt(view, tree, state.asked));
+  now().results = view.classes.map((klass) => resultAt(view, klass, state.tolerance));
   if (state.finding >= resultOf(state.current).findings.length) state.finding = -1;
 }
 
-byId("title").textContent = data.title;
+/** A page inside a notebook has no address of its own. */
+const hasAddress = location.protocol !== "about:";
+
+/** The names of images in addresses: a name that is used twice gets a number.
+    @type {string[]} */
+const addresses = [];
+/** @type {Map<string, number>} */
+const used = new Map();
+for (const entry of entries) {
+  const times = (used.get(entry.name) ?? 0) + 1;
+  used.set(entry.name, times);
+  addresses.push(times === 1 ? entry.name : `${entry.name}~${times}`);
+}
+
+/** Write the address of the page as it is now; `isStep` makes one that Back leaves again.
+    @param {boolean} isStep */
+function writeAddress(isStep) {
+  if (!hasAddress) return;
+  const fields = new URLSearchParams();
+  if (state.number !== null) fields.set("image", addresses[state.number]);
+  if (state.number !== null && state.current) fields.set("class", String(state.current + 1));
+  if (state.number !== null && state.finding >= 0) fields.set("finding", String(state.finding + 1));
+  if (state.number !== null && state.tolerance !== null) fields.set("tolerance", String(state.tolerance));
+  const address = `#${fields}`;
+  if (address === (location.hash || "#")) return;
+  history[isStep ? "pushState" : "replaceState"](null, "", address);
+}
+
+/** The image, class, finding and tolerance of the address of the page. */
+function readAddress() {
+  const fields = new URLSearchParams(hasAddress ? location.hash.slice(1) : "");
+  /** @type {(key: string) => number | null} */
+  const numberIn = (key) => {
+    const text = fields.get(key);
+    return text === null || text === "" || !Number.isFinite(Number(text)) ? null : Number(text);
+  };
+  const number = addresses.indexOf(fields.get("image") ?? "");
+  return {
+    number: number === -1 ? null : number,
+    current: Math.max(0, (numberIn("class") ?? 1) - 1),
+    finding: Math.max(-1, (numberIn("finding") ?? 0) - 1),
+    tolerance: numberIn("tolerance"),
+  };
+}

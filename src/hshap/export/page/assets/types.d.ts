@@ -1,34 +1,20 @@
 /* The data of the page, and the objects that its modules share. Python writes the first part:
-   export/page/tables.py, first_line.py and writing.py. */
+   export/page/tables.py and writing.py. The modules share one scope and need no imports. */
 
-type Box = number[]; // first row and column (volumes: plane, row, column), then one past the last
+type Box = number[]; // first plane, row and column, then one past the last
+type Labels = Uint8Array | Uint16Array | Uint32Array;
+/** The map of all contexts, or a side of the answer: enough alone, or cannot be missing. */
+type Side = "both" | "alone" | "missing";
 
-interface Game {
-  region: number;
-  parts: number[];
-  phi: number[];
-  errors: (number | null)[] | null;
-  total: number;
-  alone: number[];
-  ends: boolean;
-  values: number[] | null;
-  worth?: number[]; // of group tests: parts are kept by this, and not by phi
-  inferred?: boolean;
-}
-
-/** A map as signed bytes: 127 is `top`. */
+/** A map as signed bytes, the root of each value: 127 is that of `top`. */
 interface PackedMap {
   top: number;
   values: string;
 }
 
-/** A side of the answer: enough alone, or cannot be missing. */
-type Side = "alone" | "missing";
-
 interface ClassTable {
   name: string;
   identity: string;
-  cells: number[];
   text: string;
   audit: string;
   sure: string;
@@ -37,18 +23,21 @@ interface ClassTable {
   concerns: string[];
   score: number | null;
   baseline: number | null;
-  search: { by: "tolerance" | "percentile"; least: number; keepWhole: boolean } | null;
-  measure: "side" | "area";
-  finest: number;
-  sizes: number[];
-  sides: number[];
-  games: Game[];
+  probability: number | null;
+  grid: number[];
+  labels: string; // the cell at each pixel: the number of its finest region, or of an extra piece
+  pieces: number[]; // the region of each extra piece, which have the numbers after all regions
+  parents: number[]; // of each region, -1 for the whole image
+  strengths: (number | null)[];
+  errors: (number | null)[];
+  shares: (number | null)[]; // of the score
+  free: number[]; // regions that are one object, also in several pieces
   leaves: number[];
-  shares: (number | null)[] | null; // of the leaves; null where findings are scored by coefficients
-  unfinished: number[];
-  map: PackedMap | null; // attribution(); null if it is 0 everywhere
-  contexts: Record<Side, PackedMap | null> | null; // attribution(context=...); null for runs without contexts
-  marked: number[] | null; // 1 for cells of the area that keeps the promise of a calibration
+  adds: boolean; // whether findings are scored by their share, and not by their strongest leaf
+  limits: { run: number; least: number[]; most: number[] } | null; // a leaf from least to below most
+  map: PackedMap | null; // attribution(); null for large images, and where it is 0 everywhere
+  sides: Record<"alone" | "missing", PackedMap | null> | null; // attribution(context=...)
+  marked: string | null; // the area that keeps the promise of a calibration, as labels 0 and 1
 }
 
 interface ImageTable {
@@ -56,6 +45,7 @@ interface ImageTable {
   bits: number;
   low: number;
   step: number;
+  high: number;
   window: [number, number];
   levels: number[][];
   complete?: number; // large images: the finest level that has all its tiles
@@ -70,28 +60,33 @@ interface Mark {
 
 interface ViewTable {
   name: string;
-  grid: number[];
   size: number[]; // of the image that is shown: the grid's, or the original image's
   original: boolean; // whether the original image is shown
-  place: {
-    shape: number[];
-    start: number[];
-    stop: number[];
-    edges: number[][] | null; // positions of all lines, where explanations differ in size
-  };
-  areas: number[];
-  boxes: number[];
-  neighbours: number[];
-  repeats: number[][];
-  truth: number[] | null;
+  place: { shape: number[]; start: number[]; stop: number[] };
+  truth: string | null;
   classes: ClassTable[];
-  runs: string;
   image: ImageTable;
   marks?: Mark[][]; // large images: for each class
   pixelSize: number[] | null;
   sides: number[]; // of a pixel of the image that is shown, relative to the shortest
   letters: string; // one for each axis, such as "ZYX"; empty if no layout was given
+  directions: string; // where each axis of a scan leads, such as "SPL"; empty if not known
+  values: string; // the unit of the values, such as "HU"
   unit: string;
+}
+
+/** Facts of a class for the gallery. */
+interface Facts {
+  name: string;
+  identity: string;
+  score: number | null;
+  probability: number | null;
+  count: number;
+  share: number;
+  largest: number;
+  overlap: number | null;
+  sure: string;
+  boxes: number[];
 }
 
 /** An image in the index: facts of the run as it was made. */
@@ -99,18 +94,7 @@ interface Entry {
   name: string;
   home: string; // the folder of its parts
   size: number[];
-  classes: {
-    name: string;
-    identity: string;
-    score: number | null;
-    count: number;
-    share: number;
-    largest: number;
-    overlap: number | null;
-    sure: string;
-    unfinished: number;
-    boxes: number[];
-  }[];
+  classes: Facts[];
 }
 
 interface PageData {
@@ -122,31 +106,35 @@ interface PageData {
 
 /* Made by the page. */
 
-interface Tree extends ClassTable {
-  root: number;
-  gameOf: (Game | null)[];
-  parent: Int32Array;
-  weight: Float64Array;
-  strength: Float64Array;
-  error: Float64Array;
+/** A label for each pixel of a grid. */
+interface Labelled {
+  grid: number[];
+  labels: Labels;
 }
 
-interface View extends ViewTable {
+interface PixelMap {
+  top: number;
+  values: Int8Array;
+  hasNegative: boolean;
+}
+
+/** A class of the open image; cells are what no region divides. */
+interface Klass extends Omit<ClassTable, "labels" | "marked" | "free" | "map">, Labelled {
+  maps: Partial<Record<Side, PixelMap>>;
+  marked: Labelled | null;
+  free: Set<number>;
+  areas: Float64Array;
+  boxes: Int32Array;
+  neighbours: number[][];
+}
+
+interface View extends Omit<ViewTable, "classes" | "truth"> {
   number: number;
   home: string;
   axes: number;
-  depth: number; // of the grid
-  height: number;
-  width: number;
   shown: number[]; // planes, rows and columns of the image
-  trees: Tree[];
-}
-
-interface Asked {
-  tolerance: number | null;
-  percentile: number | null;
-  side: number | null;
-  area: number | null;
+  classes: Klass[];
+  truth: Labelled | null;
 }
 
 interface Finding {
@@ -154,44 +142,25 @@ interface Finding {
   box: Box; // on the grid
   at: Box; // in the original image
   score: number;
+  part: number | null; // of the score over that of the baseline
   area: number;
   key: string;
 }
 
 interface Result {
-  leaves: number[];
-  leafOf: Int32Array;
+  leaves: Set<number>;
+  leafOf: Int32Array; // of each cell, or -1
   findings: Finding[];
-  findingOf: Int32Array;
-  largest: number;
-  holds: Uint8Array;
+  numberOf: Int32Array; // the finding of each cell, or -1
   share: number;
   overlap: number | null;
-}
-
-/** The map of cells: the runs of each line, up to column `ends`, and the line of each row. */
-interface CellMap {
-  first: Uint32Array;
-  ends: Uint32Array;
-  cells: Uint32Array;
-  lineOf: Uint32Array;
-}
-
-/** The attribution of each pixel of the grid, in steps: 127 is `top`. */
-interface PixelMap {
-  top: number;
-  values: Int8Array;
-}
-
-/** The maps of a class: of all contexts, and of each side for a run that has them. */
-interface ClassMaps extends Partial<Record<Side, PixelMap>> {
-  all: PixelMap | null;
 }
 
 /** A picture, or one plane of a volume: the axis across it, and its place along that axis. */
 interface Plane {
   axis: number;
   at: number;
+  flipped: boolean; // rows run against their axis, so that the head of a patient is up
   rows: number;
   columns: number;
 }
@@ -214,25 +183,9 @@ interface Camera {
   pixel(atX?: number, atY?: number): [number, number] | null;
 }
 
-interface Seen {
-  under: Int32Array;
-  edges: Int32Array;
-  width: number;
-  height: number;
-  thick: number;
-}
-
-interface Outline {
-  groups: Int32Array;
-  inside: number | Uint32Array;
-  outside: number;
-  dashed: boolean;
-}
-
 interface Source {
   draw(context: CanvasRenderingContext2D, plane: Plane, camera: CameraState, window: number[]): void;
   valueAt(place: number[]): number | null;
-  sample(): Uint8ClampedArray | null;
   ready: Promise<void>;
   close(): void;
 }
@@ -247,42 +200,62 @@ interface Panel {
   caption: HTMLElement;
 }
 
-interface Slider {
-  key: keyof Asked;
-  label: string;
-  python: string;
-  low: number;
-  most: number;
-  step: number | "any";
-  at(place: number): number;
-  place(value: number): number;
-  range?: HTMLInputElement;
-  box?: HTMLInputElement;
-  typing?: boolean;
+/** All that is painted over the image of a panel. */
+interface Scene {
+  view: View;
+  klass: Klass;
+  result: Result;
+  look: State;
+  map: PixelMap | null;
+  top: number; // of the maps of all panels
+  hasNegative: boolean;
+  plane: Plane;
+  camera: CameraState;
+  width: number;
+  height: number;
+  thick: number;
+  hover: number | null;
+  finding: number;
 }
 
-type Layer = "map" | "heat" | "leaves" | "boxes" | "truth" | "visited";
+interface Opened {
+  view: View;
+  source: Source;
+  results: Result[];
+  panels: Panel[];
+  cameras: Camera[];
+}
+
+interface Card {
+  number: number;
+  element: HTMLElement;
+  canvas: HTMLCanvasElement;
+  lines: HTMLElement;
+  isNear: boolean;
+  facts: Facts[];
+}
+
+type Layer = "map" | "leaves" | "boxes" | "truth" | "checked";
 
 interface Review {
   verdict: "accepted" | "rejected" | null;
   note: string;
-  box: Box;
+  start: number[];
+  stop: number[];
   strength: number;
-  asked: Asked;
+  tolerance: number | null;
 }
 
 interface State {
   number: number | null; // the image that is shown; null is the gallery
-  asked: Asked;
+  tolerance: number | null; // the strength that a finding must have; null is the run's own
   layers: Record<Layer, boolean>;
   hidden: boolean; // whether everything over the image is hidden
   opacity: number;
-  map: string; // the colours of regions
-  pixelMap: string; // and those of the map of pixels
-  context: keyof ClassMaps; // the map of pixels that is shown
+  colours: string;
+  side: Side; // the map that is shown
   shown: number[]; // the classes that are shown
   current: number; // the class that was used last
-  focus: number | null; // region of the current class whose areas are shown
   hover: number | null; // region of the current class under the pointer
   finding: number;
   at: number[]; // the place where the planes of a volume meet

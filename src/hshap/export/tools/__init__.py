@@ -1,1 +1,0 @@
-"""Findings for annotation tools: Label Studio, CVAT, Datumaro and FiftyOne."""
