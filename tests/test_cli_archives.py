@@ -269,7 +269,7 @@ def test_other_commands_skip_large_images(mixed, command):
         assert f"{Path('images', large)} is a large image" in told
     left = "images: 2 entries are not images that are read here, and left out (1 folder, 1 .txt)"
     assert left in told
-    fine(command, *words, "--skip-bad", code=7)
+    fine(command, *words, code=7)
 
 
 def test_python_reads_pictures_by_a_decoder_alone(tmp_path):

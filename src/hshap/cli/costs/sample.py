@@ -52,15 +52,16 @@ def sampled_cost(  # noqa: PLR0913, PLR0917, the parts of a run
         for item in drawn.items():
             try:
                 made = drawn.read(item).image()
+                one = made if isinstance(made, Decoded) else Decoded(made)
+                wanted = [
+                    target.choose(explainer, one.image) if isinstance(target, Chosen) else target  # pyright: ignore[reportArgumentType]
+                    for target in targets or ()
+                ]
             except Exception as error:  # noqa: BLE001, it fails alone in the run, too
-                skipped.append(reason_of(error))
+                told = reason_of(error)
+                skipped.append(told if item.name in told else f"{item.name}: {told}")
                 continue
-            one = made if isinstance(made, Decoded) else Decoded(made)
             sizes.append(np.shape(one.image)[1:])  # pyright: ignore[reportArgumentType]
-            wanted = [
-                target.choose(explainer, one.image) if isinstance(target, Chosen) else target  # pyright: ignore[reportArgumentType]
-                for target in targets or ()
-            ]
             yield (one.image, wanted) if one.baseline is None else (one.image, wanted, one.baseline)
 
     with keep_memory(), Shown("explaining a sample"):

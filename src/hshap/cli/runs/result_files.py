@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from math import prod
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, cast
@@ -18,7 +19,7 @@ import numpy as np
 
 from hshap import export
 from hshap._util.version import __version__
-from hshap._util.visible import visible
+from hshap._util.visible import path_of, visible
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.output import Names
 from hshap.cli.runs.signals import on_hold
@@ -239,18 +240,28 @@ class FileStore:
             self.errors[image] = row
 
     def finish(self, facts: Mapping[str, Json], page: Sequence[str]) -> dict[str, Json]:
-        """Write the record of all results, with facts of the run and the files of its page."""
+        """Write the record of all results, with facts of the run and the files of its page.
+
+        Results of images whose files are gone stay, and are listed apart.
+        """
         rows = list(self.results.values())
         listed = [*page, *(name for row in rows for name in files_of(row))]
         document: dict[str, Json] = {
             "hshap": __version__,
             "command": self.command,
             **facts,
-            "images": images_of(rows),
+            "images": images_of(filter(is_there, rows)),
+            "removed": images_of(row for row in rows if not is_there(row)),
             "skipped": list(self.errors.values()),
             "run": self._described or {},
         }
         return self.place.finish(document, listed)
+
+
+def is_there(row: Row) -> bool:
+    """Tell whether the file of an image is still there; one in no local file always is."""
+    path = row["path"]
+    return not path or "://" in path or "#" in path or Path(path_of(path)).exists()
 
 
 def files_of(row: Mapping[str, Untyped]) -> list[str]:
@@ -288,7 +299,8 @@ def rows_of_record(record: Mapping[str, Untyped]) -> Iterator[Row]:
     described = record.get("run")
     if isinstance(described, dict) and described:
         yield {"table": "run", "run": described}
-    for entry in cast("list[Untyped]", record.get("images") or ()):
+    lists = (cast("list[Untyped]", record.get(name) or ()) for name in ("images", "removed"))
+    for entry in chain.from_iterable(lists):
         try:
             own = {"image": entry["image"], "path": entry["path"], "image_sha256": entry["content"]}
             for one in entry["explanations"]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hshap._util.visible import path_of
 from hshap.cli.faults import Code, Refusal, Refusals, few
 from hshap.cli.output import say, say_notes
 from hshap.cli.progress import Shown
 from hshap.cli.runs.record import PAGE, files_in
+from hshap.cli.runs.result_files import is_there
 from hshap.cli.runs.signals import Stop
 from hshap.errors import MissingExtraError
 from hshap.export.page import write_page
@@ -152,7 +152,7 @@ class FileRun:
         place = self.store.place
         done = len({row["image"] for row in rows})
         state = f" ({done} of {total} images)" if done < total else ""
-        shown = [row for row in self.store.results.values() if _is_there(row)]
+        shown = [row for row in self.store.results.values() if is_there(row)]
         if not shown:
             return [], None
         try:
@@ -163,11 +163,6 @@ class FileRun:
         except OSError as error:
             return [], error
         return names, None
-
-
-def _is_there(row: Row) -> bool:
-    """Tell whether the file of an image is still there; images of no file always are."""
-    return not row["path"] or Path(path_of(row["path"])).exists()
 
 
 @dataclass(frozen=True)

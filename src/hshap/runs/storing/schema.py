@@ -92,7 +92,7 @@ ERRORS: Mapping[str, tuple[str, str]] = {
     "targets": ("list<string>", "targets that it should have rows of; empty if unknown"),
     "kind": (
         "string",
-        "image: not readable; explaining: it or the model failed; worker: the process ended",
+        "image: it cannot be used; explaining: the model failed; worker: the process ended",
     ),
     "reason": ("string", "the error in one line"),
     "moment": ("double", "seconds since 1970 when it was noted"),
