@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,9 +63,14 @@ def explain(  # noqa: PLR0913, one for each group of options
         reader = read.reader(wanted)
         decode = Pictures(reader, method.templates, shows=True)
         scale = Scale(read.pixel_size, read.unit)
-        source = source_named(images, decode, root)
         ended = explain_images(
-            source, loaded, reader, method, place, scale, retry_failed=run.retry_failed
+            replace(source, decode=decode),
+            loaded,
+            reader,
+            method,
+            place,
+            scale,
+            retry_failed=run.retry_failed,
         )
     finish(ended, run, HEADINGS, cells_of, "explanations and pictures are next to it")
 

@@ -30,7 +30,7 @@ from hshap.cli.inputs.images import (
 from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.cli.runs.record import digest, unchanged
-from hshap.errors import ArgumentError, MissingExtraError
+from hshap.errors import ArgumentError, FormatError, MissingExtraError
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large
 from hshap.formats.ome_zarr import is_zarr
 from hshap.formats.scan import UPRIGHT
@@ -86,8 +86,8 @@ class Pictures:
         """Return the image in a file, and how it was changed; `name` is that of the image."""
         try:
             picture = read(path, self.reader)
-        except Refusal as error:
-            raise Refusal(error.code, str(error).replace(str(path), name)) from error
+        except (Refusal, FormatError) as error:
+            raise Refusal(code_of(error), str(error).replace(str(path), name)) from error
         return self._decoded(picture, name, digest(path) if self.templates is not None else "")
 
     def _decoded(self, picture: Picture, name: str, own: str) -> Decoded:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from hshap._util.visible import path_of
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.archives import Pictures, image_files, source_of, targets_of
+from hshap.cli.inputs.archives import ImageFiles, Pictures, image_files, source_of, targets_of
 from hshap.cli.output import say
 from hshap.cli.runs.originals import Originals, Scale
 from hshap.cli.runs.result_files import FileStore
 from hshap.cli.runs.run import Ended, FileRun
-from hshap.runs.sources.protocol import Listed, Remembering
+from hshap.runs.sources.files import FileSource
+from hshap.runs.sources.protocol import Remembering
+from hshap.runs.sources.tars import TarSource
 from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
@@ -34,13 +36,16 @@ LISTS = (".csv", ".parquet", ".tar")
 HEADINGS = ("image", "class", "score", "baseline", "findings", "area", "evaluations", "how sure")
 
 
-def source_named(images: Sequence[Path], decode: Pictures, root: Path | None = None) -> Source:
+def source_named(
+    images: Sequence[Path], decode: Pictures, root: Path | None = None
+) -> ImageFiles | FileSource | TarSource:
     """Return the images of a command: of a list or a tar file, of folders, or single files."""
     if len(images) == 1 and images[0].name.lower().endswith(LISTS):
         source = source_of([str(images[0])], decode, root)
-        if isinstance(source, Listed) and source.left_out:
-            say(source.left_out)
-        return source
+        if isinstance(source, FileSource | TarSource):
+            if source.left_out:
+                say(source.left_out)
+            return source
     return image_files(images, decode)
 
 
