@@ -94,7 +94,7 @@ nitpick_ignore_regex = [
     ),
     (
         "py:.*",
-        r"(hshap\.)?(\w+\.)*(Adaptive|Index|Coalition|Context|InContext|OnProgress|OnError|Score|Hit|Measure|Array|MergeTree|Labels|Part|\w+Session)",
+        r"(hshap\.)?(\w+\.)*(Adaptive|Index|Coalition|Context|InContext|OnProgress|OnError|Score|Hit|Measure|Array|MergeTree|Labels|Part|Pictured|Unit|\w+Session)",
     ),
 ]
 

@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("hshap")
 # writes a line of progress every five seconds, and stops a model that hangs after two.
 PATIENT = {
     ("hshap.cli.progress", "EVERY"): 3600.0,
-    ("hshap.cli.inputs.model_files.onnx_files", "SECONDS"): 120.0,
+    ("hshap.cli.inputs.onnx_files", "SECONDS"): 120.0,
 }
 USUAL = {}
 PATCHES = pytest.MonkeyPatch()

@@ -62,10 +62,11 @@ def test_the_demo_explains_prints_and_writes_pictures(tmp_path):
     assert (out / "quadtree-0.npz").read_bytes() == b"mine"
 
 
-def test_the_readme_s_example_runs_as_it_stands(tmp_path, monkeypatch):
+def test_the_readme_s_examples_run_as_they_stand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    done = run("-c", code)
+    readme = (ROOT / "README.md").read_text()
+    default, control = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    done = run("-c", f"{control}model = network\n{default}")
     assert done.returncode == 0, done.stderr
     assert "<Explanation: target 1" in done.stdout
     assert (tmp_path / "where.png").stat().st_size > 10_000

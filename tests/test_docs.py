@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -161,6 +162,20 @@ def test_the_examples_of_which_partition_run():
     failures, tried = doctest.testfile(page, module_relative=False, optionflags=flags)
     assert tried > 5
     assert not failures
+
+
+def test_the_notebook_has_ten_cells_that_run():
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("higra")
+    notebook = json.loads((DOCS / "ten-cells.ipynb").read_text(encoding="utf-8"))
+    assert len(notebook["cells"]) == 10
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells), "outputs are made when the site is built"
+    names = {}
+    for cell in cells:
+        exec("".join(cell["source"]), names)  # noqa: S102, our own notebook
+    assert names["again"].leaves == names["explanation"].leaves
 
 
 # Modules of public names. Their examples are tests: pytest collects the modules of the package.

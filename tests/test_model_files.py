@@ -489,6 +489,9 @@ def test_blue_comes_first_where_the_metadata_tells_it():
 def test_names_that_come_twice_have_their_numbers():
     file = with_metadata(names='["crane", "owl", "crane"]')
     assert score(file, target="crane (2)") == pytest.approx(MEANS[2], rel=1e-4)
+    options = ("-t", "crane", "--classes", "crane,owl,crane", "--out", "found")
+    done = commands.run("explain", "image.png", "-m", file, *options)
+    commands.refused(done, 2, "did you mean crane (0) or crane (2)?")
 
 
 UNREADABLE = [
@@ -510,3 +513,26 @@ UNREADABLE = [
 def test_metadata_that_cannot_be_used_is_refused_in_one_line():
     for entries, said in UNREADABLE:
         assert said in told(with_metadata(**entries))
+
+
+PROCESSOR = {
+    "do_resize": True,
+    "size": {"shortest_edge": 16},
+    "do_center_crop": True,
+    "crop_size": {"height": 8, "width": 8},
+    "do_normalize": True,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.5, 0.2, 0.1],
+    "rescale_factor": 1 / 255,
+}
+
+
+def test_a_processor_beside_the_model_tells_its_preparation():
+    with_metadata(names="a,b,c", mean="[9]", std="[9]")
+    Path("preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    expected = ((MEANS - [0.5, 0.4, 0.3]) / [0.5, 0.2, 0.1])[1]
+    assert score("model.onnx", target="b") == pytest.approx(expected, rel=1e-4)
+    assert score("model.onnx", "--mean", "0.1", target="b") == pytest.approx(MEANS[1] - 0.1, 1e-4)
+    for text in ("[", "[1]", "{}" * 9, '{"do_normalize": true}', '{"size": 3, "do_resize": true}'):
+        Path("preprocessor_config.json").write_text(text)
+        assert "preprocessor_config.json is no config of an image processor" in told("model.onnx")

@@ -178,6 +178,37 @@ def test_multi_label_heads_take_a_sigmoid(note):
     assert found.class_name == "bird"
 
 
+TRANSFORMER = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+FAMILIES = {
+    "ViT": {"hidden_size": 16, "patch_size": 8, **TRANSFORMER},
+    "Beit": {"hidden_size": 16, "patch_size": 8, **TRANSFORMER},
+    "Dinov2": {"hidden_size": 16, "patch_size": 8, **TRANSFORMER},
+    "Dinov2WithRegisters": {"hidden_size": 16, "patch_size": 8, **TRANSFORMER},
+    "Swin": {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4},
+    "ConvNextV2": {"hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2},
+    "ResNet": {"embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]},
+    "Siglip": {
+        "vision_config": {"hidden_size": 16, "patch_size": 8, "image_size": 32, **TRANSFORMER}
+    },
+}
+"""Small networks of families that the README names, or that look at images in another way."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_line_explains_a_classifier_of_any_family(family):
+    torch.manual_seed(0)
+    sides = {} if family in {"ResNet", "Siglip"} else {"image_size": 32}
+    config = getattr(library, f"{family}Config")(**FAMILIES[family], **sides, id2label=NAMES)
+    model = getattr(library, f"{family}ForImageClassification")(config).eval()
+    processor = vit_processor()
+    explainer = Explainer(hshap.models.transformers(model, processor))
+    found = explainer.explain(PHOTO[:32, :32], target="dog")
+    assert found.score == pytest.approx(own_logits(model, processor, PHOTO[:32, :32])[1], abs=1e-4)
+    assert (found.class_name, found.grid) == ("dog", (32, 32))
+    total = found.attribution().sum() + found.residual
+    assert total == pytest.approx(found.score - found.baseline_score, abs=1e-4)
+
+
 # scikit-learn
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
+from hshap.partitions.segmentation import boundaries, joining, pairs, squared, steps
 
 GRIDS = [(7,), (1, 6), (6, 1), (2, 2), (4, 5), (6, 6), (2, 3, 4), (3, 3, 3), (1, 3, 2)]
 

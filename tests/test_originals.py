@@ -341,3 +341,26 @@ def test_exports_of_turned_photographs_are_upright(here, command, orientation, k
     placed = run("export", "found", "--format", "ome-tiff", "-o", "a.ome.tif", "--scan", "in/a.png")
     assert (placed.exit_code != 0) == (orientation > 1)
     assert ("EXIF orientation" in placed.stderr) == (orientation > 1)
+
+
+@pytest.mark.parametrize("command", ["explain", "run"])
+@pytest.mark.parametrize("fit", ["crop", "letterbox", "stretch"])
+def test_findings_of_fitted_images_are_in_pixels_of_the_file(here, command, fit):
+    text = "def model(batch):\n    return (batch > 0.6).mean(axis=(1, 2, 3))\n"
+    (here / "fishes.py").write_text(text)
+    pixels = np.full((32, 64, 3), 10, np.uint8)
+    pixels[16:24, 24:32] = 250
+    Path("in").mkdir()
+    Image.fromarray(pixels).save("in/a.png")
+    how = ("--size", "16x16", "--fit", fit, "--baseline", "constant:0.04", "--tolerance", "0")
+    words = (*how, "--partition", "quadtree", "--min-size", 1, "--all", "--target", 0)
+    done = run(command, "in", "--model", "fishes:model", *words, "--out", "found")
+    assert done.exit_code == 0, done.output
+    assert ("the middle alone" in done.stderr) == (fit == "crop" and command == "explain")
+    done = run("export", "found", "--format", "png", "-o", "a.png")
+    found = found_in("png", Path("a.png"), (32, 64))
+    assert found.shape == (32, 64)
+    assert found[20, 28]
+    around = np.zeros_like(found)
+    around[12:28, 20:36] = True
+    assert not (found & ~around).any()

@@ -27,6 +27,7 @@ from hshap import (
 )
 from hshap.errors import MissingExtraError
 from hshap.metrics import Curve, ablation_curve, deletion
+from hshap.plot.overlay import Unit
 
 figures = pytest.importorskip("matplotlib.figure")
 
@@ -177,20 +178,73 @@ def test_levels_go_from_the_parts_to_the_leaves():
         assert few[:2] == [titles[0], titles[-1]]
 
 
-def test_each_method_has_its_own_scale():
+def test_maps_of_other_units_are_shares_of_their_largest_value():
     truth = np.zeros((6, 8), bool)
     truth[1:3, 2:5] = True
     image = np.full((3, 6, 8), 0.5)
     small, large = truth * 0.001, truth * -100.0
     figure = plot.compare({"small": small, "large": large}, image, truth=truth)
-    panels = {axes.get_title(): axes for axes in figure.axes}
-    assert list(panels) == ["image", "small", "large"]
-    for name, ends in (("small", (0.0, 0.001)), ("large", (-100.0, 100.0))):
-        assert panels[name].images[-1].get_clim() == ends
-    for axes in panels.values():
+    *panels, bar = figure.axes
+    assert [axes.get_title() for axes in panels] == ["image", "small", "large"]
+    assert bar.get_ylabel() == "share of the largest value of each map"
+    for axes, sign in zip(panels[1:], (1.0, -1.0), strict=True):
+        assert axes.images[-1].get_clim() == (-1.0, 1.0)
+        assert np.array_equal(axes.images[-1].get_array(), sign * truth)
+    assert np.array_equal(panels[0].images[0].get_array(), np.moveaxis(image, 0, -1))
+    for axes in panels:
         corners = np.concatenate(axes.collections[0].get_segments())
         assert (corners.min(axis=0) == (1.5, 0.5)).all()
         assert (corners.max(axis=0) == (4.5, 2.5)).all()
+
+
+def test_explanations_are_compared_on_the_scale_of_their_scores():
+    image = points((6, 8))
+    strong, weak = explain(image), explain(image, Dyadic(4))
+    *panels, bar = plot.compare([strong, weak], image).axes
+    titles = ["image", "score, 95 %: 3 findings", "score, 95 %: 1 finding"]
+    assert [axes.get_title().split(":")[-1] for axes in panels] == [
+        title.split(":")[-1] for title in titles
+    ]
+    largest = max(one.attribution().max() for one in (strong, weak))
+    assert {axes.images[-1].get_clim() for axes in panels[1:]} == {(0.0, largest)}
+    assert bar.get_ylabel().startswith("score per pixel")
+
+
+def test_a_sheet_has_a_picture_for_each_explanation():
+    images = [points(grid) for grid in ((6, 8), (20, 7), (5, 9), (30,), (4, 5, 6))]
+    found = [explain(image) for image in images]
+    figure = plot.sheet(found, images, title="all")
+    titles = [axes.get_title() for axes in figure.axes]  # a signal has a second axis
+    assert list(filter(None, titles)) == [one.title for one in found]
+    for one, axes in zip(found[:3], figure.axes, strict=False):
+        assert np.array_equal(axes.images[-1].get_array(), one.attribution())
+    assert len(plot.sheet(found[:1] * 5, columns=2).axes) == 5
+    with pytest.raises(ArgumentError, match="images has 1 entries for 5 explanations"):
+        plot.sheet(found, images[:1])
+    for wrong in ([], [image[0] for image in images]):
+        with pytest.raises(ArgumentError, match="pass a list of explanations"):
+            plot.sheet(wrong)
+
+
+def test_colour_bars_are_read_without_powers_of_ten():
+    found = demo.example()
+    figure = plot.draw(
+        None, found.attribution() / 3e6, unit=Unit.of_shares(found.attribution() / 3e6)
+    )
+    figure.draw_without_rendering()
+    bar = figure.axes[1]
+    assert bar.get_ylabel().startswith("score per 10,000,000 pixels")
+    texts = [text.get_text() for text in bar.get_yticklabels()]
+    assert max(float(text) for text in texts) > 1
+
+
+def test_faint_values_leave_the_image_as_it_is():
+    heat = np.array([[0.0, 0.04, 0.06, 1.0]])
+    mapped = plot.draw(np.ones((1, 1, 4)), heat).axes[0].images[1]
+    opacity = mapped.cmap(mapped.norm(heat))[0, :, 3]
+    assert opacity[:2].tolist() == [0.0, 0.0]
+    assert 0 < opacity[2] < 0.2
+    assert opacity[3] == pytest.approx(0.85)
 
 
 def test_curves_with_log_steps_have_a_log_scale():
@@ -204,8 +258,8 @@ def test_curves_with_log_steps_have_a_log_scale():
 
 
 MISTAKES = {
-    "maps is {}; pass a dictionary of names and maps": lambda: plot.compare({}),
-    r"maps is ndarray of shape \(3, 3\); pass a dictionary": lambda: plot.compare(np.eye(3)),
+    "maps is {}; pass explanations, or a dictionary of names and maps": lambda: plot.compare({}),
+    r"maps is ndarray of shape \(3, 3\); pass explanations": lambda: plot.compare(np.eye(3)),
     r"maps\['b'\] is ndarray of shape \(4, 4\) of type float64; .* first, \(3, 3\)": (
         lambda: plot.compare({"a": np.eye(3), "b": np.eye(4)})
     ),
@@ -287,5 +341,5 @@ def test_pictures_of_volumes_name_their_slice():
     assert plot.draw(None, heat[3]).axes[0].get_xlabel() == ""
     both = plot.compare({"a": heat, "b": other}, image).axes
     assert both[0].get_xlabel() == "slice 3 of 0 to 4"
-    for axes, one in zip(both[1:], (heat, other), strict=True):
+    for axes, one in zip(both[1:3], (heat, other), strict=True):
         assert np.array_equal(axes.images[-1].get_array(), one[3])

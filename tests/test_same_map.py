@@ -178,7 +178,7 @@ def test_titles_are_for_people():
     assert axes[0].get_title() == "class 0, 90 %: 2 findings"
     assert axes[0].get_xlabel() == ""
     assert axes[0].collections[:] == []  # no outlines
-    assert re.fullmatch(r"score per pixel, 1\.12 in total", axes[1].get_ylabel())
+    assert axes[1].get_ylabel() == "score per 100 pixels\n1.12 in total"
     named = replace(made, settings=made.settings.updated(source={"class": "red $x$"}))
     assert named.plot().axes[0].get_title() == r"red \$x\$, 90 %: 2 findings"
     assert "evaluations" in made.plot(numbers(), numbers=True).axes[0].get_xlabel()

@@ -21,6 +21,7 @@ import hshap
 from hshap import Bisection, Constant, Dyadic, Explainer, Explanation, Shifted
 from hshap.errors import ArgumentError, FormatError
 from hshap.explanation.region_tables import pack_labels, unpack_labels
+from hshap.explanation.validity import wrong_numbers
 from hshap.protocols import Box, Pixels
 
 GRID = (8, 8)
@@ -202,9 +203,6 @@ FAULTS = {
     "a part before its whole": (swap_rows, "no part of any other|precedes|misses"),
     "NaN in the values": (entry("game_values", 3, np.nan), "values are not finite"),
     "enormous values": (entry("game_values", 3, 1e307), "values are not finite"),
-    "another value": (entry("game_values", 3, 9.0), "not the Shapley values"),
-    "another coefficient": (entry("game_coefficients", 1, 0.3), "not the Shapley values"),
-    "another baseline in a game": (shift_all_values, "the baseline has two scores"),
     "errors of a fixed baseline": (entry("game_errors", 0, 0.1), "standard errors"),
     "missing errors": (entry("game_errors", 0, np.nan), "standard errors are missing"),
     "values of another type": (as_type("game_values", np.float32), "float32 numbers"),
@@ -460,6 +458,19 @@ def test_no_pickle_is_ever_read(name, path, tmp_path):
     with pytest.raises(FormatError):
         Explanation.load(path)
     assert not made.exists()
+
+
+def test_numbers_are_checked_when_they_are_verified(path):
+    """A file whose numbers do not follow from its scores is loaded: its tree is sound."""
+    for change, fault in (
+        (entry("game_values", 3, 9.0), "not the Shapley values"),
+        (entry("game_coefficients", 1, 0.3), "not the Shapley values"),
+        (shift_all_values, "the baseline has two scores"),
+    ):
+        found = explain(Dyadic(2))
+        assert wrong_numbers(found) == ""
+        rewrite(path, found, change)
+        assert fault in wrong_numbers(Explanation.load(path))
 
 
 def test_what_is_no_explanation_is_refused(path, tmp_path):

@@ -304,7 +304,7 @@ def test_saved_and_loaded_without_pickle(tmp_path):
 def test_a_file_of_another_kind_or_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "found.npz"
     hshap.demo.example().save(path)
-    with pytest.raises(FormatError, match=r"version \d+, but this hshap reads"):
+    with pytest.raises(FormatError, match=r"of version \d+, written by .*, but this hshap reads"):
         TiledExplanation.load(path)
     found = tiled()
     found.save(path)

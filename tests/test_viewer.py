@@ -13,11 +13,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browsers import canvas_pixels, drawn
+from browsers import explained as weighted_run
 from oracle import any_marked, marked
 from pages import ReadPage, enlarged, in_contexts, page_labels, page_map, spotted
 
 import hshap
 from hshap import ArgumentError
+from hshap.explanation.storage import pack_games
 from hshap.export.page import View, page, write_page
 
 IMAGE = marked((16, 20), [5, 200])
@@ -165,6 +167,35 @@ def _below(parents, region):
     """Return the numbers of all regions inside of one."""
     inside = [number for number, parent in enumerate(parents) if parent == region]
     return inside + [one for number in inside for one in _below(parents, number)]
+
+
+RUNS = {
+    "depth first": (hshap.Dyadic(2), hshap.DepthFirst(0.01)),
+    "automatic": (hshap.Dyadic("auto"), hshap.DepthFirst()),
+    "whole": (hshap.Bisection(2), hshap.DepthFirst(0.05, keep_whole=True)),
+    "budget": (hshap.Bisection(1), hshap.DepthFirst(max_evaluations=60)),
+    "group testing": (hshap.Bisection(1), hshap.GroupTesting(0.05)),
+    "free forms": (hshap.Superpixels(min_area=4), hshap.DepthFirst()),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_numbers_tell_the_leaves_at_each_tolerance(name):
+    """A region is a leaf from `least` to below `most`, as `Explanation.at` has it."""
+    partition, search = RUNS[name]
+    image, made = weighted_run(3, partition, search)
+    table = ReadPage(page([View("x.png", image, {"one": made})])).table()["classes"][0]
+    limits = table["limits"]
+    assert limits["run"] == search.tolerance
+    by_number = dict(enumerate(pack_games(made)[1]))
+    coefficients = sorted(max(part.coefficient, search.tolerance) for part in made.parts.values())
+    seen = set()
+    for tolerance in [search.tolerance, *coefficients[::3], 2 * coefficients[-1]]:
+        pairs = zip(limits["least"], limits["most"], strict=True)
+        leaves = {by_number[n] for n, (a, b) in enumerate(pairs) if a <= tolerance < b}
+        assert leaves == set(made.at(tolerance=tolerance).leaves)
+        seen.add(frozenset(leaves))
+    assert len(seen) > 1
 
 
 def test_the_page_holds_each_context_s_map():

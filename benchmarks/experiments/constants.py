@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETS = {"coco-choosing": 10, "platelets-validation": 10, "boards-validation": 10, "crosses": 4}
 SEARCH, CONTEXTS = "hshap.games.search.best_first", "hshap.games.contexts"
-MAPS, TREE = "hshap.explanation.maps", "hshap.partitions.merge_tree"
+MAPS = "hshap.explanation.maps"
 NEVER = 10**9
 
 
@@ -105,7 +105,7 @@ CONSTANTS = (
         "edges of noise and light are removed",
         "2 constants",
         "none",
-        ((f"{TREE}.without_faint_edges", _as_it_is),),
+        (("hshap.partitions.segmentation.without_faint_edges", _as_it_is),),
     ),
 )
 

@@ -43,9 +43,9 @@ PEERS = ("RISE", "PartitionExplainer", "shap-bpt", "Grad-CAM")
 FOUND = "|found"  # ends the keys of findings among the maps of the gallery
 EACH = 4  # photographs of a figure
 COLUMNS = 5  # the photograph, and two panels for each of two classes
-# The surest answers that name the thing in view, or the nearest to it in ImageNet.
-SUREST = ("coffee", "camera", "motorcycle")
-CROSSES = (1, 2, 3)  # images of the demo
+# The surest answers that name the thing in view.
+SUREST = ("coffee", "camera")
+CROSSES = (1, 2)  # images of the demo
 FAINT, FEW = 0.35, 24  # strength and levels of a photograph under a map: small files
 MAP = mpl.colormaps["Reds"].resampled(25)
 BUDGET = 200

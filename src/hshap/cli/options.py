@@ -7,7 +7,7 @@ as they are, and what they describe is made by their methods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -188,6 +188,15 @@ class ReadOptions:
             rich_help_panel=READ,
         ),
     ] = False
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="crop|letterbox|stretch",
+            help="How images of another shape are resized, if not as the model's config says: "
+            "cropped, padded or stretched; with --resize of itself.",
+            rich_help_panel=READ,
+        ),
+    ] = None
     background: Annotated[
         str,
         typer.Option(
@@ -238,15 +247,19 @@ class ReadOptions:
     def __post_init__(self) -> None:
         """Refuse a window that is none, before anything is read."""
         _ = self.limits
+        if self.fit not in (None, "crop", "letterbox", "stretch"):
+            message = f"--fit {self.fit} is not known; pass one of crop, letterbox, stretch"
+            raise Refusal(Code.USAGE, message)
 
     def reader(self, wanted: Format | None = None) -> Reader:
         """Return the reader for a model; for display, without one."""
         from hshap.cli.inputs.formats import Format  # noqa: PLC0415, help is printed without it
         from hshap.cli.inputs.images import Reader  # noqa: PLC0415
 
+        wanted = Format(white=self.white) if wanted is None else wanted
         return Reader(
-            Format(white=self.white) if wanted is None else wanted,
-            self.resize,
+            wanted if self.fit is None else replace(wanted, fit=self.fit),
+            self.resize or self.fit is not None,
             self.max_pixels,
             self.frame,
             background=self.background,

@@ -14,8 +14,7 @@ import numpy as np
 
 from hshap._util.atomic import replace
 from hshap.explanation.archive import Archive, DamagedError, expect, file_bytes
-from hshap.explanation.storage import MAX_BYTES
-from hshap.explanation.tiled_storage import FILES, packed, unpacked
+from hshap.explanation.storage import MAX_BYTES, SEVERAL, pack_several, unpack_several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -131,16 +130,16 @@ class KeptTiles:
 
     def get(self, group: int, positions: Sequence[int]) -> tuple[Explanation, ...] | None:
         """Return the explanations of a group of tiles at these positions; None if not kept."""
-        arrays = self.parts.read(self._name(group), FILES)
+        arrays = self.parts.read(self._name(group), SEVERAL)
         try:
-            found = () if arrays is None else unpacked(arrays, MAX_BYTES)
+            found = () if arrays is None else unpack_several(arrays, MAX_BYTES)
         except DamagedError:
             return None
         return found if [one.position for one in found] == list(positions) else None
 
     def put(self, group: int, found: Sequence[Explanation]) -> None:
         """Keep the explanations of a group."""
-        self.parts.write(self._name(group), packed(found))
+        self.parts.write(self._name(group), pack_several(found))
 
     def _name(self, group: int) -> str:
         return f"inside-{self.target:03d}-{group:06d}"

@@ -1,29 +1,36 @@
-"""Arrays in a file of unknown origin: read with limits, and never with pickle.
+"""Files of arrays with a header: of unknown origin, read with limits, and never with pickle.
 
-The file is a NumPy .npz archive. Declared sizes and shapes are checked before memory is taken for
-them, and the small text before an array is matched, not evaluated.
+A file is a NumPy .npz archive; its header is JSON. Declared sizes and shapes are checked before
+memory is taken for them, and the small text before an array is matched, not evaluated.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 import zipfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hshap._util.atomic import replace
 from hshap._util.checks import shown
+from hshap.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Mapping
 
-    from hshap._util.types import Array
+    from hshap._util.types import Array, Json
+
+MAX_HEADER = 2**24
+"""A header of this many bytes could take twenty times as many as Python objects."""
 
 ENTRY = b"PK\x01\x02"
 """Starts each entry of a zip file's list of members."""
@@ -140,3 +147,107 @@ def _array(name: str, data: bytes, dtype: np.dtype, axes: int) -> Array:
     )
     flat = np.frombuffer(data, kind, offset=found.end())
     return flat.reshape(shape, order="F" if found[2] == b"True" else "C").astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class FileForm:
+    """A form of files: its name, its version, and the type and number of axes of each array."""
+
+    name: str
+    version: int
+    arrays: Mapping[str, tuple[str, int]]
+
+    def write(
+        self, path: str | os.PathLike[str], header: Mapping[str, Json], arrays: Mapping[str, Array]
+    ) -> None:
+        """Write a file; an existing one is replaced only once the new one is complete."""
+        data = self.pack(header, arrays)  # before a file is made
+        replace(path, lambda file: file.write(data))
+
+    def pack(self, header: Mapping[str, Json], arrays: Mapping[str, Array]) -> bytes:
+        """Return the content of a file."""
+        whole = {"format": self.name, "version": self.version, **header}
+        text = np.frombuffer(json.dumps(whole).encode(), dtype=np.uint8)
+        file = BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **{**arrays, "header": text})
+        return file.getvalue()
+
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        most: int,
+        make: Callable[[dict[str, Any], dict[str, Array]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the fields that a function makes of a file; see `unpack`."""
+        return self._made(lambda: file_bytes(path, most), os.fspath(path), most, make)
+
+    def unpack(
+        self,
+        data: bytes,
+        name: str,
+        most: int,
+        make: Callable[[dict[str, Any], dict[str, Array]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the fields that a function makes of the header and the arrays of a file.
+
+        A file of another form, a damaged one and one that takes more than `most` bytes of memory is
+        a `FormatError` with its name.
+        """
+        return self._made(lambda: data, name, most, make)
+
+    def _made(
+        self,
+        data: Callable[[], bytes],
+        name: str,
+        most: int,
+        make: Callable[[dict[str, Any], dict[str, Array]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        with _as_format_error(name):
+            archive, header = self._opened(data, name, most)
+            expected = {"header", *self.arrays}
+            expect(archive.names == expected, "it lacks arrays, or has others besides")
+            arrays = {key: archive.read(key, *shape) for key, shape in self.arrays.items()}
+            return make(header, arrays)
+
+    def _opened(
+        self, data: Callable[[], bytes], name: str, most: int
+    ) -> tuple[Archive, dict[str, Any]]:
+        try:
+            archive = Archive(data(), most)
+            text = archive.read("header", "uint8", 1, most=MAX_HEADER).tobytes()
+            with only_damage():
+                header: dict[str, Any] = json.loads(text)
+                found = header["format"], header["version"]
+        except TooLargeError:
+            raise
+        except DamagedError as error:
+            message = f"{name} is not an {self.name}; pass a file that save() wrote"
+            raise FormatError(message) from error
+        if found != (self.name, self.version):
+            kind, version = map(shown, found)
+            message = (
+                f"{name} is a {kind} of version {version}{_writer(header)}, but this hshap reads "
+                f"version {self.version} of a {self.name}; read it with the hshap that wrote it"
+            )
+            raise FormatError(message)
+        return archive, header
+
+
+@contextmanager
+def _as_format_error(name: str) -> Generator[None]:
+    """Tell the user which file is damaged or too large."""
+    try:
+        yield
+    except TooLargeError as error:
+        message = f"{name} is too large: {error}; pass a larger max_bytes if you trust the file"
+        raise FormatError(message) from error
+    except DamagedError as error:
+        message = f"{name} is damaged ({error}); save the explanation again"
+        raise FormatError(message) from error
+
+
+def _writer(header: Mapping[str, Any]) -> str:
+    """Return which hshap wrote a file of another version, for messages, if the file tells."""
+    settings: object = header.get("settings")
+    version: object = settings.get("hshap") if isinstance(settings, dict) else None
+    return f", written by hshap {shown(version)}" if isinstance(version, str) else ""

@@ -22,7 +22,6 @@ SMALLEST_SIDE = 192
 LONGEST = 200
 MOST_CONCERNS = 3
 HALF = 0.5
-AXES = {1: "sample", 2: "pixel"}
 
 
 def as_text(explanation: Explanation) -> str:
@@ -71,16 +70,6 @@ def subject(explanation: Explanation) -> str:
     name = _printable(explanation.class_name or usual)
     chance = explanation.probability
     return name if chance is None else f"{name}, {_percent(chance)}"
-
-
-def unit_of(heat: Array) -> str:
-    """Return the unit of an attribution: what its pixels hold, and what they add up to.
-
-    >>> unit_of(np.full((2, 2), 0.1))
-    'score per pixel, 0.4 in total'
-    """
-    unit = f"score per {AXES.get(heat.ndim, 'voxel')}"
-    return f"{unit}, {heat.sum():.3g} in total" if heat.any() else unit
 
 
 def _percent(share: float) -> str:

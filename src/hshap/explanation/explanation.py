@@ -16,7 +16,7 @@ from hshap.evaluators.protocol import NOT_TOLD, Provenance
 from hshap.explanation import findings, heatmaps, storage
 from hshap.explanation.audit import Audit, audit
 from hshap.explanation.concerns import Concern, HowSure, concerns_of, how_sure
-from hshap.explanation.display import as_html, as_lines
+from hshap.explanation.display import as_html, as_lines, heading
 from hshap.explanation.placement import UNPLACED, Placement, whole
 from hshap.explanation.plotting import Plotting
 from hshap.explanation.replay import reread
@@ -134,6 +134,11 @@ class Explanation:
         target is not known.
         """
         return self.settings.probability
+
+    @property
+    def title(self) -> str:
+        """Class, probability and number of findings, such as "tabby, 93 %: 2 findings"."""
+        return heading(self)
 
     @property
     def score(self) -> float:

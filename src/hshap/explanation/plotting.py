@@ -11,10 +11,10 @@ from hshap import plot
 from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap.errors import ArgumentError
-from hshap.explanation.display import as_text, heading, unit_of
+from hshap.explanation.display import as_text
 from hshap.explanation.slices import axis_of, found_slices, slice_coefficients
-from hshap.plot.fonts import literal
-from hshap.plot.overlay import OPACITY
+from hshap.plot.figures import literal
+from hshap.plot.overlay import OPACITY, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Plotting:
             found=self._numbered(made.leaves) if outlines else None,
             cmap=cmap,
             alpha=alpha,
-            unit=unit_of(shown) if heat is None else "value",
+            unit=Unit.of_shares(shown) if heat is None else "value",
             title=self._title(title),
             note=literal(as_text(made)) if checks.flag("numbers", numbers) else "",
             ax=ax,
@@ -132,7 +132,7 @@ class Plotting:
         )
 
     def _title(self, title: str | None) -> str:
-        return literal(heading(self.explanation)) if title is None else title
+        return literal(self.explanation.title) if title is None else title
 
     def _numbered(self, regions: Sequence[Region]) -> Ints:
         """Return the number of the last region that holds each pixel, from 1 on; 0 if none does."""

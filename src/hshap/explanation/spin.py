@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.evaluators.protocol import NOT_TOLD, Provenance
-from hshap.explanation.display import map_as_html, subject, unit_of
-from hshap.plot.fonts import literal
-from hshap.plot.overlay import OPACITY, draw
+from hshap.explanation.display import map_as_html, subject
+from hshap.plot.figures import literal
+from hshap.plot.overlay import OPACITY, Unit, draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,11 @@ class Spin:
     evaluations: int
     provenance: Provenance = NOT_TOLD
 
+    @property
+    def title(self) -> str:
+        """The explained class, and the number of members, as the title of a picture."""
+        return f"{subject(self.members[0])}: mean of {len(self.members)} explanations"
+
     def saliency(self) -> NDArray[np.float64]:
         """Return the mean of the members' maps."""
         return self._mean(lambda member: member.saliency())
@@ -73,10 +78,8 @@ class Spin:
     ) -> Figure:
         """Return a matplotlib figure of the mean attribution over the image in grey."""
         heat = self.attribution()
-        title = f"{subject(self.members[0])}: mean of {len(self.members)} explanations"
-        return draw(
-            image, heat, cmap=cmap, alpha=alpha, unit=unit_of(heat), title=literal(title), ax=ax
-        )
+        unit, title = Unit.of_shares(heat), literal(self.title)
+        return draw(image, heat, cmap=cmap, alpha=alpha, unit=unit, title=title, ax=ax)
 
     def __repr__(self) -> str:
         made = f"; {self.provenance.sentence}" if self.provenance.is_told else ""

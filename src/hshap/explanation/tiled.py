@@ -11,11 +11,10 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.explanation import tiled_storage
+from hshap.explanation import storage
 from hshap.explanation.concerns import Concern, HowSure, how_sure, in_order
 from hshap.explanation.display import map_as_html
-from hshap.explanation.seams import joined, pieces_of, without_copies
-from hshap.explanation.storage import MAX_BYTES
+from hshap.explanation.join_tiles import joined, pieces_of, without_copies
 from hshap.games.tree import shares, sources, sources_held
 from hshap.partitions.regions import Box
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from hshap._util.types import Grid, Heat, Mask
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.findings import Finding
-    from hshap.explanation.seams import Piece
+    from hshap.explanation.join_tiles import Piece
     from hshap.partitions.protocol import Region
 
 MOST_PIXELS = 2**27
@@ -193,12 +192,14 @@ class TiledExplanation:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one compressed file, without pickle; see `Explanation.save`."""
-        tiled_storage.write(path, self)
+        storage.write_tiled(path, self)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, max_bytes: int = MAX_BYTES) -> TiledExplanation:
+    def load(
+        cls, path: str | PathLike[str], *, max_bytes: int = storage.MAX_BYTES
+    ) -> TiledExplanation:
         """Read a file that `save` wrote. It need not be trusted; see `Explanation.load`."""
-        return cls(**tiled_storage.read(path, max_bytes))
+        return cls(**storage.read_tiled(path, max_bytes))
 
     def __repr__(self) -> str:
         return f"<TiledExplanation: {self._text()}>"

@@ -1,7 +1,9 @@
 """Whether the arrays and the headers of files are those of explanations.
 
-Everything is checked before an `Explanation` is made of them, so that none of its methods meets a
-number that a run cannot give. Regions are numbers here, rows of the arrays that `storage` writes.
+Types, shapes and the tree are checked before an `Explanation` is made of them, so that each of its
+methods gives an answer. Whether coefficients are those of the scores is not: `wrong_numbers`
+computes them again, for `verify`. Regions are numbers here, rows of the arrays that `storage`
+writes.
 
 A block of explanations is checked at once, as one forest with a root for each of them: a few calls
 of NumPy do for all. A single one is a block of one, so there is one rule.
@@ -9,17 +11,20 @@ of NumPy do for all. A single one is a block of one, so there is one rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
-from math import prod
-from typing import TYPE_CHECKING, Any
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from hshap.evaluators.protocol import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import DamagedError, expect, limit, only_damage
-from hshap.explanation.headers import LARGEST, check_header
+from hshap.explanation.placement import Placement
 from hshap.explanation.region_tables import RegionTable, joined
+from hshap.explanation.settings import Settings
 from hshap.games.game import MOST_PLAYERS
+from hshap.games.search import Certificate
 from hshap.games.shapley import shapley
 
 if TYPE_CHECKING:
@@ -27,12 +32,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Mask
+    from hshap._util.types import Array, Grid, Json, Mask
+    from hshap.explanation.explanation import Explanation
 
     Numbers = NDArray[np.int64]
 
 ROUNDING = 1e-6
 """Of the largest value of a game: the mean of many draws loses some digits."""
+
+PLACEMENT = ("shape", "start", "stop")
+MOST_AXES = 8
+MOST_DEPTH = 64
+"""Levels of nested settings; Python's own functions fail at about a thousand."""
+
+LARGEST = 1e300
+"""Sums over all games stay finite below this."""
 
 MOST_CONTEXTS = 1024
 
@@ -42,15 +56,10 @@ OBJECT = 512
 
 @dataclass(frozen=True)
 class Stored:
-    """The header and the arrays of what may be an explanation.
-
-    `exact` says that its coefficients are known to be the Shapley values, since they have just been
-    computed.
-    """
+    """The header and the arrays of what may be an explanation."""
 
     header: Mapping[str, Any]
     arrays: Mapping[str, Array]
-    exact: bool = False
 
 
 def check(block: Sequence[Stored], *, most: int) -> RegionTable:
@@ -84,9 +93,7 @@ def check(block: Sequence[Stored], *, most: int) -> RegionTable:
         whole = table.areas[games.region[games.first]] == table.pixels
         expect(whole.all(), "the first game misses pixels")
         table.check_parts(games)
-        games.check_values(
-            [int(one.header["draws"]) for one in block], [one.exact for one in block]
-        )
+        games.check_values([int(one.header["draws"]) for one in block])
         check_leaves(every, games)
     return table
 
@@ -107,6 +114,106 @@ def check_each(
             return [error]
         return [found for one in block for found in check_each([one], most=most)]
     return [(table, place) for place in range(len(block))]
+
+
+def check_header(header: Mapping[str, Any], *, shared: bool = False) -> None:
+    """Check the types and ranges of everything that is not an array.
+
+    `shared` says that its settings, the same object, were checked with another header.
+    """
+    grid = header["grid"]
+    expect(isinstance(grid, list) and 0 < len(grid) <= MOST_AXES, "grid is no list of sides")
+    for side in grid:
+        expect(_is_count(side, least=1), f"grid has a side {side!r:.20}")
+    expect(prod(grid) < 2**53, "grid has too many pixels")
+    target, index = header["target"], header["class_index"]
+    expect(isinstance(target, str) or _is_count(target), "target is no class and no name")
+    expect(index is None or _is_count(index), "class_index is no class")
+    expect(isinstance(target, str) or index in (None, target), "class_index is not the target")
+    expect(_is_count(header["evaluations"], least=1), "evaluations is no number of model inputs")
+    expect(_is_count(header["draws"], least=1), "draws is no number of model inputs")
+    expect(_is_count(header["position"]), "position is no number of an image")
+    seconds = header["seconds"]
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    expect(is_number and isfinite(seconds) and seconds >= 0, "seconds is no time")
+    filled = header["filled"]
+    is_share = isinstance(filled, (int, float)) and not isinstance(filled, bool)
+    expect(filled is None or (is_share and 0 <= filled <= 1), "filled is no share of pixels")
+    expect(isinstance(header["adaptive"], bool), "adaptive is neither true nor false")
+    if not shared:
+        check_settings(header["settings"])
+    check_provenance(header["provenance"])
+    if header["placement"] is not None:
+        check_placement(header["placement"], tuple(grid))
+    check_certificate(header.get("certificate"), header.get("inferred", []))
+
+
+def check_settings(found: object) -> None:
+    """Check that settings are a mapping of few levels, with a search that can be made again."""
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    expect(told is found, "settings is no mapping")
+    expect(_depth(told) <= MOST_DEPTH, f"settings has over {MOST_DEPTH} levels")
+    _ = Settings(told).search  # fails for options that a search does not have
+
+
+def check_provenance(found: object) -> None:
+    """Check that all facts about the scores are there, and that each has a known value."""
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    expect(told.keys() == vars(NOT_TOLD).keys(), "provenance lacks facts, or has others")
+    for name in ("full", "incremental"):
+        expect(_is_count(told[name]), f"provenance: {name} is no number of model inputs")
+    for name, known in (("comparison", COMPARISONS), ("batches", BATCHES)):
+        expect(told[name] in known, f"provenance: {name} is not one of {', '.join(known)}")
+    expect(isinstance(told["reason"], str), "provenance: reason is no text")
+
+
+def check_certificate(found: object, inferred: object) -> None:
+    """Check the facts of a certificate; without one, no game may be inferred."""
+    listed = cast("list[object]", inferred) if isinstance(inferred, list) else [None]
+    expect(all(map(_is_count, listed)), "inferred is no list of games")
+    if found is None:
+        expect(not listed, "games are inferred, and there is no certificate")
+        return
+    told: dict[str, Json] = found if isinstance(found, dict) else {}
+    names = {field.name for field in fields(Certificate)}
+    expect(told.keys() == names, "certificate lacks facts, or has others")
+    limits = {"kept": (-LARGEST, LARGEST), "left": (-LARGEST, LARGEST), "gap": (0.0, 1.0)}
+    for name, (low, high) in limits.items():
+        value = told[name]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        expect(is_number, f"certificate: {name} is no number")
+        expect(low <= cast("float", value) <= high, f"certificate: {name} is out of range")
+    expect(told["inferred"] == len(listed), "certificate: inferred is not the number of such games")
+    expect(_is_count(told["questions"], least=1), "certificate: questions is no number of them")
+    expect(isinstance(told["reason"], str), "certificate: reason is no text")
+
+
+def check_placement(found: object, grid: Grid) -> None:
+    """Check that a placement has numbers alone, and that it is one of this grid."""
+    told: dict[str, Any] = found if isinstance(found, dict) else {}
+    expect(told.keys() == set(PLACEMENT), "placement lacks facts, or has others")
+    for name, value in told.items():
+        numbers = [type(item) in (int, float) for item in value if isinstance(value, list)]
+        expect(len(numbers) == len(grid) and all(numbers), f"placement: {name} has other entries")
+    Placement(grid, **told)  # refuses numbers that are none of an image
+
+
+def _is_count(value: object, *, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
+
+
+def _depth(document: Json) -> int:
+    """Count the levels of nested lists and mappings, without recursion."""
+    level, depth = [document], 0
+    while level and depth <= MOST_DEPTH:
+        depth += 1
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, (dict, list))
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+        ]
+    return depth
 
 
 class Games:
@@ -172,40 +279,17 @@ class Games:
         born[self.children[~alone]] = self.game_of_part[~alone]
         expect((born[self.region] < np.arange(len(self.region))).all(), "a part precedes its whole")
 
-    def check_values(self, draws: Sequence[int], exact: Sequence[bool]) -> None:
-        """Check that values are finite and agree, and coefficients are their Shapley values."""
+    def check_values(self, draws: Sequence[int]) -> None:
+        """Check that all numbers are finite, and standard errors those of some draws."""
         for name, array in (("values", self.values), ("coefficients", self.coefficients)):
             expect(np.abs(array).max() <= LARGEST, f"{name} are not finite")
-        uncertain = bool(self.errors.any())
-        if uncertain:
+        if self.errors.any():
             is_known = ~np.isnan(self.errors)
             most = np.where(np.array(draws) > 1, LARGEST, 0)[self.owner[self.game_of_part]]
             usual = (self.errors >= 0) & (self.errors <= most)
             expect(usual[is_known].all(), "standard errors are out of range")
-        alone, first_values = np.zeros(self.regions), self.first_value[self.first]
-        near = ROUNDING * np.maximum.reduceat(np.abs(self.values), first_values)[self.owner]
-        base, root = self.values[first_values][self.owner], np.array([n**0.5 for n in draws])
-        is_checked = ~np.array(exact)[self.owner]
-        for players in sorted(set(self.players.tolist())):
-            games, parts, rows = self.of_size(players)
-            values = self.values[rows]
-            if uncertain and players > 1:
-                expect(not np.isnan(self.errors[parts]).any(), "standard errors are missing")
-            chosen = is_checked[games]
-            if chosen.any():
-                given, places = values[chosen], parts[chosen]
-                errors = np.nan_to_num(self.errors[places]).max(1)
-                slack = np.abs(given).max(1) + errors * root[self.owner[games[chosen]]]
-                off = np.abs(self.coefficients[places] - shapley(given)).max(1)
-                known = (off <= ROUNDING * slack).all()
-                expect(known, "coefficients are not the Shapley values of the scores")
-            same = np.abs(values[:, 0] - base[games]) <= near[games]
-            expect(same.all(), "the baseline has two scores")
-            alone[self.children[parts]] = values[:, 1 << np.arange(players)]
-        last = self.values[self.first_value + 2**self.players - 1]
-        same = np.abs(last - alone[self.region]) <= near
-        same[self.first] = True  # the whole image is part of no game
-        expect(same.all(), "a region has two scores")
+            alone = self.players[self.game_of_part] == 1
+            expect((is_known | alone).all(), "standard errors are missing")
 
 
 def check_contexts(listed: Any, players: NDArray[np.int64]) -> None:
@@ -239,3 +323,26 @@ def check_leaves(every: Sequence[Mapping[str, Array]], games: Games) -> None:
         if inside[whole] and part != whole:
             expect(not leaf[part], "a leaf holds another")
             inside[part] = True
+
+
+def wrong_numbers(explanation: Explanation) -> str:
+    """Return what does not follow from the scores of an explanation; empty if everything does.
+
+    Loading checks shapes and the tree. This computes every coefficient again, and compares the
+    scores that are in several games.
+    """
+    games, root = explanation.games, explanation.draws**0.5
+    largest = max(float(np.abs(game.values).max()) for game in games)
+    base, near = games[0].values[0], ROUNDING * largest
+    alone = {games[0].region: float(games[0].values[-1])}
+    for game in games:
+        slack = float(np.abs(game.values).max()) + root * float(np.nan_to_num(game.errors).max())
+        off = np.abs(game.coefficients - shapley(game.values)).max()
+        if not off <= ROUNDING * slack:
+            return "coefficients are not the Shapley values of the scores"
+        if not abs(game.values[0] - base) <= near:
+            return "the baseline has two scores"
+        if not abs(game.values[-1] - alone[game.region]) <= near:
+            return "a region has two scores"
+        alone.update(zip(game.children, (game.alone + game.values[0]).tolist(), strict=True))
+    return ""

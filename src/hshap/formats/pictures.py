@@ -12,6 +12,7 @@ import io
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ def read_picture(data: bytes, name: str, options: PictureOptions) -> Scan:
         scan = Scan(
             made.values,
             axes="CYX",
-            name=name.rpartition("/")[2],
+            name=PurePath(name).name,
             format=str(image.format).lower(),
             spacing=spacing,
             window=None if made.white is None else (0.0, made.white),
@@ -218,13 +219,15 @@ def _seek(name: str, image: ImageFile, options: PictureOptions) -> None:
         raise FormatError(f"{name} has {_count(image)} to take one")
     if frame and not several:
         raise FormatError(f"{name} has no frame {frame}; pass --frame 0")
+    # Counted before a page that is not there is looked for, which pillow would count, too.
+    count = _count(image) if frame else ""
     # Pages of a TIFF are read by themselves; other frames are painted one over the other.
     steps = [frame or 0] if image.format == "TIFF" else range(1, (frame or 0) + 1)
     for step in steps:
         try:
             image.seek(step)
         except EOFError:
-            raise FormatError(f"{name} has no frame {frame}: it has {_count(image)}") from None
+            raise FormatError(f"{name} has no frame {frame}: it has {count}") from None
         _check_pixels(name, image, options.max_pixels)
     if not steps:
         _check_pixels(name, image, options.max_pixels)

@@ -1,4 +1,4 @@
-"""Segments of an image, which of them are neighbours, and the tree of their merges.
+"""The tree of merges of the segments of an image, and the rule that splits its regions.
 
 Segments are numbered from 0; a merge joins two nodes to a new one, numbered on from the segments.
 Nothing here knows a game or a model.
@@ -12,24 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hshap.errors import require
-from hshap.partitions.faint_edges import local_range, without_faint_edges
 from hshap.partitions.filling import below
-from hshap.partitions.neighbours import boundaries, joining, pairs, squared, steps
 from hshap.partitions.regions import Pixels
+from hshap.partitions.segmentation import boundaries, higra, joins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hshap._util.axes import Spacing
-    from hshap._util.types import Array, Heat, Ints, Untyped
+    from hshap._util.types import Heat, Ints
     from hshap.partitions.protocol import Region
-
-
-CLEAR = 3.0
-"""A step of this many times the median step between neighbours is an edge, not noise."""
-
-BARE = {"return_altitudes": False, "compute_mst": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,35 +165,6 @@ def _pieces(region: Pixels, parts: int) -> tuple[Region, ...]:
     return found if len(found) > 1 else ()
 
 
-def segment(values: NDArray[np.float32], grid: tuple[int, ...], min_area: int) -> Ints:
-    """Label the segments of pixels `(pixels, features)`, divided by edges between large areas.
-
-    Neighbours are joined, the most similar first; a join counts as an edge only if both sides hold
-    `min_area` pixels by then, so specks and noise join their surroundings. At a clear step, a third
-    of that area is enough: a narrow gap between two objects then joins neither. Faint edges, those
-    of noise, compression or uneven light, are removed last.
-    """
-    if len(values) == 1:
-        return np.zeros(grid, dtype=np.intp)
-    planes = values.T.reshape(-1, *grid)
-    heights = [squared(*pairs(planes, step)) for step in steps(len(grid))]
-    typical = np.median(np.concatenate([one.ravel() for one in heights]))
-    a, b, height = joining(heights, grid)
-    # A stable order, so that equal steps are sorted the same way on every machine.
-    order = _sorted_places(height.view(np.uint32))  # non-negative floats sort like their bits
-    higra = _higra()
-    tree = higra.bpt_canonical((a, b, len(values)), sorted_edge_indices=order, **BARE)
-    smaller = higra.attribute_area(tree)[_joins(tree)].min(axis=1)
-    step_of_join = tree.mst_edge_map
-    height = height[step_of_join]
-    clear = height > CLEAR**2 * typical
-    edge = (height > 0) & (smaller >= np.where(clear, max(1, min_area // 3), min_area))
-    within = step_of_join[~edge]
-    labels = _components(a[within], b[within], len(values)).reshape(grid)
-    ranges = local_range(values, grid)
-    return without_faint_edges(labels, values, ranges, boundaries(labels))
-
-
 def link(labels: Ints, values: NDArray[np.float32], position: float, sides: Spacing = ()) -> Ints:
     """Return the merges of neighbouring segments that keep their pixels most alike (Ward).
 
@@ -216,44 +179,8 @@ def link(labels: Ints, values: NDArray[np.float32], position: float, sides: Spac
     longest = float((scale[:, 0] * labels.shape).max())
     places = np.indices(labels.shape).reshape(labels.ndim, -1) * (scale * (position / longest))
     centroids = np.stack([np.bincount(flat, f) / area for f in (*values.T, *places)], axis=1)
-    higra = _higra()
-    graph = higra.UndirectedGraph(len(area))
+    library = higra()
+    graph = library.UndirectedGraph(len(area))
     graph.add_edges(*boundaries(labels))
-    tree, _ = higra.binary_partition_tree_ward_linkage(graph, centroids, area)
-    return _joins(tree)
-
-
-def _higra() -> Untyped:
-    return require("higra", extra="trees", needed_by="Superpixels")
-
-
-def _joins(tree: Untyped) -> Ints:
-    """Return the two nodes that each inner node of a binary tree joins, in the order of nodes."""
-    parents = tree.parents()[:-1].astype(np.intp)
-    nodes = np.arange(len(parents))
-    inner = parents - (len(parents) // 2 + 1)
-    joins = np.empty((len(parents) // 2, 2), dtype=np.intp)
-    # Two nodes are written to each row of a column, and the later one stays.
-    joins[inner[::-1], 0] = nodes[::-1]
-    joins[inner, 1] = nodes
-    return joins
-
-
-def _sorted_places(keys: Array) -> Ints:
-    """Return `np.argsort(keys, kind="stable")` of 31-bit integers, in a third of the time.
-
-    Each key is joined with its position to one number, so equal keys keep their order.
-    """
-    both = keys.astype(np.int64)  # in place from here on: new memory costs more than the arithmetic
-    both <<= 32
-    both |= np.arange(len(keys))
-    both.sort()
-    both &= 2**32 - 1
-    return both
-
-
-def _components(a: Ints, b: Ints, count: int) -> Ints:
-    sparse = require("scipy.sparse", extra="trees", needed_by="Superpixels")
-    graphs = require("scipy.sparse.csgraph", extra="trees", needed_by="Superpixels")
-    links = sparse.coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(count, count))
-    return graphs.connected_components(links, directed=False)[1].astype(np.intp)
+    tree, _ = library.binary_partition_tree_ward_linkage(graph, centroids, area)
+    return joins(tree)

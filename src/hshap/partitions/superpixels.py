@@ -14,7 +14,8 @@ from hshap._util.axes import checked_spacing, ratios
 from hshap._util.recipes import QUIET, recipe, settle
 from hshap.errors import ArgumentError
 from hshap.partitions.grids import AUTO
-from hshap.partitions.merge_tree import MergeTree, Segment, link, segment
+from hshap.partitions.merge_tree import MergeTree, Segment, link
+from hshap.partitions.segmentation import segment
 from hshap.partitions.templates import difference_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ pyplot keeps no reference to a figure: show it, save it with `savefig`, or drop 
 """
 
 from hshap.plot.charts import curves, tree
-from hshap.plot.exams import slices
 from hshap.plot.overlay import draw
-from hshap.plot.panels import compare, levels
+from hshap.plot.panels import compare, levels, sheet, slices
 
-__all__ = ["compare", "curves", "draw", "levels", "slices", "tree"]
+__all__ = ["compare", "curves", "draw", "levels", "sheet", "slices", "tree"]

@@ -9,8 +9,7 @@ import numpy as np
 
 from hshap._util import checks
 from hshap.errors import ArgumentError
-from hshap.plot.fonts import drawable
-from hshap.plot.surface import on_axes
+from hshap.plot.figures import on_axes, write_title
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,8 +63,7 @@ def tree(
     shown = np.unique(np.linspace(0, deepest, 12).astype(int))
     axes.set_yticks(shown + 0.5, shown)
     figure.colorbar(boxes, ax=axes, shrink=0.8, label="coefficient")
-    text, fonts = drawable(title)
-    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
+    write_title(axes, title)
     return figure
 
 
@@ -90,8 +88,7 @@ def curves(found: Mapping[str, object], *, title: str = "", ax: object = None) -
     axes.set(xlabel="pixels changed", ylabel="score")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    text, fonts = drawable(title)
-    axes.set_title(text, fontsize="small", fontfamily=fonts, wrap=True)
+    write_title(axes, title)
     return figure
 
 

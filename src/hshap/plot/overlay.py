@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import ceil, log10
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,8 +12,7 @@ from hshap._util import checks
 from hshap._util.arrays import to_numpy
 from hshap._util.raster import as_plane
 from hshap.errors import ArgumentError, require
-from hshap.plot.fonts import drawable
-from hshap.plot.surface import on_axes, root
+from hshap.plot.figures import LABEL, drawable, on_axes, root, write_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +30,17 @@ values, and of maps with some."""
 
 OPACITY = 0.85
 
+FAINT = 0.05
+"""Values below this share of the largest one are not drawn over an image: they would only dim it.
+
+The page has the same rule."""
+
 COLOURS = 511
 """Colours of a map over an image: an odd number, so that 0 has one, without opacity."""
+
+AXES = {1: "sample", 2: "pixel"}
+CLOSE = 10
+"""A score per so many pixels is told for one: 0.1 is as easy to read as 1."""
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """The brightness of red, green and blue to the eye."""
@@ -41,7 +50,8 @@ LUMINANCE = (0.299, 0.587, 0.114)
 class Look:
     """How a map is drawn: the values at the ends of its colours, the colours, and the opacity.
 
-    Over an image, opacity grows with the distance from 0, from none to `alpha`.
+    Over an image, opacity grows with the distance from 0, from none to `alpha`; faint values are
+    not drawn.
 
     >>> Look.of([np.eye(2)]).ends, Look.of([-np.eye(2)]).ends
     ((0.0, 1.0), (-1.0, 1.0))
@@ -71,8 +81,32 @@ class Look:
 
         place = np.linspace(*self.ends, COLOURS)
         table = self.colours(np.linspace(0, 1, COLOURS))
-        table[:, 3] = self.alpha * np.sqrt(np.abs(place) / self.ends[1])
+        strength = np.maximum(np.abs(place) / self.ends[1] - FAINT, 0.0) / (1.0 - FAINT)
+        table[:, 3] = self.alpha * np.sqrt(strength)
         return ListedColormap(table, name=f"{self.colours.name} over an image")
+
+
+class Unit(NamedTuple):
+    """The unit of a colour bar, and the number of pixels that its values are for.
+
+    >>> print(Unit.of_shares(np.full((2, 2), 0.0025)).text)
+    score per 1,000 pixels
+    0.01 in total
+    """
+
+    text: str
+    pixels: int = 1
+
+    @classmethod
+    def of_shares(cls, *heats: Array) -> Unit:
+        """Return the unit of attributions: round numbers of pixels that have some of the score."""
+        largest = max(float(np.abs(heat).max()) for heat in heats)
+        pixels = 10 ** max(ceil(-log10(largest)), 0) if largest else 1
+        pixels = 1 if pixels <= CLOSE else pixels
+        name = AXES.get(heats[0].ndim, "voxel")
+        text = f"score per {name}" if pixels == 1 else f"score per {pixels:,} {name}s"
+        total = f"\n{heats[0].sum():.3g} in total" if largest and len(heats) == 1 else ""
+        return cls(text + total, pixels)
 
 
 def colour_map(cmap: object) -> Colormap:
@@ -100,7 +134,7 @@ def draw(  # noqa: PLR0913, image and map, the layers over them, the look, and t
     found: Ints | None = None,
     cmap: object = None,
     alpha: object = OPACITY,
-    unit: str = "value",
+    unit: Unit | str = "value",
     title: str = "",
     note: str = "",
     ax: object = None,
@@ -121,17 +155,17 @@ def draw(  # noqa: PLR0913, image and map, the layers over them, the look, and t
     figure, axes = on_axes(ax, _figure_size(heat.shape), "explanation.plot")
     look = Look.of([heat], cmap, alpha)
     if heat.ndim == 1:
-        draw_signal(axes, shown, heat, found, unit=_label(heat, unit))
+        draw_signal(axes, shown, heat, found, unit=_label(heat, _unit(unit).text))
     else:
         mapped = draw_picture(axes, *_plane(shown, heat), look)
-        draw_bar(axes, mapped, unit=_label(heat, unit))
+        text, pixels = _unit(unit)
+        draw_bar(axes, mapped, Unit(_label(heat, text), pixels))
     if heat.ndim == 2:
         outline(axes, visited, color="0.55", linewidth=0.4)
         outline(axes, found, color="tab:red", linewidth=1.0)
     below, fonts = drawable("\n".join(filter(None, (which_slice(heat, shown is not None), note))))
     axes.set_xlabel(below, fontsize="small", fontfamily=fonts, wrap=True)
-    text, fonts = drawable(title)
-    axes.set_title(text, fontfamily=fonts, wrap=True)
+    write_title(axes, title)
     return figure
 
 
@@ -175,11 +209,34 @@ def draw_picture(axes: Axes, image: Array | None, plane: Array, look: Look) -> A
     return mapped
 
 
-def draw_bar(axes: Axes | list[Axes], mapped: AxesImage, *, unit: str) -> None:
+def draw_image(axes: Axes, image: Array) -> None:
+    """Draw an image in its own colours, or in grey if it has no three channels."""
+    if len(image) in {3, 4}:
+        axes.imshow(np.moveaxis(_unit_range(image[:3]), 0, -1), interpolation="nearest")
+    else:
+        axes.imshow(as_grey(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def draw_bar(axes: Axes | list[Axes], mapped: AxesImage, unit: Unit) -> None:
     """Draw the colour bar of a map, over grey as the map is."""
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415, an optional dependency
+
     first = axes[0] if isinstance(axes, list) else axes
-    bar = root(first.figure).colorbar(mapped, ax=axes, shrink=0.8, label=unit)
+
+    def shown(value: float, place: object) -> str:
+        del place
+        return f"{value * unit.pixels:.4g}"
+
+    form = FuncFormatter(shown)
+    bar = root(first.figure).colorbar(mapped, ax=axes, shrink=0.8, format=form)
+    bar.set_label(unit.text, fontsize=LABEL)
     bar.ax.set_facecolor("0.5")
+
+
+def _unit(unit: Unit | str) -> Unit:
+    return Unit(unit) if isinstance(unit, str) else unit
 
 
 def _label(heat: Array, unit: str) -> str:
@@ -226,13 +283,17 @@ def as_grey(image: Array) -> Heat:
     >>> as_grey(np.array([[[1.0]], [[0.0]], [[0.0]]]))
     array([[0.299]])
     """
-    picture = np.asarray(image[:3] if len(image) == 4 else image, dtype=np.float64)
+    picture = _unit_range(image[:3] if len(image) == 4 else image)
+    return np.tensordot(LUMINANCE, picture, 1) if len(picture) == 3 else picture.mean(axis=0)
+
+
+def _unit_range(image: Array) -> Heat:
+    """Return an image as numbers from 0 to 1; other ranges are stretched."""
+    picture = np.asarray(image, dtype=np.float64)
     if image.dtype == np.uint8:
         picture = picture / 255
     low, high = float(picture.min()), float(picture.max())
-    if low < 0 or high > 1:
-        picture = (picture - low) / (high - low or 1.0)
-    return np.tensordot(LUMINANCE, picture, 1) if len(picture) == 3 else picture.mean(axis=0)
+    return (picture - low) / (high - low or 1.0) if low < 0 or high > 1 else picture
 
 
 def outline(axes: Axes, labels: Array | None, *, color: str, linewidth: float) -> None:
@@ -260,7 +321,7 @@ def _runs(lines: Mask) -> Ints:
 
 def height_over_width(shape: Grid) -> float:
     """Return the aspect ratio of a picture, limited so that titles and bars keep their room."""
-    height, width = shape[-2:]
+    height, width = (1, *shape)[-2:]
     return min(max(height / width, 0.3), 3.0)
 
 

@@ -23,6 +23,7 @@ from hshap.errors import FormatError, HshapError
 from hshap.explainer.probes import compare, noted_probes
 from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
+from hshap.explanation.validity import wrong_numbers
 from hshap.runs.sources.protocol import Decoded
 from hshap.runs.storing.folder import differences
 from hshap.runs.storing.identity import Fingerprint
@@ -211,6 +212,10 @@ def _forged_summary(row: Mapping[str, Untyped], folder: Folder) -> str:
     try:
         found = next(results_of([row], folder.files))
         tiles = found.tiles if isinstance(found, TiledExplanation) else found
+        inside = found.inside if isinstance(found, TiledExplanation) else ()
+        for one in (tiles, *inside):
+            if unsound := wrong_numbers(one):
+                return unsound
         wrong = forged_columns(row, {**summary_of_any(found), "reason": tiles.negative})
     except (HshapError, OSError, ValueError) as error:
         return reason_of(error)

@@ -171,8 +171,9 @@ class Worker:
             made = found.found if labels is None else labels.on_tiled(found.found, origin.image)
             return Given(made, replace(origin, class_name=name))
         made = replace(found, position=asked.work.item.number)
-        if image.original is not None:
-            made = made.placed(image.original)
+        if image.place is not None:
+            shape, start, stop = image.place
+            made = made.placed(shape, start=start, stop=stop)
         if labels is None:
             return Given(made, origin, image.shown)
         name = labels.class_name(made.class_index)

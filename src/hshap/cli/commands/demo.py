@@ -11,7 +11,7 @@ from hshap._util.version import __version__
 from hshap.cli.output import tell
 from hshap.cli.runs.record import SUMMARY, files_in
 from hshap.cli.runs.result_folder import result_folder
-from hshap.demo.run import OVERVIEW, file_names, run_demo
+from hshap.demo.overview import OVERVIEW, file_names, run_demo
 
 
 def demo(

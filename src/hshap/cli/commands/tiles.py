@@ -41,7 +41,16 @@ def tiles(  # noqa: PLR0913, one for each group of options
 ) -> None:
     """Explain large images tile by tile, and then inside the tiles that were found."""
     refuse_options("hshap tiles", method, "template", "calibration")
-    read_whole = ("resize", "frame", "window", "pixel_size", "unit", "max_pixels", "background")
+    read_whole = (
+        "resize",
+        "fit",
+        "frame",
+        "window",
+        "pixel_size",
+        "unit",
+        "max_pixels",
+        "background",
+    )
     refuse_options("hshap tiles", read, *read_whole)
     how = cut.make_tiles(cut.tiles or SIDE)
     inputs = [*images, *files_of_options(model, taken, method)]

@@ -106,7 +106,8 @@ class Pictures:
         told = {key: value for key, value in changed.items() if value not in (None, [])}
         size = list(picture.pixels.shape[1:])
         shown = picture.bytes() if self.shows else None
-        return Decoded(pixels, {"size": size, **told}, picture.resized_from, baseline, shown)
+        how: dict[str, Json] = {"size": size, **told}
+        return Decoded(pixels, how, picture.resized_from, picture.seen, baseline, shown)
 
     def companion(self, name: str) -> str:
         """Return the SHA-256 of an image's template; empty without templates."""

@@ -18,7 +18,7 @@ from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs.files import open_regular, size_of
 from hshap.cli.inputs.formats import format_of, given_fields, names, numbers, sides
 from hshap.cli.inputs.images import find, read
-from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_file
+from hshap.cli.inputs.models import config_of, evaluator_of, fitted, load, told_by_files
 from hshap.cli.output import say
 from hshap.errors import HshapError
 from hshap.evaluators.runners import runner
@@ -89,13 +89,13 @@ def load_model(
         runner(loaded.model, autocast=None, channels_last=False)
     except HshapError as error:  # such as an object that cannot be called
         raise Refusal(Code.MODEL, f"{model}: {error}") from error
-    told = told_by_file(loaded, fields)
+    told = told_by_files(loaded, fields)
     loaded, wanted = fitted(loaded, format_of(fields, told, model), volume=volume)
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > usable_cores():
         torch.set_num_threads(usable_cores())
     if told:
-        say(f"{model}: its metadata tells {', '.join(told)}; options win over it")
+        say(f"{model}: its files tell {', '.join(told)}; options win over them")
     if loaded.note:
         say(f"{model}: {loaded.note}")
     return loaded, wanted
@@ -350,8 +350,9 @@ def _class(name: str, outputs: Array, known: Sequence[str]) -> int:
         fix = f"pass 0 to {len(outputs) - 1}" if len(outputs) > 1 else "pass 0"
         message = f"--target {name} is out of range: the model has {len(outputs)} outputs; {fix}"
         raise Refusal(Code.USAGE, message)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    near = [one for one in known if one.startswith(f"{name} (")]  # there twice
+    near = near or difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     few = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
     if known:
         message = f"--target {name} is not a class; {hint}the classes are {few}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Untyped
+    from hshap._util.types import Array, Grid, Untyped
+    from hshap.explanation.placement import Position
     from hshap.games.targets import Activation
 
 CHANNELS = {"rgb": 3, "bgr": 3, "grey": 1}
 LAYOUTS = ("nchw", "nhwc")
+FITS = ("stretch", "crop", "letterbox")
 MAX_TOML = 2**18
 MAX_DOTS = 5000
 """The time to read a key such as a.b.c grows with the square of its dots."""
@@ -37,8 +40,10 @@ LARGEST = 1e30
 class Format:
     """How a model takes images, and how its outputs are explained.
 
-    Pixels come as 0 (black) to 1 (white) and are mapped to `range`. Then `mean` is subtracted and
-    the rest divided by `std`: one number, or one for each channel.
+    An image of another size is stretched to `size`, or its middle is cropped, or it is padded to
+    the shape of `size` (letterbox). Before a crop, its shorter side gets `shorter` pixels, or as
+    few as the size allows. Pixels come as 0 (black) to 1 (white) and are mapped to `range`. Then
+    `mean` is subtracted and the rest divided by `std`: one number, or one for each channel.
 
     >>> Format(range=(0.0, 255.0)).scale(np.ones((3, 1, 1)))[0, 0, 0].item()
     255.0
@@ -53,6 +58,8 @@ class Format:
     white: float | None = None
     classes: tuple[str, ...] = ()
     output: Activation = "raw"
+    fit: str = "stretch"
+    shorter: int | None = None
 
     @property
     def count(self) -> int:
@@ -66,6 +73,37 @@ class Format:
         column = (-1, *(1,) * (pixels.ndim - 1))
         mean, std = (np.reshape(np.array(v), column) for v in (self.mean, self.std))
         return ((low + ordered * (high - low) - mean) / std).astype(np.float32)
+
+    def seen(self, own: Grid) -> tuple[Position, Position]:
+        """Return the corners of the part that the model sees of an image of some height and width.
+
+        They lie beyond the image where it is padded.
+
+        >>> Format(size=(8, 8), fit="crop").seen((16, 32)), Format().seen((16, 32))
+        (((0.0, 8.0), (16.0, 24.0)), ((0, 0), (16, 32)))
+        >>> Format(size=(8, 8), fit="letterbox").seen((16, 32))
+        ((-8.0, 0.0), (24.0, 32.0))
+        """
+        if self.size is None or self.fit == "stretch" or own == self.size:
+            return (0, 0), own
+        if self.fit == "letterbox":
+            sides = self.letterboxed(own)
+            steps = [side / new for side, new in zip(own, sides, strict=True)]
+            pads = [(side - new) // 2 for side, new in zip(self.size, sides, strict=True)]
+            start = tuple(-pad * step for pad, step in zip(pads, steps, strict=True))
+            ends = zip(start, self.size, steps, strict=True)
+            return start, tuple(a + side * step for a, side, step in ends)
+        ratios = [side / given for side, given in zip(self.size, own, strict=True)]
+        scale = max(*ratios, (self.shorter or 0) / min(own))
+        lengths = [side / scale for side in self.size]
+        start = tuple((side - part) / 2 for side, part in zip(own, lengths, strict=True))
+        return start, tuple(a + part for a, part in zip(start, lengths, strict=True))
+
+    def letterboxed(self, own: Grid) -> Grid:
+        """Return the height and width to which an image is resized before it is padded."""
+        size = self.size or own
+        scale = min(side / given for side, given in zip(size, own, strict=True))
+        return tuple(max(1, round(given * scale)) for given in own)
 
     def name(self, index: int) -> str:
         """Return the name of a class, or its number if it has none.
@@ -225,7 +263,22 @@ def _white(value: object) -> float | None:
 def _names(value: object) -> tuple[str, ...] | None:
     items = _items(value) or ()
     named = [item for item in items if isinstance(item, str) and item]
-    return tuple(named) if named and len(set(named)) == len(items) else None
+    return numbered(named) if named and len(named) == len(items) else None
+
+
+def numbered(classes: Sequence[str]) -> tuple[str, ...]:
+    """Return names of classes that differ: those that are there twice get their numbers.
+
+    >>> numbered(["crane", "owl", "crane"])
+    ('crane (0)', 'owl', 'crane (2)')
+    """
+    times = Counter(classes)
+    return tuple(f"{name} ({n})" if times[name] > 1 else name for n, name in enumerate(classes))
+
+
+def _side(value: object) -> int | None:
+    found = _size(value)
+    return found[0] if found and isinstance(value, int) else None
 
 
 def _one_of(known: Collection[str]) -> Callable[[object], str | None]:
@@ -245,6 +298,8 @@ _READERS: dict[str, Callable[[object], object]] = {
     "white": _white,
     "classes": _names,
     "output": _one_of(ACTIVATIONS),
+    "fit": _one_of(FITS),
+    "shorter": _side,
 }
 """Each returns the checked value of a field, or None."""
 
@@ -256,6 +311,8 @@ _ADVICE = {
     "mean": "pass one number, or one for each channel",
     "std": "pass one number above 0, or one for each channel",
     "white": "pass the value of a white pixel, above 0",
-    "classes": "pass different names, one for each output",
+    "classes": "pass a name for each output",
     "output": f"pass one of {', '.join(ACTIVATIONS)}",
+    "fit": f"pass one of {', '.join(FITS)}",
+    "shorter": "pass a number of pixels, such as 256",
 }

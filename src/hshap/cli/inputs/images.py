@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hshap._util.types import Array, Untyped
+    from hshap._util.types import Array, Grid, Untyped
     from hshap.cli.inputs.formats import Format
+    from hshap.explanation.placement import Position
 
 MAX_PIXELS = 100_000_000
 SMALL_FILE = 64 * 2**20
@@ -42,6 +43,11 @@ MEMORY, MEMORY_PER_PIXEL = 2**28, 40
 
 SECONDS, PIXELS_A_SECOND = 10.0, 10**6
 """Time limit to read a picture, and the pixels of the largest one that add a second to it."""
+
+PADDING = 114
+"""The grey of 0 to 255 around a letterboxed image, as detectors were trained with it."""
+
+CROPPED = "the model sees the middle alone, cropped to its shape; --fit letterbox shows it all"
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,9 @@ class Reader:
 class Picture:
     """A grey or RGB image `(channels, height, width)` from 0 (black) to 1 (white), upright.
 
-    `resized_from` is the size of the upright image in the file, if it was resized. `notes` tell how
-    the pixels differ from those in the file. `orientation` is the EXIF orientation by which it was
+    `resized_from` is the size of the upright image in the file, if it was resized, and `seen` the
+    positions from which to which the pixels reach there. `notes` tell how the pixels differ from
+    those in the file. `orientation` is the EXIF orientation by which it was
     turned upright; 1 if it was upright.
     """
 
@@ -81,6 +88,7 @@ class Picture:
     resized_from: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     orientation: int = UPRIGHT
+    seen: tuple[Position, Position] = ((), ())
 
     def bytes(self) -> NDArray[np.uint8]:
         """Return the image in 8 bits, for display."""
@@ -218,29 +226,50 @@ def prepare(
     if reader.format.channels == "grey":
         values = to_grey(values)
     own, size = (values.shape[1], values.shape[2]), reader.format.size
-    values = planes_at_size(path, values, reader, needed_by)
+    before = None if size in (None, own) else own
+    values = planes_at_size(path, values, reader, needed_by, white)
+    if before is not None and reader.format.fit == "crop":
+        notes = (*notes, CROPPED)
     pixels = _scaled(path, values, white)
     if len(pixels) < reader.format.count:
         pixels = np.repeat(pixels, reader.format.count, axis=0)
-    before = None if size in (None, own) else own
-    return Picture(path, pixels, before, notes, scan.orientation)
+    seen = ((), ()) if before is None else reader.format.seen(own)
+    return Picture(path, pixels, before, notes, scan.orientation, seen)
 
 
 def planes_at_size(
-    path: Path, planes: Array, reader: Reader, needed_by: str = "the model takes"
+    path: Path,
+    planes: Array,
+    reader: Reader,
+    needed_by: str = "the model takes",
+    white: float = 1.0,
 ) -> Array:
     """Return planes `(n, height, width)` at the size that is needed; resized only on request.
 
-    Bytes stay bytes, as in the usual preparation of images.
+    They are stretched, cropped or padded as the format says; `Format.seen` has the place of the
+    result. Bytes stay bytes, as in the usual preparation of images.
     """
     own, size = (planes.shape[1], planes.shape[2]), reader.format.size
     if size is None or size == own:
         return planes
     _check_size(path, own, reader, needed_by)
     pillow: Untyped = require("PIL.Image", extra="cli", needed_by="resizing images")
-    to = (size[1], size[0]), pillow.Resampling.BILINEAR
     kept = planes if planes.dtype == np.uint8 else planes.astype(np.float32, copy=False)
-    return np.stack([np.asarray(pillow.fromarray(plane).resize(*to)) for plane in kept])
+
+    def resized(to: Grid, box: tuple[float, ...] | None = None) -> Array:
+        way = pillow.Resampling.BILINEAR
+        made = [pillow.fromarray(plane).resize(to[::-1], way, box=box) for plane in kept]
+        # Rounding of floats may reach beyond the values.
+        return np.clip(np.stack([np.asarray(plane) for plane in made]), kept.min(), kept.max())
+
+    if reader.format.fit == "letterbox":
+        inner = resized(reader.format.letterboxed(own))
+        out = np.full((len(kept), *size), PADDING * white / 255, kept.dtype)
+        top, left = ((a - b) // 2 for a, b in zip(size, inner.shape[1:], strict=True))
+        out[:, top : top + inner.shape[1], left : left + inner.shape[2]] = inner
+        return out
+    (top, left), (bottom, right) = reader.format.seen(own)
+    return resized(size, (left, top, right, bottom))
 
 
 def original_of(path: Path, scan: Scan, reader: Reader) -> Original:

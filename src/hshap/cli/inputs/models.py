@@ -6,35 +6,48 @@ imports the user's own.
 
 from __future__ import annotations
 
+import json
 import stat
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+
+from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.model_files import torch_files
-from hshap.cli.inputs.model_files.layouts import Rearranged
-from hshap.cli.inputs.model_files.onnx_files import open_onnx
-from hshap.cli.inputs.model_files.python_modules import IN_MODULE, from_module
+from hshap.cli.inputs import torch_files
+from hshap.cli.inputs.files import text_of
+from hshap.cli.inputs.formats import numbered
+from hshap.cli.inputs.onnx_files import open_onnx
+from hshap.cli.inputs.python_modules import IN_MODULE, from_module
 from hshap.cli.inputs.sandbox import ProcessEndedError
 from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.runners import runner
-from hshap.models.model_description import facts_of
+from hshap.evaluators.outputs import scores_in
+from hshap.evaluators.runners import caller, is_onnx_session, runner
+from hshap.models.model_description import Facts, facts_of
 from hshap.models.onnx_sessions import (
     MetadataError,
     is_bgr,
     names_in,
     preparation_in,
 )
+from hshap.models.preparation import of_processor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from hshap._util.types import Array, Heat, Model
+    from hshap._util.types import Array, Heat, Model, Untyped
     from hshap.cli.inputs.formats import Format
+    from hshap.models.preparation import Preparation
 
+PROCESSOR = "preprocessor_config.json"
+"""The config of an image processor of transformers, beside a model."""
+
+SCALING = frozenset(["range", "mean", "std"])
 KINDS = "an ONNX file, module:attribute, or with --trust a file of torch (.pt, .pth or .pt2)"
 
 
@@ -93,29 +106,57 @@ def load(name: str, *, trust: bool, device: str) -> Loaded:
     return _placed(Loaded(model, name, shape=shape), device)
 
 
-def told_by_file(loaded: Loaded, given: Collection[str]) -> dict[str, object]:
-    """Return the fields of a format that the metadata of an ONNX file tells, but for given ones.
+def told_by_files(loaded: Loaded, given: Collection[str]) -> dict[str, object]:
+    """Return the fields of a format that the files of a model tell, but for given ones.
 
-    Range, mean and std belong together: if one of them is given, the file's do not count.
+    The config of a processor of transformers beside the model comes before the metadata of an ONNX
+    file. Range, mean and std belong together: if one of them is given, those of files do not count.
     """
-    found: dict[str, object] = {}
+    found = _told_by_processor(Path(loaded.name).with_name(PROCESSOR))
+    if SCALING & set(given):
+        found = {name: value for name, value in found.items() if name not in SCALING}
+    found = {name: value for name, value in found.items() if name not in given}
     try:
         if names := () if "classes" in given else names_in(loaded.metadata):
-            found["classes"] = [
-                name if names.count(name) == 1 else f"{name} ({n})" for n, name in enumerate(names)
-            ]
-        if not {"range", "mean", "std"} & set(given):
+            found["classes"] = list(names)
+        if not SCALING & {*given, *found}:
             made = preparation_in(loaded.metadata, _channels(loaded))
             if made is not None and made.normalises:
-                found["range"] = [0.0, made.scale]
-                for name, part in (("mean", made.mean), ("std", made.std)):
-                    values = list(cast("tuple[float, ...]", part))
-                    found[name] = values if len(set(values)) > 1 else values[:1]
+                found |= _scaling(made)
     except MetadataError as error:
         fix = "pass --classes, or --range, --mean and --std: options win over the file"
         raise Refusal(Code.MODEL, f"{loaded.name} {error}; {fix}") from error
     if "channels" not in given and is_bgr(loaded.metadata):
         found["channels"] = "bgr"
+    return found
+
+
+def _told_by_processor(path: Path) -> dict[str, object]:
+    """Return the fields that the config of a processor tells; none if it is not there."""
+    if not _mode(path):
+        return {}
+    fix = "correct it, or move it away"
+    text = text_of(path, fix=fix)
+    try:
+        made = of_processor(dict(json.loads(text)), resize=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"{path} is no config of an image processor ({brief(error)}); {fix}"
+        raise Refusal(Code.INPUT, message) from error
+    found: dict[str, object] = _scaling(made)
+    if made.crop is not None:
+        found |= {"size": list(cast("tuple[int, ...]", made.crop)), "fit": "crop"}
+        found |= {"shorter": made.resize} if isinstance(made.resize, int) else {}
+    elif isinstance(made.resize, Sequence):
+        found |= {"size": list(made.resize), "fit": "stretch"}
+    return found
+
+
+def _scaling(made: Preparation) -> dict[str, object]:
+    """Return range, mean and std of a preparation."""
+    found: dict[str, object] = {"range": [0.0, made.scale]}
+    for name, part in (("mean", made.mean), ("std", made.std)):
+        values = list(cast("tuple[float, ...]", part))
+        found[name] = values if len(set(values)) > 1 else values[:1]
     return found
 
 
@@ -131,8 +172,8 @@ def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tu
     classes from the model, if it is one of `hshap.models`. With `volume`, the callable is one on
     `(n, channels, depth, height, width)`; None leaves it to the shape of the model's own input.
     """
-    names = facts_of(loaded.model).classes
-    wanted = replace(wanted, classes=names) if names and not wanted.classes else wanted
+    names = wanted.classes or numbered(facts_of(loaded.model).classes)
+    wanted = replace(wanted, classes=names)
     last = wanted.layout == "nhwc"
     shape = loaded.shape
     if shape is not None:
@@ -154,10 +195,26 @@ def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tu
         if len(size) == 2:
             wanted = _sized(loaded, wanted, size)
     batch = shape[0] if shape else None
-    if last or (batch is not None and not _is_session(loaded.model)):
-        model = Rearranged(loaded.model, last=last, batch=batch, device=loaded.device)
+    if last or (batch is not None and not is_onnx_session(loaded.model)):
+        model = Rearranged(loaded.model, last=last, batch=batch)
         loaded = replace(loaded, model=model)
-    return loaded, wanted
+    return replace(loaded, model=_name_outputs(loaded.model, names)), wanted
+
+
+def _name_outputs(model: Model, names: tuple[str, ...]) -> Model:
+    """Return the model with names of its outputs, so that every explanation has them."""
+    told, known = getattr(model, "facts", None), facts_of(model)
+    if known.classes == names or not (told is None or isinstance(told, Facts)):
+        return model
+    held: Untyped = model
+    try:
+        held.facts = replace(known, classes=names)
+    except (AttributeError, TypeError):  # a method, or another object without room for it
+        if not callable(model) or not names:
+            return model
+        held = partial(model)
+        held.facts = replace(known, classes=names)
+    return held
 
 
 def _sized(loaded: Loaded, wanted: Format, size: list[int | None]) -> Format:
@@ -172,6 +229,41 @@ def _sized(loaded: Loaded, wanted: Format, size: list[int | None]) -> Format:
         )
         raise Refusal(Code.MODEL, message)
     return wanted if height is None or width is None else replace(wanted, size=(height, width))
+
+
+class Rearranged:
+    """A model as a callable on NumPy batches `(n, channels, height, width)` of any length.
+
+    `last` moves the channels to the end. `batch` is the fixed batch size of the model, if it has
+    one; a shorter batch is filled up with copies of its last image.
+
+    >>> seen = []
+    >>> def model(batch):
+    ...     seen.append(batch.shape)
+    ...     return batch.sum(axis=(1, 2, 3))
+    >>> Rearranged(model, last=True, batch=2)(np.ones((3, 1, 4, 4))).tolist()
+    [16.0, 16.0, 16.0]
+    >>> seen
+    [(2, 4, 4, 1), (2, 4, 4, 1)]
+    """
+
+    def __init__(self, model: Model, *, last: bool, batch: int | None = None) -> None:
+        self._call, self._last, self._batch = caller(model), last, batch
+
+    def __call__(self, batch: Array) -> object:
+        """Return the scores of a batch."""
+        inputs = np.moveaxis(batch, 1, -1) if self._last else batch
+        if self._batch is None:
+            return self._call(np.ascontiguousarray(inputs))
+        scores = [
+            self._part(inputs[i : i + self._batch]) for i in range(0, len(inputs), self._batch)
+        ]
+        return np.concatenate(scores)
+
+    def _part(self, inputs: Array) -> Array:
+        missing = (self._batch or 0) - len(inputs)
+        filled = np.concatenate([inputs, np.repeat(inputs[-1:], missing, axis=0)])
+        return to_numpy("the model's output", scores_in(self._call(filled)))[: len(inputs)]
 
 
 def probe(
@@ -217,11 +309,6 @@ def _mode(path: Path) -> int:
 def _placed(loaded: Loaded, device: str) -> Loaded:
     model, device, note = torch_files.placed(loaded.model, loaded.name, device)
     return replace(loaded, model=model, device=device, note=note)
-
-
-def _is_session(model: Model) -> bool:
-    onnx = sys.modules.get("onnxruntime")
-    return onnx is not None and isinstance(model, onnx.InferenceSession)
 
 
 def _shown(shape: tuple[int | None, ...]) -> str:

@@ -97,7 +97,10 @@ class Volume:
             "spacing": None if spacing is None else list(spacing),
             "window": list(self.scan.window_shown(self.window)),
         }
-        made = Decoded(self.pixels, how, self.scan.grid)
+        depth, *sides = self.scan.grid
+        (top, left), (bottom, right) = self.reader.format.seen((sides[0], sides[1]))
+        ends = (0, top, left), (depth, bottom, right)
+        made = Decoded(self.pixels, how, self.scan.grid, ends)
         return Read(content_digest(self.path), lambda: made, None, str(self.path.absolute()))
 
 

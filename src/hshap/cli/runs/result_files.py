@@ -27,7 +27,7 @@ from hshap.explanation.display import heading
 from hshap.explanation.explanation import Explanation
 from hshap.explanation.guarantees.calibration import marked_area
 from hshap.explanation.tiled import TiledExplanation
-from hshap.plot.fonts import literal
+from hshap.plot.figures import literal
 from hshap.runs.storing.folder import differences
 from hshap.runs.storing.protocol import RESULTS, Given, Known, Stored
 from hshap.runs.storing.rows import attempt

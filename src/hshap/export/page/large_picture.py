@@ -72,7 +72,7 @@ class LargePicture:
         return png(np.ascontiguousarray(next(iter(self._found.values())).thumbnail))
 
     def marks(self, name: str) -> list[Json]:
-        """Return the findings of a class: strength, and polygons of x and y in turns."""
+        """Return the polygons of the findings of a class: x and y in turns."""
         leaves = self._found[name].leaves
         out: list[Json] = []
         left = MOST_CORNERS
@@ -86,7 +86,7 @@ class LargePicture:
             if corners > left:
                 rings = [_box(rings)]
             left -= min(corners, left)
-            out.append({"strength": _strength(leaf), "rings": rings})
+            out.append(rings)
         return out
 
     def tiles(self) -> Iterator[tuple[str, bytes]]:

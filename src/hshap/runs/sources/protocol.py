@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hshap._util.types import Array, Grid, Json, JsonObject
     from hshap.baselines.protocol import Baseline
+    from hshap.explanation.placement import Position
 
 Decode: TypeAlias = "Callable[[bytes, str], ArrayLike | Decoded]"
 """Takes the bytes of a file and its name, and returns the image `(channels, *grid)`."""
@@ -27,8 +28,9 @@ class Decoded:
     """An image from a file, and how the file became the model's input.
 
     `original` is the size of the image in the file without channels, if the image was resized from
-    it: findings are then in pixels of the file. `baseline` is one for this image alone, such as its
-    template, and `shown` its pixels for people, where a store draws pictures.
+    it: findings are then in pixels of the file. `seen` has the positions there from which to which
+    the image reaches, if it was cropped or padded. `baseline` is one for this image alone, such as
+    its template, and `shown` its pixels for people, where a store draws pictures.
 
     >>> Decoded([[[0.0]]], {"resized_from": [20, 30]}).transform["resized_from"]
     [20, 30]
@@ -37,8 +39,14 @@ class Decoded:
     image: ArrayLike
     transform: JsonObject = field(default_factory=dict[str, "Json"])
     original: Grid | None = None
+    seen: tuple[Position, Position] = ((), ())
     baseline: Baseline | None = None
     shown: Array | None = None
+
+    @property
+    def place(self) -> tuple[Grid, Position, Position] | None:
+        """The size of the image in the file, and the ends of its part; None if it is the same."""
+        return None if self.original is None else (self.original, *self.seen)
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ def _packed(explanation: Explanation, exact: bool | None) -> _Packed:  # noqa: F
     arrays, regions = storage.pack_games(explanation)
     header = _json(storage.header_of(explanation, regions))
     derived = _derived(arrays, exact=exact)
-    stored = Stored(json.loads(header), arrays, exact=not derived["game_coefficients"])
+    stored = Stored(json.loads(header), arrays)
     return _Packed(header, stored, regions, derived)
 
 

@@ -14,9 +14,8 @@ from hshap.errors import FormatError
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.headers import MOST_AXES
 from hshap.explanation.region_tables import PIXELS, joined
-from hshap.explanation.validity import Stored, check_each
+from hshap.explanation.validity import MOST_AXES, Stored, check_each
 from hshap.games.game import MOST_PLAYERS
 from hshap.runs.storing.rows import LISTS, NUMBERS, coefficients_of
 
@@ -78,7 +77,8 @@ def stored_row(row: Mapping[str, Untyped], most: int) -> Stored | DamagedError:
 
 def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | DamagedError]:
     """Return rows with the coefficients that their values tell, computed for all rows at once."""
-    derived = [one.arrays for one in read if isinstance(one, Stored) and one.exact]
+    stored = [one.arrays for one in read if isinstance(one, Stored)]
+    derived = [arrays for arrays in stored if not len(arrays["game_coefficients"])]
     if derived:
         players, counts = joined(derived, "game_players")
         with np.errstate(all="ignore"):  # values that are not finite are refused by the checks
@@ -106,7 +106,7 @@ def _stored_row(
             # By their bytes: as values, 1 and true would be the same. Version 2 has no references.
             told = marshal.dumps(header["settings"], 2)
             header["settings"] = settings.setdefault(told, header["settings"])
-            return Stored(header, _arrays(row, grid), exact=not len(row["game_coefficients"]))
+            return Stored(header, _arrays(row, grid))
     except DamagedError as error:
         return error
 

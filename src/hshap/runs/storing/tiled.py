@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hshap.errors import FormatError
-from hshap.explanation.storage import MAX_BYTES
+from hshap.explanation.storage import MAX_BYTES, tiled_bytes, tiled_from_bytes
 from hshap.explanation.tiled import TiledExplanation
-from hshap.explanation.tiled_storage import as_bytes, from_bytes
 from hshap.runs.storing.files import publish
 from hshap.runs.storing.rows import as_row, digest_of, summary_of
 from hshap.runs.storing.stored_rows import from_rows
@@ -36,7 +35,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 def store_tiled(found: TiledExplanation, origin: Origin, files: Files) -> Row:
     """Write the file of an explanation, and return its row; numbers are those of the whole."""
-    data = as_bytes(found)
+    data = tiled_bytes(found)
     sha256 = hashlib.sha256(data).hexdigest()
     publish(files, _name(sha256), data)
     how = {TILED: sha256, "side": found.side, "overlap": found.overlap, "level": found.level}
@@ -81,7 +80,7 @@ def _read_tiled(row: Mapping[str, Untyped], sha256: str, files: Files) -> TiledE
     if hashlib.sha256(data).hexdigest() != sha256:
         message = f"{files.location}/{_name(sha256)}, the file of {row['image']!r}, was altered"
         raise FormatError(f"{message}; explain the image again")
-    return TiledExplanation(**from_bytes(data, _name(sha256), MAX_BYTES))
+    return TiledExplanation(**tiled_from_bytes(data, _name(sha256), MAX_BYTES))
 
 
 def tiled_of(row: Mapping[str, Untyped]) -> str | None:

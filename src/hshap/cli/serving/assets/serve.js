@@ -145,9 +145,9 @@ frame.addEventListener("load", () => {
   if (!page) return;
   takeDrops(page);
   // One header: that of the page takes what this one shows.
-  const header = page.querySelector("header .grow");
-  header?.replaceWith(told, shower, adder);
-  element("header").hidden = header !== null;
+  const last = page.getElementById("theme");
+  last?.before(told, shower, adder);
+  element("header").hidden = last !== null;
 });
 shower.addEventListener("click", showNewest);
 chooser.addEventListener("change", () => {

@@ -52,11 +52,8 @@ interface ImageTable {
   present?: string[]; // large images: tiles of finer levels that are there, as level-row-column
 }
 
-/** A finding inside a tile of a large image. */
-interface Mark {
-  strength: number;
-  rings: number[][]; // x and y in turns, in pixels of the image
-}
+/** The polygons of a finding inside a tile of a large image: x and y in turns, in its pixels. */
+type Mark = number[][];
 
 interface ViewTable {
   name: string;

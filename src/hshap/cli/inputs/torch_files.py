@@ -14,13 +14,13 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief
-from hshap.cli.inputs.model_files.layouts import own_shape
 from hshap.errors import require
+from hshap.evaluators.runners import is_torch_module
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hshap._util.types import Model
+    from hshap._util.types import Model, Untyped
 
     Shape = tuple[int | None, ...] | None
 
@@ -48,12 +48,12 @@ def load_trusted(path: Path) -> tuple[Model, Shape]:
 
 def placed(model: Model, name: str, device: str) -> tuple[Model, str, str]:
     """Move a torch module to a device, in eval mode; return it, its device and a note."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
+    if not is_torch_module(model):
         if device not in ("auto", "cpu"):
             message = f"--device {device} is for torch and ONNX, but {name} is neither"
             raise Refusal(Code.USAGE, message)
         return model, "cpu", ""
+    torch = sys.modules["torch"]
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -90,7 +90,7 @@ def _exported(path: Path) -> tuple[Model, Shape]:
     export = importlib.import_module("torch.export")
     try:
         program = export.load(path)
-        return program.module(), own_shape(program)
+        return program.module(), _own_shape(program)
     except Exception as error:
         message = f"{path} is not an exported program that can be loaded ({brief(error)})"
         raise Refusal(Code.MODEL, f"{message}; export it again") from error
@@ -110,3 +110,13 @@ def _pickled(path: Path) -> Model:
         )
         raise Refusal(Code.MODEL, message)
     return found
+
+
+def _own_shape(program: Untyped) -> tuple[int | None, ...] | None:
+    """Return the input shape of an exported program; None for an axis of any length."""
+    (name,) = program.graph_signature.user_inputs
+    (node,) = [node for node in program.graph.nodes if node.name == name]
+    value = node.meta.get("val")
+    if value is None:
+        return None
+    return tuple(side if isinstance(side, int) else None for side in value.shape)
