@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from hshap.runs.tasks import Chosen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Array, Json, Untyped
     from hshap.baselines.recipes import Fixed
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Picture
@@ -74,7 +74,7 @@ class Pictures:
     @property
     def settings(self) -> dict[str, object]:
         """How images are made, without the limit on their size, which changes no image."""
-        how = {"reader": replace(self.reader, max_pixels=MAX_PIXELS)}
+        how: dict[str, object] = {"reader": replace(self.reader, max_pixels=MAX_PIXELS)}
         return how if self.templates is None else {**how, "template": True}
 
     def __call__(self, data: bytes, name: str) -> Decoded:
@@ -134,7 +134,7 @@ class ImageFiles:
         if is_large(path.name) or (is_folder(path) and is_zarr(path)):
             raise Refusal(Code.INPUT, elsewhere(str(path)))
         with open_regular(path, most=inf, fix="pass an image or a folder") as file:
-            own = hashlib.file_digest(file, "sha256").hexdigest()
+            own = hashlib.file_digest(cast("Untyped", file), "sha256").hexdigest()
         sha256 = content_digest(own, self.decode, str(path))
         make = partial(self.decode.file, path, str(path))
         return Read(sha256, make, None, str(path.absolute()))

@@ -171,8 +171,9 @@ def explain_volume(  # noqa: PLR0913, PLR0917, the groups of options
         numbers = classes_of(method.targets, outputs, wanted)
 
         def slices(found: Result) -> dict[str, Json]:
-            is_exam = isinstance(found, Explanation) and not whole
-            return {"slices": _slices(scan, found)} if is_exam else {}
+            if whole or not isinstance(found, Explanation):
+                return {}
+            return {"slices": _slices(scan, found)}
 
         store = FileStore(place, "exam", {str(path): _stem(path)}, len(numbers) > 1, slices)
         made = FileRun(

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import chain
 from math import prod
 from pathlib import Path, PurePath
@@ -147,7 +148,7 @@ class FileStore:
         found: dict[str, list[Stored]] = {}
         for row in self.results.values():
             if row["table"] == "explanations":
-                one = Stored(row["target"], row["image_sha256"], lambda row=row: self.read(row))
+                one = Stored(row["target"], row["image_sha256"], partial(self.read, row))
                 found.setdefault(row["image"], []).append(one)
         return found
 

@@ -99,8 +99,9 @@ class ResultFolder:
         """Remove the earlier results, now that the first of the new ones is there."""
         with on_hold():
             (self.real / STATE / LINES).unlink(missing_ok=True)
-            self._remove(self.ours)
+            self._remove(self.ours | self._digests)
             self.ours, self.record, self.anew = {}, None, False
+            self._digests.clear()
 
     def _move(self, digests: Mapping[str, str]) -> None:
         for name, sha256 in digests.items():
@@ -211,7 +212,6 @@ def result_folder(
                 place.settle(lines)
             place.anew = anew and (record is not None or bool(place.rows))
             if place.anew:
-                place.ours |= place._digests  # noqa: SLF001, of this module
                 place.rows.clear()
             for name in sorted(place.others.intersection(fixed)):
                 message = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from hshap.runs.sources.protocol import DecodesFiles, Item, Read, content_digest
 from hshap.runs.storing.schema import EXTRA, arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike
 
     from hshap._util.types import Array, Untyped
     from hshap.formats.listing import Listing
-    from hshap.runs.sources.protocol import Decode
+    from hshap.runs.sources.protocol import Decode, Decoded
 
 COLUMNS = ("image", "path", "file", "filename")
 """Names of the column with the paths in a list, the first one preferred."""
@@ -176,11 +178,11 @@ class FileSource:
             path = self.disk.file(inside)
             with path.open("rb") as file:
                 own = hashlib.file_digest(file, "sha256").hexdigest()
-            make = partial(self.decode.file, path, item.name)
+            make: Callable[[], ArrayLike | Decoded] = partial(self.decode.file, path, item.name)
         else:
             data = self.disk.read(inside)
             own = hashlib.sha256(data).hexdigest()
-            make = partial(self.decode, data, item.name)
+            make = partial(cast("Decode", self.decode), data, item.name)
         sha256 = content_digest(own, self.decode, item.name)
         return Read(sha256, make, item.where, self.disk.whole(inside))
 
