@@ -52,7 +52,7 @@ def layers_on_patches(module, shape, seed, *, cases=4):
     dtype = next((t.dtype for t in module.state_dict().values() if t.is_floating_point()), None)
     before, kinds = {n: t.clone() for n, t in module.state_dict().items()}, set()
     last = len(shape) == 3 and bool(rng.random() < 0.3)
-    network = Network(module, shape, channels_last=last)
+    network = Network(module, shape)
     if network.reason:
         return None
 

@@ -181,7 +181,7 @@ MISTAKES = [
     ("EXPLAIN long-text.png", 3, "long-text.png is damaged"),
     ("CELL --max-pixels 11999", 3, "more than 11999"),
     ("EXPLAIN two.gif", 3, "two.gif has 2 frames; pass --frame 0 to 1"),
-    ("EXPLAIN two.tif --frame 2", 3, "has no frame 2"),
+    ("EXPLAIN two.tif --frame 2", 3, "has no frame 2: it has 2 frames; pass --frame 0 to 1"),
     ("EXPLAIN floats.tif", 3, "pass --white"),
     ("CELL --white 100", 3, "beyond 0 to 100"),
     ("explain image.zarr -m mistaken:slices", 3, "is an image in OME-Zarr; pass it to hshap tiles"),

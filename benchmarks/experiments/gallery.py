@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from hshap import Explanation
 
 HALF_WAY = 0.5
-BRIGHT = 0.95  # of a map's pixels above 0 are shown below full red
+BRIGHT = 0.95  # of a map's visible pixels are shown below full red
+FAINT = 0.01  # of the strongest pixel: what is below is not visible
 FILLED = 0.8  # of the photograph: a larger object is hit by any map
 CROSS = 1  # the class of the demo's network
 RIGHT, PARTLY, WRONG = "right", "partly right", "wrong"
@@ -102,11 +103,11 @@ def judged(heat: NDArray[Any], question: Question) -> tuple[str, str]:
 
 
 def as_shown(heat: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a map in 255 levels, from 0 to the value that few of its pixels are above."""
+    """Return a map in 255 levels, from 0 to the value that few of its visible pixels are above."""
     if not heat.any():
         return np.zeros(heat.shape, np.uint8)
-    most = float(np.quantile(heat[heat > 0], BRIGHT))
-    return np.ceil(255 * np.clip(heat / most, 0, 1)).astype(np.uint8)
+    most = float(np.quantile(heat[heat > FAINT * heat.max()], BRIGHT))
+    return np.floor(255 * np.clip(heat / most, 0, 1)).astype(np.uint8)
 
 
 def _photographs(model: nn.Module) -> Iterator[tuple[dict[str, Any], Explanation]]:

@@ -21,7 +21,7 @@ from hshap.baselines.recipes import Conditional, References
 from hshap.baselines.samplers import check_shape
 from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.explainer.readings import Reader
+from hshap.explainer.readings import ImageReader
 from hshap.explanation.guarantees.significance import (
     Tests,
     as_error,
@@ -50,7 +50,7 @@ STEP = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class TestPlan:
     """How regions are tested; see `Explainer.test`."""
 
     alpha: float
@@ -77,7 +77,7 @@ class Trial(NamedTuple):
     parent: int
 
 
-class Shown(NamedTuple):
+class TestedImage(NamedTuple):
     """The image of a test, its root region and the explained output."""
 
     pixels: Image
@@ -85,7 +85,7 @@ class Shown(NamedTuple):
     target: Target
 
 
-class Pair(NamedTuple):
+class Round(NamedTuple):
     """One round: the coalition with the region, the one without, and the random numbers."""
 
     trial: int
@@ -102,7 +102,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     *,
     target: Target | None,
     layout: str | None,
-    plan: Plan,
+    plan: TestPlan,
 ) -> Explanation:
     """Return the explanation with tests of its regions, begun or continued."""
     sampler, described = _sampler(baseline)
@@ -110,7 +110,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     trials = _trials(explanation, plan)
     wanted = _target(explanation, target)
     session = evaluator.open_session()
-    pixels = Reader(None, layout).read(image).pixels
+    pixels = ImageReader(None, layout).read(image).pixels
     if pixels.shape[1:] != explanation.grid:
         message = (
             f"image has the grid {pixels.shape[1:]}, but the explanation is of "
@@ -118,7 +118,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
         )
         raise ArgumentError(message)
     rounds = _Rounds(
-        session, sampler, Shown(pixels, explanation.games[0].region, wanted), plan.seed
+        session, sampler, TestedImage(pixels, explanation.games[0].region, wanted), plan.seed
     )
     found = [list(before.get(trial.region, ())) for trial in trials]
     most = TIMES * explanation.evaluations if plan.most is None else plan.most
@@ -153,7 +153,7 @@ def _is_clear(trial: Trial, differences: Sequence[float]) -> bool:
 class _Rounds:
     """Plays rounds on one image, in batches that fit the session."""
 
-    def __init__(self, session: Session, sampler: Sampler, image: Shown, seed: int) -> None:
+    def __init__(self, session: Session, sampler: Sampler, image: TestedImage, seed: int) -> None:
         self._session, self._sampler, self._seed = session, sampler, seed
         self._pixels, self._root, self._target = image
         self._keys: dict[Region, int] = {}
@@ -167,18 +167,18 @@ class _Rounds:
         found: list[list[float]],
     ) -> None:
         """Append the differences of the rounds that are asked for, as (trial, round)."""
-        pairs = [self._pair(trials[number], number, place) for number, place in asked]
+        pairs = [self._round(trials[number], number, place) for number, place in asked]
         inputs = [(kept, pair.rng) for pair in pairs for kept in (pair.shown, pair.without)]
         scores = self._scores(inputs)
         for pair, shown, without in zip(pairs, scores[::2], scores[1::2], strict=True):
             found[pair.trial].append(shown - without)
 
-    def _pair(self, trial: Trial, number: int, place: int) -> Pair:
+    def _round(self, trial: Trial, number: int, place: int) -> Round:
         rng = np.random.default_rng((self._seed, self._key(trial.region), place))
         size = int(rng.integers(0, len(trial.others) + 1))
         chosen = sorted(rng.permutation(len(trial.others))[:size].tolist())
         without = tuple(trial.others[i] for i in chosen)
-        return Pair(number, (*without, trial.region), without, rng)
+        return Round(number, (*without, trial.region), without, rng)
 
     def _key(self, region: Region) -> int:
         """Return a number for a region: its pixels, so that continued tests draw new numbers."""
@@ -259,7 +259,7 @@ def _resampled(images: Array) -> Sampler:
 
 
 def _before(
-    explanation: Explanation, described: JsonObject, plan: Plan
+    explanation: Explanation, described: JsonObject, plan: TestPlan
 ) -> Mapping[Region, tuple[float, ...]]:
     """Return the rounds that were made already, if they can be continued."""
     tests = explanation.tests
@@ -272,7 +272,7 @@ def _before(
     return tests.differences
 
 
-def _trials(explanation: Explanation, plan: Plan) -> list[Trial]:
+def _trials(explanation: Explanation, plan: TestPlan) -> list[Trial]:
     """Return the tests of a plan, larger regions first."""
     others = {
         part: tuple(other for other in game.children if other != part)

@@ -219,13 +219,15 @@ def _seek(name: str, image: ImageFile, options: PictureOptions) -> None:
         raise FormatError(f"{name} has {_count(image)} to take one")
     if frame and not several:
         raise FormatError(f"{name} has no frame {frame}; pass --frame 0")
+    # Counted before a page that is not there is looked for, which pillow would count, too.
+    count = _count(image) if frame else ""
     # Pages of a TIFF are read by themselves; other frames are painted one over the other.
     steps = [frame or 0] if image.format == "TIFF" else range(1, (frame or 0) + 1)
     for step in steps:
         try:
             image.seek(step)
         except EOFError:
-            raise FormatError(f"{name} has no frame {frame}: it has {_count(image)}") from None
+            raise FormatError(f"{name} has no frame {frame}: it has {count}") from None
         _check_pixels(name, image, options.max_pixels)
     if not steps:
         _check_pixels(name, image, options.max_pixels)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from hshap._util.cache import BoundedCache, ByIdentity
-from hshap.evaluators.incremental.network import Network, TooLargeError, size_of
+from hshap.evaluators.incremental.network import ActivationsTooLargeError, Network, size_of
 from hshap.evaluators.incremental.steps import OverwrittenError
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
-    from hshap._util.types import Heat, Shape, Tensor
+    from hshap._util.types import Heat, Tensor
     from hshap.evaluators.incremental.network import Activations, FlatAnchor
 
 
@@ -49,10 +49,6 @@ class ActivationCache:
     def __init__(self, max_memory: int, *, channels_last: bool = False) -> None:
         self._max_memory, self._channels_last = max_memory, channels_last
         self._anchors = BoundedCache[Anchor](max_memory, weight=lambda anchor: anchor.bytes)
-
-    def traced(self, module: torch.nn.Module, shape: Shape) -> Network:
-        """Trace a module for images in the memory layout of the run."""
-        return Network(module, shape, channels_last=self._channels_last)
 
     def __contains__(self, image: Tensor) -> bool:
         return ByIdentity(image) in self._anchors
@@ -96,7 +92,7 @@ class ActivationCache:
             else:
                 tensor, activations, output, _ = flat
             scores = as_scores(output, 1)[0]
-        except TooLargeError:
+        except ActivationsTooLargeError:
             message = f"activations take more than max_memory={self._max_memory} bytes"
             raise UnfitError(message) from None
         except OverwrittenError:
@@ -116,7 +112,7 @@ class ActivationCache:
     def _flat(self, network: Network, tensor: torch.Tensor) -> FlatAnchor | None:
         try:
             return network.flat_activations(tensor, self._max_memory, self._layout(tensor))
-        except (TooLargeError, OverwrittenError):
+        except (ActivationsTooLargeError, OverwrittenError):
             raise
         except Exception:  # noqa: BLE001, the network may take images of one size only
             return None

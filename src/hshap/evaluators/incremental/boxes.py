@@ -21,7 +21,7 @@ import torch
 
 from hshap._util.cache import ByIdentity
 from hshap.evaluators.incremental.patches import Patch, of_one_size
-from hshap.evaluators.incremental.windows import Corners, Piece, Sides, tiles_of
+from hshap.evaluators.incremental.windows import Corners, KnownPiece, Sides, tiles_of
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Kind: TypeAlias = tuple[ByIdentity, Sides, Sides]
 
 
-Pieces: TypeAlias = tuple[Piece, ...]
+Pieces: TypeAlias = tuple[KnownPiece, ...]
 """Everything in which a tensor differs from its anchor; later pieces lie on top."""
 
 LARGEST_SHARE = 0.8
@@ -137,7 +137,7 @@ def _spans(pieces: Pieces) -> list[tuple[int, int]]:
     return list(zip(first, last, strict=True))
 
 
-def unshared(box: Corners, around: Corners) -> tuple[Side, ...]:
+def unshared_sides(box: Corners, around: Corners) -> tuple[Side, ...]:
     """Return the sides of a box that a larger box does not share: the axis, and if it is far."""
     return tuple(
         (axis, is_far)
@@ -155,7 +155,7 @@ def borders_of(
     Strips are the outermost pixels of a box, at the sides that its larger box does not share. All
     boxes have one size, and sides of the same axes that are not shared, at least one.
     """
-    sides = [unshared(box, larger) for box, larger in zip(boxes, around, strict=True)]
+    sides = [unshared_sides(box, larger) for box, larger in zip(boxes, around, strict=True)]
     strips: list[Patch] = []
     for several in zip(*sides, strict=True):
         corners = [_outermost(box, side) for box, side in zip(boxes, several, strict=True)]
@@ -269,7 +269,7 @@ class BoxCache:
 def _kind(box: BoxOfImage, around: Corners) -> Kind:
     """Return the facts that boxes must share to run together, see `borders_of`."""
     size = tuple(b - a for a, b in zip(*box.corners, strict=True))
-    axes = tuple(axis for axis, _ in unshared(box.corners, around))
+    axes = tuple(axis for axis, _ in unshared_sides(box.corners, around))
     return ByIdentity(box.image), size, axes
 
 

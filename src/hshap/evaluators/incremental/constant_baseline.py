@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 
 from hshap.evaluators.incremental.patches import Zone
-from hshap.evaluators.incremental.windows import Piece, Tiled, pieces_of, tiles_of
+from hshap.evaluators.incremental.windows import KnownPiece, Tiled, pieces_of, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ def _zones(steps: Sequence[Step], start: str, zones: Zones) -> Plan | None:
     return found
 
 
-def stretched(small: torch.Tensor, zones: Zones) -> Known:
+def stretch(small: torch.Tensor, zones: Zones) -> Known:
     """Return an activation of the full size, given that of the small image.
 
     It shares its memory with the small one.
@@ -101,7 +101,7 @@ def stretched(small: torch.Tensor, zones: Zones) -> Known:
     if small.device.type == "meta":
         return torch.empty(shape, dtype=small.dtype, device="meta")
     axes = [_parts(n, zone) for n, zone in zip(small.shape[2:], zones, strict=True)]
-    tiles: list[Piece] = []
+    tiles: list[KnownPiece] = []
     for parts in product(*axes):
         data = small[(slice(0, 1), slice(None), *(slice(a, b) for a, b, _, _ in parts))]
         tile = data.expand(-1, -1, *(length for *_, length in parts))

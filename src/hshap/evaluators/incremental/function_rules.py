@@ -24,13 +24,13 @@ from hshap.evaluators.incremental.layer_rules import (
     total,
     upsampling,
 )
-from hshap.evaluators.incremental.patches import Patch, aligned, concatenated
+from hshap.evaluators.incremental.patches import Patch, align, concatenate
 from hshap.evaluators.incremental.steps import Rule, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hshap.evaluators.incremental.layer_rules import Parts
+    from hshap.evaluators.incremental.layer_rules import ReducedParts
     from hshap.evaluators.incremental.windows import Known
 
     Options: TypeAlias = Mapping[str, Value]
@@ -105,7 +105,7 @@ def function_rule(
         return _elementwise(ELEMENTWISE[target], alone=numbers) if fits else None
     if target in {torch.cat, torch.concat}:
         fits = all(spatial) and options.get("dim", 0) == 1
-        return Rule(concatenated, is_local=True, zones=same_zones) if fits else None
+        return Rule(concatenate, is_local=True, zones=same_zones) if fits else None
     if not spatial or not spatial[0] or any(spatial[1:]):
         return None
     if target is f.interpolate:
@@ -227,7 +227,7 @@ def convolution_layer(target: Value, args: Sequence[Value], options: Options) ->
 
 
 def _over_all_places(
-    act: Callable[[Parts], torch.Tensor], *, least: int = 2
+    act: Callable[[ReducedParts], torch.Tensor], *, least: int = 2
 ) -> Callable[..., Rule | None]:
     """Return a maker of rules for a reduction that is known over all places.
 
@@ -262,7 +262,7 @@ def _elementwise(act: Callable[[Value, Value], torch.Tensor], *, alone: bool) ->
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not all(_is_uniform(tensor, len(patches[0].size)) for tensor in tensors):
             return None
-        on_one_rectangle = aligned(patches)
+        on_one_rectangle = align(patches)
         data = iter(on_one_rectangle)
         first, second = (next(data).data if isinstance(arg, Patch) else arg for arg in args)
         return Patch(act(first, second), on_one_rectangle[0].starts, anchor)

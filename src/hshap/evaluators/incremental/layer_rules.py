@@ -19,9 +19,9 @@ from hshap.evaluators.incremental.patches import (
     ReceptiveField,
     Slide,
     Zone,
-    shifted,
+    shift,
     slide_over,
-    upsampled,
+    upsample,
 )
 from hshap.evaluators.incremental.steps import Rule, Value
 from hshap.evaluators.incremental.windows import Tiled, parts_of, tiles_of
@@ -40,7 +40,7 @@ SMALL_ROW = 2**17
 """Numbers in a row: up to here, one call for all rows is faster than pieces."""
 
 
-class Part(NamedTuple):
+class ReducedPart(NamedTuple):
     """Numbers `(rows, channels, *size)` of a tensor.
 
     `times` tells how often each place counts, by axis; once if it is empty.
@@ -50,10 +50,10 @@ class Part(NamedTuple):
     times: Times = ()
 
 
-Parts: TypeAlias = Sequence[Part]
+ReducedParts: TypeAlias = Sequence[ReducedPart]
 
 
-def reduction(act: Callable[[Parts], torch.Tensor]) -> Rule:
+def reduction(act: Callable[[ReducedParts], torch.Tensor]) -> Rule:
     """Return the rule of a reduction. `act` gets parts that cover the tensors of some rows.
 
     Full tensors of all rows would take much memory where places are many.
@@ -63,7 +63,7 @@ def reduction(act: Callable[[Parts], torch.Tensor]) -> Rule:
         value: Patch | Borders = args[0]
         count = len(value.starts)
         if prod(value.anchor.shape) <= SMALL_ROW:
-            made = act([Part(value.full())])
+            made = act([ReducedPart(value.full())])
         else:
             made = torch.cat([act(_parts(value, row)) for row in range(count)])
         return made.reshape(count, *anchor.shape[1:]).to(anchor.dtype)
@@ -71,13 +71,13 @@ def reduction(act: Callable[[Parts], torch.Tensor]) -> Rule:
     return Rule(rule, drops_space=True)
 
 
-def mean(parts: Parts) -> torch.Tensor:
+def mean(parts: ReducedParts) -> torch.Tensor:
     """Return the mean of each channel."""
     sides = (map(sum, times) if times else numbers.shape[2:] for numbers, times in parts)
     return total(parts) / sum(map(prod, sides))
 
 
-def total(parts: Parts) -> torch.Tensor:
+def total(parts: ReducedParts) -> torch.Tensor:
     """Return the sum of each channel, in double precision."""
 
     def one(part: torch.Tensor, times: Times) -> torch.Tensor:
@@ -95,27 +95,27 @@ def total(parts: Parts) -> torch.Tensor:
     return torch.stack([one(*part) for part in parts]).sum(0)
 
 
-def largest(parts: Parts) -> torch.Tensor:
+def largest(parts: ReducedParts) -> torch.Tensor:
     """Return the largest number of each channel."""
     return torch.stack([part.amax(_places(part)) for part, _ in parts]).amax(0)
 
 
-def smallest(parts: Parts) -> torch.Tensor:
+def smallest(parts: ReducedParts) -> torch.Tensor:
     """Return the smallest number of each channel."""
     return torch.stack([part.amin(_places(part)) for part, _ in parts]).amin(0)
 
 
-def _parts(value: Patch | Borders, row: int) -> list[Part]:
+def _parts(value: Patch | Borders, row: int) -> list[ReducedPart]:
     """Return parts that cover all places of a row, each place once."""
     shown, hidden = parts_of(((0,) * len(value.grid), value.grid), value.pieces(row))
-    found = [Part(source.cut(corners)) for corners, source in shown]
+    found = [ReducedPart(source.cut(corners)) for corners, source in shown]
     if isinstance(value.anchor, Tiled):
         for each in hidden:
             corners, times = value.anchor.without_repeats(each)
-            found.append(Part(value.anchor.small.cut(corners), times))
+            found.append(ReducedPart(value.anchor.small.cut(corners), times))
         return found
     (anchor,) = tiles_of(value.anchor)
-    return found + [Part(anchor.cut(corners)) for corners in hidden]
+    return found + [ReducedPart(anchor.cut(corners)) for corners in hidden]
 
 
 def _places(part: torch.Tensor) -> tuple[int, ...]:
@@ -329,7 +329,7 @@ def padding(
         axes = len(patch.size)
         if len(before) > axes:
             return None
-        return shifted(patch, (0,) * (axes - len(before)) + before, anchor)
+        return shift(patch, (0,) * (axes - len(before)) + before, anchor)
 
     def zones(zones: Sequence[Zones]) -> Zones | None:
         by = (0,) * (len(zones[0]) - len(before)) + before
@@ -399,7 +399,7 @@ def upsampling(mode: str, *, align: bool | None = None, factor: Value = None) ->
         if any(new % old for new, old in sides):
             return None
         times = tuple(new // old for new, old in sides)
-        return upsampled(patch, times, anchor, mode)
+        return upsample(patch, times, anchor, mode)
 
     def zones(zones: Sequence[Zones]) -> Zones | None:
         margin = 0 if mode == "nearest" else 1

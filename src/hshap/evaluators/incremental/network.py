@@ -15,7 +15,7 @@ from hshap.evaluators.incremental.boxes import (
     borders_of,
     size_of_own,
 )
-from hshap.evaluators.incremental.constant_baseline import is_flat, plan, stretched
+from hshap.evaluators.incremental.constant_baseline import is_flat, plan, stretch
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.steps import (
     Step,
@@ -27,7 +27,7 @@ from hshap.evaluators.incremental.steps import (
     reads_overwritten,
     with_last_reads,
 )
-from hshap.evaluators.incremental.tracing import UntraceableError, traced
+from hshap.evaluators.incremental.tracing import UntraceableError, trace_module
 from hshap.evaluators.incremental.windows import Known, tiles_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class FlatAnchor(NamedTuple):
     share: float
 
 
-class TooLargeError(Exception):
+class ActivationsTooLargeError(Exception):
     """Activations take more memory than allowed."""
 
 
@@ -100,19 +100,16 @@ class Network:
     """A traced module.
 
     `reason` says why it cannot run on patches, and is empty if it can. A module that looks at the
-    shape of its input is traced for images of one `shape` alone, if that is given. `channels_last`
-    tells the memory layout of the images. Steps before the first one without a rule run on patches,
-    later ones on full tensors.
+    shape of its input is traced for images of one `shape` alone, if that is given. Steps before the
+    first one without a rule run on patches, later ones on full tensors.
     """
 
-    def __init__(
-        self, module: torch.nn.Module, shape: Shape | None = None, *, channels_last: bool = False
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, shape: Shape | None = None) -> None:
         self.module, self.reason = module, ""
         self.steps: list[Step] = []
         self._plans: dict[Sides, Plan | None] = {}
         try:
-            trace = traced(module, shape, channels_last=channels_last)
+            trace = trace_module(module, shape)
         except UntraceableError as error:
             self.reason = str(error)
             return
@@ -137,8 +134,8 @@ class Network:
     ) -> tuple[Activations, torch.Tensor]:
         """Return the activations of an anchor `(1, *image)` that patches need, and its output.
 
-        Raises `TooLargeError` if they take more than `max_bytes`, and `OverwrittenError` if the
-        network reads a tensor that it has overwritten, which patches do not support.
+        Raises `ActivationsTooLargeError` if they take more than `max_bytes`, and `OverwrittenError`
+        if the network reads a tensor that it has overwritten, which patches do not support.
         """
         if self._shape not in {None, tuple(image.shape[1:])}:
             message = f"was traced for images of shape {self._shape} alone"
@@ -175,7 +172,7 @@ class Network:
         small = image[(slice(None), slice(None), *sides)].clone(memory_format=layout)
         found, _ = self.activations(small, max_bytes)
         kept = {
-            name: stretched(value, zones[name])
+            name: stretch(value, zones[name])
             for name, value in found.items()
             if name in zones and isinstance(value, torch.Tensor)
         }
@@ -195,7 +192,9 @@ class Network:
         writes, size = WriteCounts(values), size_of(kept)
         for step in self.steps:
             writes.check((step.args, step.options))
-            value = step.act(*filled(step.args, values), **filled(step.options, values))
+            value = step.act(
+                *fill_arguments(step.args, values), **fill_arguments(step.options, values)
+            )
             values[step.name] = value
             if isinstance(value, torch.Tensor):
                 own = kept[step.name] = self._kept_of(step.name, value)
@@ -205,12 +204,12 @@ class Network:
                 size += 0 if own.device.type == "meta" else own.nbytes
                 # The sum is an upper bound, since some tensors share memory.
                 if max_bytes is not None and size > max_bytes < size_of(kept):
-                    raise TooLargeError
+                    raise ActivationsTooLargeError
             for name in step.last_reads:
                 del values[name]
         writes.check(self._output)
         writes.check_kept()
-        return kept, filled(self._output, values)
+        return kept, fill_arguments(self._output, values)
 
     def _kept_of(self, name: str, value: torch.Tensor) -> torch.Tensor:
         if name not in self._kept:
@@ -219,7 +218,7 @@ class Network:
 
     def run(self, patch: Patch, activations: Activations) -> torch.Tensor:
         """Return the outputs `(rows, ...)` of inputs that differ from the anchor in patches."""
-        return full(filled(self._output, self._values(patch, activations)))
+        return full(fill_arguments(self._output, self._values(patch, activations)))
 
     def whole(self, activations: Activations) -> ShownBox:
         """Return the activations of an image as those of a box that shows all of it."""
@@ -247,7 +246,9 @@ class Network:
         borders = borders_of(corners, larger, activations[self._input], image)
         known = _Larger([box.pieces for box in around], largest_share)
         made: dict[str, Patch | Borders | None] = {}
-        outputs = full(filled(self._output, self._values(borders, activations, known, made)))
+        outputs = full(
+            fill_arguments(self._output, self._values(borders, activations, known, made))
+        )
         own = size_of_own([value for value in made.values() if value is not None])
         boxes = [
             ShownBox(each, _PiecesOfRow(made, row), own // len(corners))
@@ -276,13 +277,13 @@ class Network:
         for step in self.steps:
             if larger is not None and not runs_in_strips(step, values, larger.largest_share):
                 join_borders(step, values)
-            args = filled(step.args, values)
+            args = fill_arguments(step.args, values)
             pieces = () if larger is None else larger.pieces
-            value = patched(step, args, activations, pieces) if on_patches(step, values) else None
+            value = run_rule(step, args, activations, pieces) if on_patches(step, values) else None
             if value is None:
                 convert = shape_only if step.reads_shape else full
-                options = mapped(filled(step.options, values), convert)
-                value = step.act(*mapped(args, convert), **options)
+                options = map_values(fill_arguments(step.options, values), convert)
+                value = step.act(*map_values(args, convert), **options)
             values[step.name] = value
             if made is not None and isinstance(value, (Patch, Borders)):
                 # Of other activations no reader looks at the surroundings; later steps may write.
@@ -327,7 +328,7 @@ def join_borders(step: Step, values: Values) -> None:
             values[name] = values[name].patch()
 
 
-def patched(
+def run_rule(
     step: Step,
     args: Value,
     activations: Mapping[str, Known],
@@ -364,23 +365,25 @@ def patched(
 def _on_one_grid(args: Value) -> bool:
     """Tell whether there are patches among the arguments, all in tensors of one grid."""
     found: list[Patch | Borders] = []
-    mapped(args, lambda value: found.append(value) if isinstance(value, (Patch, Borders)) else None)
+    map_values(
+        args, lambda value: found.append(value) if isinstance(value, (Patch, Borders)) else None
+    )
     return bool(found) and len({patch.grid for patch in found}) == 1
 
 
-def filled(args: Value, values: Values) -> Value:
+def fill_arguments(args: Value, values: Values) -> Value:
     """Return arguments with the results of steps in the place of their nodes."""
     if isinstance(args, tuple) and all(isinstance(arg, Node) for arg in args):
         return tuple(values[arg.name] for arg in args)  # most often: faster than the general way
     return map_arg(args, lambda node: values[node.name])
 
 
-def mapped(value: Value, act: Callable[[Value], Value]) -> Value:
+def map_values(value: Value, act: Callable[[Value], Value]) -> Value:
     """Apply a function to every value inside of lists, tuples and dicts."""
     if isinstance(value, (list, tuple)):
-        return type(value)(mapped(item, act) for item in value)
+        return type(value)(map_values(item, act) for item in value)
     if isinstance(value, dict):
-        return {key: mapped(item, act) for key, item in value.items()}
+        return {key: map_values(item, act) for key, item in value.items()}
     return act(value)
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as f
 
 from hshap.evaluators.incremental.windows import (
     Known,
-    Piece,
+    KnownPiece,
     Sides,
     Tiled,
     draw,
@@ -63,7 +63,7 @@ class Patch:
     data: torch.Tensor
     starts: tuple[Sides, ...]
     anchor: Known
-    over: tuple[tuple[Piece, ...], ...] = ()
+    over: tuple[tuple[KnownPiece, ...], ...] = ()
 
     @cached_property
     def size(self) -> Sides:
@@ -76,7 +76,7 @@ class Patch:
         return tuple(self.anchor.shape[2:])
 
     @cached_property
-    def rows(self) -> tuple[Piece, ...]:
+    def rows(self) -> tuple[KnownPiece, ...]:
         """The rectangle of each row."""
         return pieces_of(self.data, self.starts)
 
@@ -110,7 +110,7 @@ class Patch:
         there = map(slice, *(map(sub, corner, shift) for corner in inner))
         out[(..., *map(slice, *inner))] = self.data[(..., *there)]
 
-    def pieces(self, row: int) -> tuple[Piece, ...]:
+    def pieces(self, row: int) -> tuple[KnownPiece, ...]:
         """Return everything in which a row differs from the anchor; later pieces lie on top."""
         over = self.over[row] if self.over else ()
         return (*over, self.rows[row])
@@ -203,13 +203,13 @@ def _cut_out(full: torch.Tensor, starts: Sequence[Sides], size: Sides) -> torch.
     return out
 
 
-def shifted(patch: Patch, by: Sides, anchor: Known) -> Patch:
+def shift(patch: Patch, by: Sides, anchor: Known) -> Patch:
     """Return the same rectangles, shifted, in another tensor; both share the memory."""
     starts = tuple(tuple(a + n for a, n in zip(start, by, strict=True)) for start in patch.starts)
     return Patch(patch.data, starts, anchor)
 
 
-def upsampled(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
+def upsample(patch: Patch, times: Sides, anchor: Known, mode: str) -> Patch:
     """Return the output patch of upsampling by whole factors, nearest or linear.
 
     Linear modes read one pixel to each side. They get two, and the output of the outer one is cut
@@ -242,7 +242,7 @@ def _grown(patch: Patch, margin: int) -> tuple[tuple[Sides, ...], Sides]:
     return starts, size
 
 
-def aligned(patches: Sequence[Patch]) -> list[Patch]:
+def align(patches: Sequence[Patch]) -> list[Patch]:
     """Return patches of tensors of one grid, all on rectangles that cover every one of them."""
     starts, size = _around_all(patches)
     return [
@@ -253,7 +253,7 @@ def aligned(patches: Sequence[Patch]) -> list[Patch]:
     ]
 
 
-def concatenated(patches: Sequence[Patch], anchor: Known) -> Patch:
+def concatenate(patches: Sequence[Patch], anchor: Known) -> Patch:
     """Return the channels of all patches in one, on rectangles that cover every one of them."""
     starts, size = _around_all(patches)
     channels = [patch.data.shape[1] for patch in patches]

@@ -1,9 +1,9 @@
 """A graph is rewritten before its rules are looked up: folded layers, channels first. Needs torch.
 
-A padding of its own takes a copy, and a batch norm of its own another step, so both become parts of
-their convolutions. ConvNeXt and others permute a tensor, run layers on its last axis, and permute
-it back; patches have their channels first. So the permutations are left out, and each layer between
-them runs on the axis of channels instead. The numbers are the same, whatever the tensor shows.
+A batch norm of its own takes another step, so it becomes a part of the convolution before it.
+ConvNeXt and others permute a tensor, run layers on its last axis, and permute it back; patches have
+their channels first. So the permutations are left out, and each layer between them runs on the axis
+of channels instead. The numbers are the same, whatever the tensor shows.
 """
 
 from __future__ import annotations
@@ -253,29 +253,6 @@ def with_folded_norms(graph_module: fx.GraphModule) -> fx.GraphModule:
         if (type(before), type(layer)) in FOLDED and layer.running_mean is not None:
             _take_norm(graph_module, node, layer, before)
     return graph_module
-
-
-def with_weights_last(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Return the graph with the weights of convolutions of pictures channels last.
-
-    For inputs with channels last, torch copies other weights at every call: in the last block of a
-    ResNet-18, that takes as long as the convolution of two small patches.
-    """
-    for node in list(graph_module.graph.nodes):
-        layer: Value = None
-        if node.op == "call_module":
-            layer = graph_module.get_submodule(str(node.target))
-        if type(layer) is not nn.Conv2d or not is_plain(layer) or _is_last(layer.weight):
-            continue
-        last = copy.deepcopy(layer, {id(own): own for own in layer.parameters()})
-        weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
-        last.weight = nn.Parameter(weight, requires_grad=False)
-        _call(graph_module, node, last, node.args)
-    return graph_module
-
-
-def _is_last(weight: torch.Tensor) -> bool:
-    return weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def _only_argument(graph_module: fx.GraphModule, node: fx.Node) -> Value:

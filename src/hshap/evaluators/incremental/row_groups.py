@@ -41,7 +41,7 @@ LARGEST_BOX = 0.55
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
+class RowDifference:
     """An anchor, and the rectangle outside of which an input equals it.
 
     `box` is set if the input is another one in a box, all of it: the image over its stand-in, or
@@ -60,7 +60,7 @@ class Difference:
         return not prod(self.size)
 
 
-def difference(row: Row, *, image_is_kept: bool) -> Difference | None:
+def difference(row: Row, *, image_is_kept: bool) -> RowDifference | None:
     """Return how a row differs from its stand-in or from its image, whichever is closer.
 
     None if the rectangle is too large to be worth it, or if the row shows the image in full whose
@@ -71,7 +71,7 @@ def difference(row: Row, *, image_is_kept: bool) -> Difference | None:
     shown = around([box for region in row.kept for box in blocks(region, grid)], grid)
     box = shown_box(row)
     if prod(shown[1]) <= (0.5 if box is None else LARGEST_BOX) * prod(grid):
-        return Difference(hidden, *shown, image, box)
+        return RowDifference(hidden, *shown, image, box)
     is_hidden = ~mask(row.kept, grid)
     boxes = bounds(is_hidden)
     covered = around(boxes, grid)
@@ -79,9 +79,9 @@ def difference(row: Row, *, image_is_kept: bool) -> Difference | None:
         return None
     if prod(covered[1]) < prod(shown[1]):
         is_filled = bool(boxes) and bool(is_hidden[tuple(map(slice, *boxes[0]))].all())
-        found = Difference(image, *covered, hidden, boxes[0] if is_filled else None)
+        found = RowDifference(image, *covered, hidden, boxes[0] if is_filled else None)
     else:
-        found = Difference(hidden, *shown, image)
+        found = RowDifference(hidden, *shown, image)
     return found if prod(found.size) <= LARGEST_SHARE * prod(grid) else None
 
 
@@ -125,7 +125,7 @@ def around(boxes: Sequence[Corners], grid: Grid) -> tuple[Grid, Grid]:
     return start, size
 
 
-def grouped(differences: dict[int, Difference | None]) -> list[list[int]]:
+def group_rows(differences: dict[int, RowDifference | None]) -> list[list[int]]:
     """Return the numbers of the rows by anchor and size: rows without a difference first.
 
     One anchor follows the other, so that few are needed at once. Inputs equal to their anchor come
@@ -159,7 +159,7 @@ class Group:
 
     anchor: Anchor
     rows: Sequence[Row]
-    found: Sequence[Difference]
+    found: Sequence[RowDifference]
 
     @property
     def size(self) -> Grid:

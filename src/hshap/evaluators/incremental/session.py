@@ -17,10 +17,10 @@ import torch
 from hshap.errors import ModelFailedError
 from hshap.evaluators.incremental.activation_cache import UnfitError
 from hshap.evaluators.incremental.boxes import BoxCache, BoxOfImage
-from hshap.evaluators.incremental.network import size_of
+from hshap.evaluators.incremental.network import Network, size_of
 from hshap.evaluators.incremental.patches import Patch
 from hshap.evaluators.incremental.recipe import CostLedger
-from hshap.evaluators.incremental.row_groups import Difference, Group, difference, grouped
+from hshap.evaluators.incremental.row_groups import Group, RowDifference, difference, group_rows
 from hshap.evaluators.outputs import as_scores
 from hshap.evaluators.protocol import Provenance
 from hshap.partitions.regions import Box
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hshap.evaluators.batched import BatchedSession
     from hshap.evaluators.canvas import Row
     from hshap.evaluators.incremental.activation_cache import ActivationCache, Anchor
-    from hshap.evaluators.incremental.network import Network
     from hshap.evaluators.incremental.recipe import CostPolicy
     from hshap.evaluators.incremental.windows import Corners, Sides
     from hshap.evaluators.protocol import Comparison
@@ -129,12 +128,12 @@ class IncrementalSession:
             scores = self._full_scores([rows[n] for n in complete])
             found.update(zip(complete, scores, strict=True))
         differences = {n: self._difference(rows[n]) for n in range(len(rows)) if n not in found}
-        for numbers in grouped(differences):
+        for numbers in group_rows(differences):
             scores = self._group_scores([(rows[n], differences[n]) for n in numbers])
             found.update(zip(numbers, scores, strict=True))
         return np.stack([found[n] for n in range(len(rows))])
 
-    def _group_scores(self, group: Sequence[tuple[Row, Difference | None]]) -> Iterable[Heat]:
+    def _group_scores(self, group: Sequence[tuple[Row, RowDifference | None]]) -> Iterable[Heat]:
         """Score rows that differ from one anchor in rectangles of one size."""
         rows, first = [row for row, _ in group], group[0][1]
         if first is not None:
@@ -273,7 +272,7 @@ class IncrementalSession:
         if self._comparison == "failed":
             self._give_up("scores from patches differ from those of a full forward pass")
 
-    def _difference(self, row: Row) -> Difference | None:
+    def _difference(self, row: Row) -> RowDifference | None:
         """Return the closest anchor of a row and the rectangle of the difference, if any."""
         if not self._is_traced(row):
             return None
@@ -290,7 +289,7 @@ class IncrementalSession:
         pays = not _is_small(row) or self._ledger.allows_setup(row.canvas.shape, passes=2)
         if not is_known and pays:
             started = time.perf_counter()
-            self._network = self._cache.traced(self._model, row.canvas.shape)
+            self._network = Network(self._model, row.canvas.shape)
             self._ledger.add_overhead(time.perf_counter() - started)
             if self._network.reason:
                 self._give_up(self._network.reason)

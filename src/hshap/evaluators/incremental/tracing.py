@@ -31,7 +31,6 @@ from hshap.evaluators.incremental.rewriting import (
     attribute,
     channels_first,
     with_folded_norms,
-    with_weights_last,
 )
 from hshap.evaluators.incremental.steps import Rule, Step, Value
 from hshap.evaluators.outputs import scores_in
@@ -257,33 +256,30 @@ class Trace:
     shape: Shape | None = None
 
 
-def traced(module: nn.Module, shape: Shape | None = None, *, channels_last: bool = False) -> Trace:
+def trace_module(module: nn.Module, shape: Shape | None = None) -> Trace:
     """Return the trace of a module, or raise `UntraceableError`.
 
     If tracing fails for images of any shape, it is tried again for images of the given one.
-    `channels_last` tells the memory layout of the pictures that it will run on.
     """
     if not is_plain(module):
         message = "it has hooks, or a forward of its own, which tracing does not see"
         raise UntraceableError(message)
     try:
-        return _traced(module, Tracer(), channels_last=channels_last)
+        return _trace_with(module, Tracer())
     except UntraceableError:
         if shape is None:
             raise
     kind = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     image = torch.empty(shape, dtype=kind.dtype, device=kind.device)
-    trace = _traced(OneInput(module).eval(), ShapedTracer(image), channels_last=channels_last)
+    trace = _trace_with(OneInput(module).eval(), ShapedTracer(image))
     return replace(trace, shape=shape)
 
 
-def _traced(module: nn.Module, tracer: Tracer, *, channels_last: bool) -> Trace:
+def _trace_with(module: nn.Module, tracer: Tracer) -> Trace:
     try:
         with TRACING:
             graph = _without_idle_reads(tracer.trace(_shared_copy(module)))
         graph_module = with_folded_norms(fx.GraphModule(tracer.root, graph))
-        if channels_last:
-            graph_module = with_weights_last(graph_module)
         return _Builder(channels_first(graph_module)).trace()
     except UntraceableError:
         raise

@@ -26,7 +26,7 @@ Corners: TypeAlias = tuple[Sides, Sides]
 ALL_CHANNELS = slice(None)
 
 
-class Piece(NamedTuple):
+class KnownPiece(NamedTuple):
     """A rectangle of a tensor, in one row of `data`, whose first place is `origin`."""
 
     corners: Corners
@@ -42,11 +42,11 @@ class Piece(NamedTuple):
         """Write one number everywhere in a part."""
         self.data[self._index(corners)] = number
 
-    def copy(self, corners: Corners, source: Piece) -> None:
+    def copy(self, corners: Corners, source: KnownPiece) -> None:
         """Write a part of another piece into the same part of this one."""
         self.data[self._index(corners)] = source.cut(corners)
 
-    def clipped(self, corners: Corners) -> Piece | None:
+    def clipped(self, corners: Corners) -> KnownPiece | None:
         """Return the part of a piece inside of a rectangle; None if there is none."""
         met = meet(self.corners, corners)
         return None if met is None else self._replace(corners=met)
@@ -61,11 +61,11 @@ class Piece(NamedTuple):
         return (row, ALL_CHANNELS, *spans)
 
 
-def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[Piece, ...]:
+def pieces_of(data: torch.Tensor, starts: Sequence[Sides]) -> tuple[KnownPiece, ...]:
     """Return each row of `data`, `(rows, channels, *size)`, as a piece with a start of its own."""
     size = data.shape[2:]
     return tuple(
-        Piece((start, tuple(map(add, start, size))), data, row, start)
+        KnownPiece((start, tuple(map(add, start, size))), data, row, start)
         for row, start in enumerate(starts)
     )
 
@@ -81,8 +81,8 @@ class Tiled:
 
     shape: tuple[int, ...]
     starts: tuple[Sides, ...]
-    tiles: tuple[Piece, ...]
-    small: Piece
+    tiles: tuple[KnownPiece, ...]
+    small: KnownPiece
     repeats: tuple[tuple[int, int], ...]
 
     @property
@@ -90,7 +90,7 @@ class Tiled:
         """The type of its numbers."""
         return self.tiles[0].data.dtype
 
-    def tiles_in(self, corners: Corners) -> Iterator[Piece]:
+    def tiles_in(self, corners: Corners) -> Iterator[KnownPiece]:
         """Yield the tiles that reach into a rectangle inside of the grid."""
         number = [0]
         for starts, low, high in zip(self.starts, *corners, strict=True):
@@ -119,11 +119,11 @@ class Tiled:
 Known: TypeAlias = torch.Tensor | Tiled
 """A tensor whose values are known everywhere."""
 
-Shown: TypeAlias = tuple[list[tuple[Corners, Piece]], list[Corners]]
+Shown: TypeAlias = tuple[list[tuple[Corners, KnownPiece]], list[Corners]]
 """Parts of a window with their sources, and parts without one: those beyond the borders."""
 
 
-def tiles_of(known: Known) -> tuple[Piece, ...]:
+def tiles_of(known: Known) -> tuple[KnownPiece, ...]:
     """Return pieces that cover the only row of a tensor without overlap."""
     if isinstance(known, Tiled):
         return known.tiles
@@ -152,9 +152,9 @@ def empty(
 
 
 def draw(
-    window: Piece,
+    window: KnownPiece,
     anchor: Known,
-    pieces: Sequence[Piece],
+    pieces: Sequence[KnownPiece],
     *,
     outside: float = 0.0,
     hole: Corners | None = None,
@@ -171,7 +171,7 @@ def draw(
 
 
 def shown(
-    window: Corners, anchor: Known, pieces: Sequence[Piece], hole: Corners | None = None
+    window: Corners, anchor: Known, pieces: Sequence[KnownPiece], hole: Corners | None = None
 ) -> Shown:
     """Return the parts of a window with their sources, and the parts beyond the anchor's borders.
 
@@ -186,9 +186,9 @@ def shown(
     return parts, beyond
 
 
-def parts_of(window: Corners, pieces: Sequence[Piece], hole: Corners | None = None) -> Shown:
+def parts_of(window: Corners, pieces: Sequence[KnownPiece], hole: Corners | None = None) -> Shown:
     """Return the parts of a window that show pieces, and those that show none of them."""
-    parts: list[tuple[Corners, Piece]] = []
+    parts: list[tuple[Corners, KnownPiece]] = []
     left = [window] if hole is None else list(_around(hole, window))
     for piece in reversed(pieces):
         uncovered: list[Corners] = []

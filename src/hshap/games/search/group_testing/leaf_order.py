@@ -25,22 +25,24 @@ MOST_COUNTED = 2048
 """Leaves of a tree that is split to the end beforehand, to count them."""
 
 
-class Node:
+class SpannedRegion:
     """A region and its span in the row."""
 
     __slots__ = ("_parts", "region", "span")
 
-    def __init__(self, region: Region, span: Span, parts: tuple[Node, ...] | None = None) -> None:
+    def __init__(
+        self, region: Region, span: Span, parts: tuple[SpannedRegion, ...] | None = None
+    ) -> None:
         self.region, self.span, self._parts = region, span, parts
 
     @property
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[SpannedRegion, ...]:
         """The parts in the order of the row; empty for a leaf."""
         if self._parts is None:
             parts = self.region.split()
             ends = list(accumulate((part.area for part in parts), initial=self.span[0]))
             spans = pairwise(ends)
-            self._parts = tuple(map(Node, parts, spans))
+            self._parts = tuple(map(SpannedRegion, parts, spans))
         return self._parts
 
 
@@ -55,9 +57,9 @@ class LeafOrder:
     """
 
     def __init__(self, root: Region) -> None:
-        self.root = _counted(root) or Node(root, (0, root.area))
+        self.root = _counted(root) or SpannedRegion(root, (0, root.area))
 
-    def path(self, place: int) -> list[Node]:
+    def path(self, place: int) -> list[SpannedRegion]:
         """Return the regions around a place, from the root down to a leaf."""
         found = [self.root]
         while found[-1].parts:
@@ -68,13 +70,13 @@ class LeafOrder:
         """Return the fewest regions that fill some spans, in the order of the row."""
         return tuple(node.region for node in self._fill(spans))
 
-    def nodes(self, spans: Spans) -> list[Node]:
+    def nodes(self, spans: Spans) -> list[SpannedRegion]:
         """Return the same regions with their spans; parts of the root instead of the root."""
         found = self._fill(spans)
         return list(self.root.parts) or found if found == [self.root] else found
 
-    def _fill(self, spans: Spans) -> list[Node]:
-        found: list[Node] = []
+    def _fill(self, spans: Spans) -> list[SpannedRegion]:
+        found: list[SpannedRegion] = []
         waiting = [(self.root, joined(spans))]
         while waiting:
             node, wanted = waiting.pop()
@@ -162,7 +164,7 @@ def inside(span: Span, spans: Iterable[Span]) -> bool:
     return any(start <= span[0] and span[1] <= stop for start, stop in spans)
 
 
-def _counted(root: Region) -> Node | None:
+def _counted(root: Region) -> SpannedRegion | None:
     """Return a tree whose regions take a place for each leaf; None if it has too many leaves."""
     order = [root]
     parts: list[tuple[Region, ...]] = []
@@ -182,10 +184,10 @@ def _counted(root: Region) -> Node | None:
     for i, few in enumerate(parts):
         own = counts[firsts[i] : firsts[i] + len(few)]
         starts[firsts[i] : firsts[i] + len(few)] = list(accumulate(own, initial=starts[i]))[:-1]
-    nodes: list[Node] = []
+    nodes: list[SpannedRegion] = []
     for i in reversed(range(len(order))):
         inner = tuple(reversed(nodes[len(order) - firsts[i + 1] : len(order) - firsts[i]]))
-        nodes.append(Node(order[i], (starts[i], starts[i] + counts[i]), inner))
+        nodes.append(SpannedRegion(order[i], (starts[i], starts[i] + counts[i]), inner))
     return nodes[-1]
 
 

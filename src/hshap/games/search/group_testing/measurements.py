@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.games.game import game_of, players_of
-from hshap.games.search.group_testing.leaf_order import Node, inside, joined
+from hshap.games.search.group_testing.leaf_order import SpannedRegion, inside, joined
 from hshap.games.search.protocol import Question
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Measurements:
         gaps = np.abs(changes[:, 0] - changes[:, 1]) / weights.max()
         return min(float(np.average(gaps, weights=weights)), 1.0)
 
-    def game(self, node: Node, found: Mapping[Span, Heat]) -> Game:
+    def game(self, node: SpannedRegion, found: Mapping[Span, Heat]) -> Game:
         """Return the game of a region; values that were not measured follow by the OR rule."""
         players = players_of(node.region)
         parts = node.parts or (node,)
@@ -145,7 +145,9 @@ class Measurements:
         every = (spans for node, _ in self._above(found) for _, spans in coalitions(node))
         return [spans for spans in dict.fromkeys(every) if spans not in self._scores]
 
-    def _above(self, found: Mapping[Span, Heat]) -> Iterator[tuple[Node, Mapping[Span, Heat]]]:
+    def _above(
+        self, found: Mapping[Span, Heat]
+    ) -> Iterator[tuple[SpannedRegion, Mapping[Span, Heat]]]:
         """Yield the regions that hold a finding and are none, each with its own, parents first."""
         waiting = [self.row.root]
         while waiting:
@@ -159,7 +161,7 @@ class Measurements:
             ]
 
 
-def coalitions(node: Node) -> Iterator[tuple[list[int], Spans]]:
+def coalitions(node: SpannedRegion) -> Iterator[tuple[list[int], Spans]]:
     """Yield the players and the spans of each coalition of a region's game, in its order.
 
     A region with too many parts is refused.
