@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 import hshap
 from hshap.demo import bundled, load
-from hshap.demo.run import probability_of_a_cross
+from hshap.demo.overview import probability_of_a_cross
 from hshap.export.page import View, write_page
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "page.png"

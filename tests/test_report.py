@@ -16,8 +16,7 @@ pytest.importorskip("pyarrow")
 
 import hshap
 from hshap import ArgumentError, Bisection, Constant, Explainer
-from hshap.cli.inputs.annotated_runs import on_grid
-from hshap.cli.inputs.annotations import Annotation, mask_of
+from hshap.cli.inputs.annotated_runs import Annotation, mask_of, on_grid
 from hshap.guarantees import Calibration, carriers
 
 SIDE = 32

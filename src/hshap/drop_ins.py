@@ -26,7 +26,7 @@ from hshap.evaluators.canvas import Backdrop, Row
 from hshap.evaluators.protocol import score_rows
 from hshap.explainer import Explainer
 from hshap.explainer.choosing_parts import whole
-from hshap.explainer.readings import Reader
+from hshap.explainer.readings import ImageReader
 from hshap.games.targets import Output
 from hshap.partitions.grids import Dyadic
 from hshap.partitions.regions import mask
@@ -320,7 +320,7 @@ def _crop(b_box: Sequence[int] | None, grid: Grid) -> tuple[slice, ...]:
 def _outputs(explainer: Explainer, images: Iterable[object], layout: str | None = None) -> Heat:
     """Return the outputs `(n, outputs)` for images of one shape: one evaluation for each."""
     session = explainer.evaluator.open_session()
-    reader = Reader(explainer.facts.intake, layout)
+    reader = ImageReader(explainer.facts.intake, layout)
     backdrop = Backdrop(Constant(0.0), session.put)
     every = [reader.read(image).pixels for image in images]
     canvases = [backdrop.canvas(one, whole(one), n) for n, one in enumerate(every)]

@@ -15,6 +15,8 @@ from threading import RLock
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
+import typer
+
 from hshap._util.visible import as_text, visible
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def say(text: str) -> None:
 def tell(text: str) -> None:
     """Write a line to standard output."""
     STATUS.clear()
-    sys.stdout.write(f"{visible(text)}\n")
+    typer.echo(visible(text))
 
 
 def say_notes(notes: Mapping[str, Sequence[Path]]) -> None:

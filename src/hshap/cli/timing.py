@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from time import perf_counter
@@ -18,7 +17,7 @@ from hshap.demo import load as bundled_network
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
 from hshap.evaluators.batched import LARGEST_BATCH, LARGEST_BYTES
-from hshap.evaluators.runners import runner
+from hshap.evaluators.runners import is_torch_module, runner
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,9 +37,7 @@ MOST_SECONDS = 10.0
 
 def has_layouts(loaded: Loaded, shape: Shape) -> bool:
     """Tell whether a model is a torch module, and its images have several planes."""
-    torch = sys.modules.get("torch")
-    is_module = torch is not None and isinstance(loaded.model, torch.nn.Module)
-    return is_module and len(shape) == 3 and shape[0] > 1
+    return is_torch_module(loaded.model) and len(shape) == 3 and shape[0] > 1
 
 
 class Alternative(NamedTuple):

@@ -19,6 +19,8 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.outputs import as_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import DTypeLike
 
     from hshap._util.types import Array, Heat, Model, ScoreFunction, Shape, Tensor, Untyped
@@ -60,6 +62,10 @@ class Runner(Protocol):
         """Return memory for `count` inputs, with any content."""
         ...
 
+    def forward(self, inputs: Tensor, count: int) -> object:
+        """Return what the model gives for the first `count` inputs, as it is."""
+        ...
+
     def run(self, inputs: Tensor, count: int) -> Heat:
         """Return the scores of the first `count` inputs, in memory of their own."""
         ...
@@ -77,12 +83,12 @@ def is_onnx_session(model: object) -> bool:
     return onnx is not None and isinstance(model, onnx.InferenceSession)
 
 
-def outputs_of(model: Model, batch: Array) -> object:
-    """Return what a torch module or a callable gives for a batch, as it is; not for ONNX."""
-    if not is_torch_module(model):
-        return model(batch)
-    made = TorchRunner(model, autocast=None, channels_last=False)
-    return made.forward(made.put(batch), len(batch))
+def caller(model: Model) -> Callable[[Array], object]:
+    """Return a function from a batch to what the model of any kind gives for it, as it is."""
+    made = runner(model, autocast=None, channels_last=False)
+    if isinstance(made, CallableRunner):
+        return model
+    return lambda batch: made.forward(made.put(batch), len(batch))
 
 
 def runner(model: Model, *, autocast: str | None, channels_last: bool) -> Runner:
@@ -123,9 +129,12 @@ class CallableRunner:
     def inputs(self, count: int, shape: Shape, dtype: DTypeLike) -> Tensor:
         return np.empty((count, *shape), dtype)
 
-    def run(self, inputs: Tensor, count: int) -> Heat:
+    def forward(self, inputs: Tensor, count: int) -> object:
         # Not read-only: torch would warn of such an array, and writes do no harm.
-        return as_scores(self._model(inputs[:count]), count)
+        return self._model(inputs[:count])
+
+    def run(self, inputs: Tensor, count: int) -> Heat:
+        return as_scores(self.forward(inputs, count), count)
 
 
 class OnnxRunner:
@@ -165,12 +174,15 @@ class OnnxRunner:
             raise ArgumentError(message)
         return np.empty((count, *shape), self._dtype)
 
-    def run(self, inputs: Tensor, count: int) -> Heat:
+    def forward(self, inputs: Tensor, count: int) -> object:
         # A session with a fixed batch size gets copies of the first input in the places left over.
         extra = max(0, (self.largest_batch or count) - count)
         batch = np.concatenate([inputs[:count], *[inputs[:1]] * extra]) if extra else inputs[:count]
-        (scores,) = self._session.run(None, {self._name: batch})
-        return as_scores(scores, len(batch))[:count]
+        (made,) = self._session.run(None, {self._name: batch})
+        return made[:count] if extra and len(made) == len(batch) else made
+
+    def run(self, inputs: Tensor, count: int) -> Heat:
+        return as_scores(self.forward(inputs, count), count)
 
 
 class TorchRunner:
@@ -220,7 +232,6 @@ class TorchRunner:
         return as_scores(self.forward(inputs, count), count)
 
     def forward(self, inputs: Tensor, count: int) -> object:
-        """Return what the module gives for the first `count` inputs."""
         is_host = self._host_dtype is not None
         batch = self._torch.from_numpy(inputs[:count]) if is_host else inputs[:count]
         cast = (

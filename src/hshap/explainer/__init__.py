@@ -18,8 +18,8 @@ from hshap.evaluators.protocol import Evaluator, provenance_of
 from hshap.explainer.choosing_parts import PartChooser
 from hshap.explainer.image_jobs import Decisions, search_jobs
 from hshap.explainer.make_explanation import make_explanation
-from hshap.explainer.readings import Reader, iterate, read_pairs, unpack
-from hshap.explainer.region_tests import Plan, test_regions
+from hshap.explainer.readings import ImageReader, iterate, read_pairs, unpack
+from hshap.explainer.region_tests import TestPlan, test_regions
 from hshap.games import engine
 from hshap.games.targets import Target, Wanted, as_targets, is_several
 from hshap.models.model_description import Facts, facts_of
@@ -244,7 +244,7 @@ class Explainer:
         (4, True)
         """
         given = self.baseline if baseline is None else baseline
-        plan = Plan(alpha, error, rounds, seed, max_evaluations)
+        plan = TestPlan(alpha, error, rounds, seed, max_evaluations)
         if self.facts.intake is not None:
             named = by_name("image", image, layout)
             image, layout, _ = self.facts.intake.read(named.array, named.layout)
@@ -263,19 +263,23 @@ class Explainer:
         """Read images, start their searches, drive them, and yield explanations as they end."""
         session = self.evaluator.open_session()
         parts = PartChooser(self, session)
-        reader = Reader(self.facts.intake, *axes)
+        reader = ImageReader(self.facts.intake, *axes)
         runs = self._begin(iterate("pairs", pairs), reader, parts, on_error)
         if positives is None:
             groups = search_jobs(runs, parts, on_error)
         else:
             decisions = Decisions(parts, session, positives, on_error)
-            groups, progress = decisions.jobs(runs), decisions.counted(progress)
+            groups, progress = decisions.jobs(runs), decisions.count_in(progress)
         for job in engine.run(groups, session, progress, on_error):
             provenance = provenance_of(session, job.run.position)
             yield job, make_explanation(job, self.facts, provenance)
 
     def _begin(
-        self, pairs: Iterator[Pair], reader: Reader, parts: PartChooser, on_error: OnError | None
+        self,
+        pairs: Iterator[Pair],
+        reader: ImageReader,
+        parts: PartChooser,
+        on_error: OnError | None,
     ) -> Iterator[ImageRun]:
         """Yield each image as it is read; without `on_error`, the first that fails is raised."""
         for position, pair in enumerate(read_pairs(pairs, on_error)):

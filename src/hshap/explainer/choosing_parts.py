@@ -49,7 +49,7 @@ MOST_REGIONS = 8192
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Choices:
     """The choices that were made for the caller, in words; empty where the caller chose."""
 
     reading: str = ""
@@ -78,7 +78,7 @@ class ImageRun:
     backdrop: Backdrop
     settings: Settings
     started: float  # by `time.perf_counter()`
-    chosen: Chosen = Chosen()
+    chosen: Choices = Choices()
     partition: Partition | None = None
     search: Search | None = None
     negatives: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -108,7 +108,7 @@ class PartChooser:
     ) -> ImageRun:
         """Return the run of an image with its baseline: its own, the explainer's, or the usual."""
         backdrop, settings = self._backdrop, self._settings.updated(**reading.facts)
-        chosen = Chosen(reading.choice)
+        chosen = Choices(reading.choice)
         if own_baseline is not None:
             backdrop = Backdrop(own_baseline, self._put)
             settings = settings.updated(baseline=own_baseline)

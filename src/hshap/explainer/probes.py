@@ -19,7 +19,7 @@ import numpy as np
 from hshap.baselines.recipes import OwnColour
 from hshap.evaluators.canvas import Backdrop, Row
 from hshap.explainer.choosing_parts import whole
-from hshap.explainer.readings import Reader
+from hshap.explainer.readings import ImageReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -189,7 +189,7 @@ def ask(
     ([1.0], 0.0)
     """
     session = explainer.evaluator.open_session()
-    reader = Reader(explainer.facts.intake, layout)
+    reader = ImageReader(explainer.facts.intake, layout)
     answers: dict[str, list[float]] = {}
     scored: list[Image] = []
     for name, image in images:

@@ -61,11 +61,11 @@ class Reading:
         return {name: value for name, value in known.items() if value is not None}
 
 
-class Reader:
+class ImageReader:
     """Reads the images of a run.
 
     >>> import numpy as np
-    >>> Reader(None, layout="HWC").read(np.zeros((4, 6, 3))).pixels.shape
+    >>> ImageReader(None, layout="HWC").read(np.zeros((4, 6, 3))).pixels.shape
     (3, 4, 6)
     """
 

@@ -21,7 +21,7 @@ from hshap.baselines.recipes import Conditional, References
 from hshap.baselines.samplers import check_shape
 from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.canvas import Canvas, Row, StandIns
-from hshap.explainer.readings import Reader
+from hshap.explainer.readings import ImageReader
 from hshap.explanation.guarantees.significance import (
     Tests,
     as_error,
@@ -50,7 +50,7 @@ STEP = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class TestPlan:
     """How regions are tested; see `Explainer.test`."""
 
     alpha: float
@@ -77,7 +77,7 @@ class Trial(NamedTuple):
     parent: int
 
 
-class Shown(NamedTuple):
+class TestedImage(NamedTuple):
     """The image of a test, its root region and the explained output."""
 
     pixels: Image
@@ -85,7 +85,7 @@ class Shown(NamedTuple):
     target: Target
 
 
-class Pair(NamedTuple):
+class Round(NamedTuple):
     """One round: the coalition with the region, the one without, and the random numbers."""
 
     trial: int
@@ -102,15 +102,15 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     *,
     target: Target | None,
     layout: str | None,
-    plan: Plan,
+    plan: TestPlan,
 ) -> Explanation:
     """Return the explanation with tests of its regions, begun or continued."""
     sampler, described = _sampler(baseline)
-    before = _before(explanation, described, plan)
+    before = _earlier_rounds(explanation, described, plan)
     trials = _trials(explanation, plan)
     wanted = _target(explanation, target)
     session = evaluator.open_session()
-    pixels = Reader(None, layout).read(image).pixels
+    pixels = ImageReader(None, layout).read(image).pixels
     if pixels.shape[1:] != explanation.grid:
         message = (
             f"image has the grid {pixels.shape[1:]}, but the explanation is of "
@@ -118,17 +118,17 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
         )
         raise ArgumentError(message)
     rounds = _Rounds(
-        session, sampler, Shown(pixels, explanation.games[0].region, wanted), plan.seed
+        session, sampler, TestedImage(pixels, explanation.games[0].region, wanted), plan.seed
     )
     found = [list(before.get(trial.region, ())) for trial in trials]
     most = TIMES * explanation.evaluations if plan.most is None else plan.most
-    _until_clear(rounds, trials, found, plan.rounds, most)
+    _test_until_clear(rounds, trials, found, plan.rounds, most)
     made = {**before, **{t.region: tuple(row) for t, row in zip(trials, found, strict=True)}}
     spent = rounds.evaluations + (explanation.tests.evaluations if explanation.tests else 0)
     return replace(explanation, tests=Tests(made, described, plan.seed, evaluations=spent))
 
 
-def _until_clear(
+def _test_until_clear(
     rounds: _Rounds, trials: Sequence[Trial], found: list[list[float]], each: int, most: int
 ) -> None:
     """Test regions until they are clear, parents before children, as far as evaluations last."""
@@ -153,7 +153,7 @@ def _is_clear(trial: Trial, differences: Sequence[float]) -> bool:
 class _Rounds:
     """Plays rounds on one image, in batches that fit the session."""
 
-    def __init__(self, session: Session, sampler: Sampler, image: Shown, seed: int) -> None:
+    def __init__(self, session: Session, sampler: Sampler, image: TestedImage, seed: int) -> None:
         self._session, self._sampler, self._seed = session, sampler, seed
         self._pixels, self._root, self._target = image
         self._keys: dict[Region, int] = {}
@@ -167,18 +167,18 @@ class _Rounds:
         found: list[list[float]],
     ) -> None:
         """Append the differences of the rounds that are asked for, as (trial, round)."""
-        pairs = [self._pair(trials[number], number, place) for number, place in asked]
+        pairs = [self._round(trials[number], number, place) for number, place in asked]
         inputs = [(kept, pair.rng) for pair in pairs for kept in (pair.shown, pair.without)]
         scores = self._scores(inputs)
         for pair, shown, without in zip(pairs, scores[::2], scores[1::2], strict=True):
             found[pair.trial].append(shown - without)
 
-    def _pair(self, trial: Trial, number: int, place: int) -> Pair:
+    def _round(self, trial: Trial, number: int, place: int) -> Round:
         rng = np.random.default_rng((self._seed, self._key(trial.region), place))
         size = int(rng.integers(0, len(trial.others) + 1))
         chosen = sorted(rng.permutation(len(trial.others))[:size].tolist())
         without = tuple(trial.others[i] for i in chosen)
-        return Pair(number, (*without, trial.region), without, rng)
+        return Round(number, (*without, trial.region), without, rng)
 
     def _key(self, region: Region) -> int:
         """Return a number for a region: its pixels, so that continued tests draw new numbers."""
@@ -193,19 +193,21 @@ class _Rounds:
         area = int(np.prod(grid))
         whole = [sum(region.area for region in kept) == area for kept, _ in inputs]
         drawn = [item for item, is_whole in zip(inputs, whole, strict=True) if not is_whole]
-        scores = iter(self._drawn(drawn))
+        scores = iter(self._score_draws(drawn))
         if any(whole) and self._whole is None:
             own = self._pixels[None]
             kept = next(kept for (kept, _), is_whole in zip(inputs, whole, strict=True) if is_whole)
-            self._whole = self._scored(own, [kept])[0]
+            self._whole = self._score_inputs(own, [kept])[0]
         return [float(self._whole or 0.0) if one else next(scores) for one in whole]
 
-    def _drawn(self, inputs: Sequence[tuple[Coalition, np.random.Generator]]) -> Iterator[float]:
+    def _score_draws(
+        self, inputs: Sequence[tuple[Coalition, np.random.Generator]]
+    ) -> Iterator[float]:
         most = self._session.capacity(self._pixels.shape, self._pixels.dtype.itemsize)
         for start in range(0, len(inputs), most):
             few = inputs[start : start + most]
             stand_ins = np.stack([self._stand_in(kept, rng) for kept, rng in few])
-            yield from self._scored(stand_ins, [kept for kept, _ in few])
+            yield from self._score_inputs(stand_ins, [kept for kept, _ in few])
 
     def _stand_in(self, kept: Coalition, rng: np.random.Generator) -> Array:
         visible: Mask = mask(kept, self._pixels.shape[1:])
@@ -218,7 +220,7 @@ class _Rounds:
             raise ArgumentError(message)
         return drawn[0].astype(self._pixels.dtype, copy=False)
 
-    def _scored(self, stand_ins: Array, coalitions: Sequence[Coalition]) -> list[float]:
+    def _score_inputs(self, stand_ins: Array, coalitions: Sequence[Coalition]) -> list[float]:
         """Return the model's score of each coalition over the stand-in of the same number."""
         put, pixels = self._session.put, self._pixels
         behind = StandIns(Still(stand_ins), pixels.shape, put)
@@ -239,7 +241,7 @@ def _sampler(baseline: object) -> tuple[Sampler, JsonObject]:
     if isinstance(baseline, Conditional):
         return baseline.sampler, cast("JsonObject", described)
     if isinstance(baseline, References):
-        return _resampled(baseline.images), cast("JsonObject", described)
+        return _resampler(baseline.images), cast("JsonObject", described)
     message = (
         f"baseline is {checks.shown(baseline)}, which draws nothing anew; pass baseline="
         "References(images) or Conditional(sampler), whose draws a test can repeat"
@@ -247,7 +249,7 @@ def _sampler(baseline: object) -> tuple[Sampler, JsonObject]:
     raise ArgumentError(message)
 
 
-def _resampled(images: Array) -> Sampler:
+def _resampler(images: Array) -> Sampler:
     """Return a sampler that draws one of the reference images, each as likely."""
 
     def sampler(image: Array, visible: Mask, draws: int, rng: np.random.Generator) -> Array:
@@ -258,8 +260,8 @@ def _resampled(images: Array) -> Sampler:
     return sampler
 
 
-def _before(
-    explanation: Explanation, described: JsonObject, plan: Plan
+def _earlier_rounds(
+    explanation: Explanation, described: JsonObject, plan: TestPlan
 ) -> Mapping[Region, tuple[float, ...]]:
     """Return the rounds that were made already, if they can be continued."""
     tests = explanation.tests
@@ -272,7 +274,7 @@ def _before(
     return tests.differences
 
 
-def _trials(explanation: Explanation, plan: Plan) -> list[Trial]:
+def _trials(explanation: Explanation, plan: TestPlan) -> list[Trial]:
     """Return the tests of a plan, larger regions first."""
     others = {
         part: tuple(other for other in game.children if other != part)

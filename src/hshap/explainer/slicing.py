@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from hshap._util import checks
 from hshap.baselines.per_slice import PerSlice
-from hshap.evaluators.slices import Slices
+from hshap.evaluators.slice_scores import Slices
 from hshap.evaluators.tiles import BEST_TILE
 from hshap.explainer import Explainer
 from hshap.explainer.choosing_parts import usual_baseline, usual_partition

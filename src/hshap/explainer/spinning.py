@@ -10,7 +10,7 @@ from hshap.errors import ArgumentError
 from hshap.evaluators.protocol import provenance_of
 from hshap.explainer.choosing_parts import PartChooser
 from hshap.explainer.make_explanation import make_explanation
-from hshap.explainer.readings import Reader, iterate
+from hshap.explainer.readings import ImageReader, iterate
 from hshap.explanation.spin import Spin
 from hshap.games import engine
 from hshap.games.jobs import Job, ScoreTable
@@ -63,7 +63,7 @@ def cycle_spin(  # noqa: PLR0913, shifts and partitions exclude each other
         )
         raise ArgumentError(message)
     session = explainer.evaluator.open_session()
-    reader = Reader(explainer.facts.intake, layout, spacing)
+    reader = ImageReader(explainer.facts.intake, layout, spacing)
     reading, targets = reader.read(image), as_targets(target, explainer.facts.index)
     parts = PartChooser(explainer, session)
     run = parts.choose(parts.begin(0, reading, targets), notice_template=False)

@@ -17,8 +17,8 @@ from hshap.export.placed_findings import (
     bounds,
     by_category,
     found_in,
+    image_size,
     outlines,
-    picture_size,
     pieces,
 )
 
@@ -66,18 +66,14 @@ def drawings(
     names = dict.fromkeys(label for classes in given.values() for label in classes) or {name: None}
     out: list[Drawing] = []
     for file, classes in given.items():
-        sizes = {picture_size(function, each) for each in classes.values()}
-        if len(sizes) > 1:
-            message = f"explanations[{file!r}] are of images of {sorted(sizes)} pixels"
-            raise ArgumentError(f"{message}; pass explanations of one image")
-        ((height, width),) = sizes
+        height, width = image_size(function, file, classes)
         found = [
             drawn
             for label, each in classes.items()
             for one in found_in(each)
             if (drawn := _drawn(label, one.region, one.placement, one.score, one.share)) is not None
         ]
-        out.append(Drawing(file, int(height), int(width), found))
+        out.append(Drawing(file, height, width, found))
     return out, list(names)
 
 

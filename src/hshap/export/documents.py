@@ -20,6 +20,7 @@ from hshap.export.placed_findings import (
     bounds,
     by_category,
     column_runs,
+    image_size,
     leaves_of,
     outlines,
     picture_size,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from hshap._util.types import Grid, Json, Untyped
+    from hshap._util.types import Json, Untyped
     from hshap.explanation.placement import Placement
     from hshap.explanation.tiled import Leaf, TiledExplanation
     from hshap.export.placed_findings import Line
@@ -85,7 +86,7 @@ def coco(
     images: list[Json] = []
     annotations: list[Json] = []
     for number, (file, classes) in enumerate(given.items(), start=1):
-        height, width = _size(file, classes)
+        height, width = image_size("coco", file, classes)
         image: dict[str, Json] = {"id": number, "file_name": file, "width": width, "height": height}
         notes = dict.fromkeys(map(turned, classes.values()))
         images.append(image | dict.fromkeys(["note"] if any(notes) else [], ", ".join(notes)))
@@ -229,18 +230,6 @@ def write_json(path: str | PathLike[str], document: Mapping[str, Json] | Sequenc
         )
         raise ArgumentError(message) from error
     return replace(path, lambda file: file.write(text.encode()))
-
-
-def _size(file: str, classes: Mapping[str, Result]) -> Grid:
-    """Return the size of an image; all its explanations must agree in it."""
-    sizes = {picture_size("coco", explanation) for explanation in classes.values()}
-    if len(sizes) > 1:
-        message = (
-            f"explanations[{file!r}] are of images of {' and '.join(map(str, sorted(sizes)))} "
-            "pixels; pass explanations of one image"
-        )
-        raise ArgumentError(message)
-    return sizes.pop()
 
 
 def _annotations(explanation: Result) -> list[dict[str, Json]]:

@@ -146,6 +146,20 @@ def picture_size(function: str, explanation: object) -> Grid:
     return result.placement.shape
 
 
+def image_size(
+    function: str, file: str, classes: Mapping[str, Explanation | TiledExplanation]
+) -> Grid:
+    """Return the size of an image; all its explanations must agree in it."""
+    sizes = {picture_size(function, each) for each in classes.values()}
+    if len(sizes) > 1:
+        message = (
+            f"explanations[{file!r}] are of images of {' and '.join(map(str, sorted(sizes)))} "
+            "pixels; pass explanations of one image"
+        )
+        raise ArgumentError(message)
+    return sizes.pop()
+
+
 def by_category(
     explanations: object, category: str
 ) -> dict[str, dict[str, Explanation | TiledExplanation]]:

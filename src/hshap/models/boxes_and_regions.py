@@ -18,7 +18,7 @@ from hshap._util.arrays import is_tensor, to_numpy
 from hshap._util.smoothing import enlarged
 from hshap.errors import ArgumentError, ModelError
 from hshap.evaluators.outputs import scores_in
-from hshap.evaluators.runners import is_torch_module, outputs_of
+from hshap.evaluators.runners import caller, is_torch_module
 from hshap.models.model_description import Facts, Function, facts_of, plain_image
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def detections(
     checks.number("least", least, minimum=0.0, maximum=1.0)
     pixels = plain_image(model, image, layout)
     grid = pixels.shape[1:]
-    (candidates,) = candidates_in(outputs_of(model, pixels[None].copy()), model, grid)
+    (candidates,) = candidates_in(caller(model)(pixels[None].copy()), model, grid)
     boxes, scores = to_numpy("boxes", candidates.boxes), to_numpy("scores", candidates.scores)
     if candidates.labels is None:
         labels, best = scores.argmax(-1), scores.max(-1, initial=0.0)
@@ -415,9 +415,7 @@ def segments(model: Model, image: object, *, layout: str | None = None) -> Ints:
     pixels = plain_image(model, image, layout)
     grid = pixels.shape[1:]
     frame = Frame.of(model, grid)
-    (logits,) = to_numpy(
-        "the segmenter's output", logits_in(outputs_of(model, pixels[None].copy()))
-    )
+    (logits,) = to_numpy("the segmenter's output", logits_in(caller(model)(pixels[None].copy())))
     maps = np.stack([enlarged(one, frame.size) for one in logits.astype(np.float64)])
     labels = (maps[0] > 0).astype(np.intp) if len(maps) == 1 else maps.argmax(0)
     places = [

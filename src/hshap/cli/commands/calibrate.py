@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli.inputs.annotated_runs import explained_with, known, objects_of, on_grid
+from hshap.cli.inputs.annotated_runs import check_categories, explained_with, objects_of, on_grid
 from hshap.cli.options import AsJson, Force
 from hshap.cli.output import print_json, tell
 from hshap.cli.progress import Shown, each
@@ -42,7 +42,7 @@ def calibrate(  # noqa: PLR0913, one for each option
     """Choose how far around findings to look, so that a promise holds on images with objects."""
     wanted = as_loss(loss.replace("-", " "))
     found, categories = explained_with(run, truth, target)
-    known(categories, category or [], "--category")
+    check_categories(categories, category or [], "--category")
     with each("reading objects", found) as some:
         truths = [
             [on_grid(mask, one.explanation) for mask in own]

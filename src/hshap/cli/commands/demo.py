@@ -11,7 +11,7 @@ from hshap._util.version import __version__
 from hshap.cli.output import tell
 from hshap.cli.runs.folders import folder
 from hshap.cli.runs.record import SUMMARY, write_summary
-from hshap.demo.run import OVERVIEW, file_names, run_demo
+from hshap.demo.overview import OVERVIEW, file_names, run_demo
 
 
 def demo(

@@ -9,7 +9,7 @@ import typer
 
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.annotated_runs import explained_with, joined, known, objects_of
+from hshap.cli.inputs.annotated_runs import check_categories, explained_with, objects_of, union_of
 from hshap.cli.options import AsJson
 from hshap.cli.output import print_csv, print_json, say, table, tell
 from hshap.cli.progress import Shown
@@ -46,7 +46,7 @@ def report(  # noqa: PLR0913, one for each option
     """
     found, categories = explained_with(run, truth, target)
     marks = mark or []
-    known(categories, marks, "--mark")
+    check_categories(categories, marks, "--mark")
     if set(categories) <= set(marks):
         message = (
             f"--mark names every category of {truth}, and the report is about images with objects; "
@@ -57,7 +57,7 @@ def report(  # noqa: PLR0913, one for each option
     with Shown("measuring shares of the score"):
         made = carriers(
             {
-                one.image: (one.explanation, joined(own, one.annotated.shape))
+                one.image: (one.explanation, union_of(own, one.annotated.shape))
                 for one, own in zip(found, objects, strict=True)
             },
             marks={name: {one.image: _marked(one, name) for one in found} for name in marks},
@@ -80,7 +80,7 @@ def report(  # noqa: PLR0913, one for each option
 
 
 def _marked(one: Explained, name: str) -> Mask:
-    return joined(one.annotated.masks([name]), one.annotated.shape)
+    return union_of(one.annotated.masks([name]), one.annotated.shape)
 
 
 def _print(made: Carriers, worst: int) -> None:

@@ -54,7 +54,16 @@ def tiles(  # noqa: PLR0913, one for each group of options
     """Explain large images tile by tile, and then inside the tiles that were found."""
     refuse_options("hshap tiles", run, "skip_bad")
     refuse_options("hshap tiles", method, "template", "calibration")
-    read_whole = ("resize", "frame", "window", "pixel_size", "unit", "max_pixels", "background")
+    read_whole = (
+        "resize",
+        "fit",
+        "frame",
+        "window",
+        "pixel_size",
+        "unit",
+        "max_pixels",
+        "background",
+    )
     refuse_options("hshap tiles", read, *read_whole)
     out = run.out
     how = cut.make_tiles(cut.tiles or SIDE)

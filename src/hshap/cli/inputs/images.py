@@ -44,7 +44,6 @@ MEMORY, MEMORY_PER_PIXEL = 2**28, 40
 SECONDS, PIXELS_A_SECOND = 10.0, 10**6
 """Time limit to read a picture, and the pixels of the largest one that add a second to it."""
 
-
 PADDING = 114
 """The grey of 0 to 255 around a letterboxed image, as detectors were trained with it."""
 
@@ -260,7 +259,8 @@ def planes_at_size(
     def resized(to: Grid, box: tuple[float, ...] | None = None) -> Array:
         way = pillow.Resampling.BILINEAR
         made = [pillow.fromarray(plane).resize(to[::-1], way, box=box) for plane in kept]
-        return np.stack([np.asarray(plane) for plane in made])
+        # Rounding of floats may reach beyond the values.
+        return np.clip(np.stack([np.asarray(plane) for plane in made]), kept.min(), kept.max())
 
     if reader.format.fit == "letterbox":
         inner = resized(reader.format.letterboxed(own))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
+from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.cli.inputs import torch_files
 from hshap.cli.inputs.files import text_of
@@ -26,7 +26,8 @@ from hshap.cli.inputs.python_modules import IN_MODULE, from_module
 from hshap.cli.inputs.sandbox import ProcessEndedError
 from hshap.errors import HshapError
 from hshap.evaluators.batched import AUTO, Batched
-from hshap.evaluators.runners import ONNX_TYPES, runner
+from hshap.evaluators.outputs import scores_in
+from hshap.evaluators.runners import caller, is_onnx_session, runner
 from hshap.models.model_description import Facts, facts_of
 from hshap.models.onnx_sessions import (
     MetadataError,
@@ -39,7 +40,7 @@ from hshap.models.preparation import of_processor
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from hshap._util.types import Array, Heat, Model, ScoreFunction, Untyped
+    from hshap._util.types import Array, Heat, Model, Untyped
     from hshap.cli.inputs.formats import Format
     from hshap.models.preparation import Preparation
 
@@ -194,8 +195,8 @@ def fitted(loaded: Loaded, wanted: Format, *, volume: bool | None = False) -> tu
         if len(size) == 2:
             wanted = _sized(loaded, wanted, size)
     batch = shape[0] if shape else None
-    if last or (batch is not None and not _is_session(loaded.model)):
-        model = Rearranged(loaded.model, last=last, batch=batch, device=loaded.device)
+    if last or (batch is not None and not is_onnx_session(loaded.model)):
+        model = Rearranged(loaded.model, last=last, batch=batch)
         loaded = replace(loaded, model=model)
     return replace(loaded, model=_name_outputs(loaded.model, names)), wanted
 
@@ -246,12 +247,10 @@ class Rearranged:
     [(2, 4, 4, 1), (2, 4, 4, 1)]
     """
 
-    def __init__(
-        self, model: Model, *, last: bool, batch: int | None = None, device: str = "cpu"
-    ) -> None:
-        self._call, self._last, self._batch = _caller(model, device), last, batch
+    def __init__(self, model: Model, *, last: bool, batch: int | None = None) -> None:
+        self._call, self._last, self._batch = caller(model), last, batch
 
-    def __call__(self, batch: Array) -> Array:
+    def __call__(self, batch: Array) -> object:
         """Return the scores of a batch."""
         inputs = np.moveaxis(batch, 1, -1) if self._last else batch
         if self._batch is None:
@@ -264,7 +263,7 @@ class Rearranged:
     def _part(self, inputs: Array) -> Array:
         missing = (self._batch or 0) - len(inputs)
         filled = np.concatenate([inputs, np.repeat(inputs[-1:], missing, axis=0)])
-        return np.asarray(self._call(filled))[: len(inputs)]
+        return to_numpy("the model's output", scores_in(self._call(filled)))[: len(inputs)]
 
 
 def probe(
@@ -312,32 +311,5 @@ def _placed(loaded: Loaded, device: str) -> Loaded:
     return replace(loaded, model=model, device=device, note=note)
 
 
-def _is_session(model: Model) -> bool:
-    onnx = sys.modules.get("onnxruntime")
-    return onnx is not None and isinstance(model, onnx.InferenceSession)
-
-
 def _shown(shape: tuple[int | None, ...]) -> str:
     return "(" + ", ".join("n" if side is None else str(side) for side in shape) + ")"
-
-
-def _caller(model: Model, device: str) -> ScoreFunction:
-    torch, onnx = sys.modules.get("torch"), sys.modules.get("onnxruntime")
-    if onnx is not None and isinstance(model, onnx.InferenceSession):
-        entry = model.get_inputs()[0]
-        dtype = ONNX_TYPES.get(entry.type, np.float32)
-
-        def run(batch: Array) -> Array:
-            return model.run(None, {entry.name: batch.astype(dtype, copy=False)})[0]
-
-        return run
-    if torch is None or not isinstance(model, torch.nn.Module):
-        return model
-    first = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-
-    def call(batch: Array) -> Array:
-        with torch.inference_mode():
-            tensor = torch.from_numpy(np.array(batch)).to(device, first.dtype)
-            return model(tensor).float().cpu().numpy()
-
-    return call

@@ -64,7 +64,7 @@ class Sandbox:
         self._process = subprocess.Popen(  # noqa: S603, our own program
             words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
         )
-        self.close = weakref.finalize(self, _end, self._process)
+        self.close = weakref.finalize(self, _end, self._process, os.getpid())
         try:
             self.ask((tuple(needs), memory), seconds=SECONDS_TO_START)
             self.ask((prepare, arguments), seconds=seconds)
@@ -184,7 +184,9 @@ def _receive(source: IO[bytes]) -> Untyped:
     return pickle.loads(head, buffers=rooms)  # noqa: S301, as above
 
 
-def _end(process: Process) -> None:
+def _end(process: Process, owner: int) -> None:
+    if os.getpid() != owner:  # a fork has no say in it
+        return
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):

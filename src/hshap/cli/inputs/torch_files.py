@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hshap.cli.faults import Code, Refusal, brief
 from hshap.errors import require
+from hshap.evaluators.runners import is_torch_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,12 +48,12 @@ def load_trusted(path: Path) -> tuple[Model, Shape]:
 
 def placed(model: Model, name: str, device: str) -> tuple[Model, str, str]:
     """Move a torch module to a device, in eval mode; return it, its device and a note."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
+    if not is_torch_module(model):
         if device not in ("auto", "cpu"):
             message = f"--device {device} is for torch and ONNX, but {name} is neither"
             raise Refusal(Code.USAGE, message)
         return model, "cpu", ""
+    torch = sys.modules["torch"]
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -43,18 +43,34 @@ const coloursOf = ({ look, top, hasNegative }, map) => Uint32Array.from({ length
 });
 const STEPS = 127;
 
-/** Paint a map smoothly: the browser interpolates between pixels of the grid.
-    @param {CanvasRenderingContext2D} context
+/** @typedef {{ facts: string, made: any }} Kept */
+/** What was made for an object and an axis, until the facts that it depends on change.
+    @type {WeakMap<object, Map<number, Kept>>} */
+const keptBy = new WeakMap();
+
+/** @template T
+    @param {object} owner
+    @param {number} axis
+    @param {string} facts
+    @param {() => T} build
+    @returns {T} */
+function keep(owner, axis, facts, build) {
+  const own = keptBy.get(owner) ?? new Map();
+  keptBy.set(owner, own);
+  if (own.get(axis)?.facts !== facts) own.set(axis, { facts, made: build() });
+  return own.get(axis).made;
+}
+
+/** A plane of a map in colours.
     @param {Scene} scene
-    @param {PixelMap} map */
-function paintMap(context, scene, map) {
-  const { view, klass: { grid }, plane, camera } = scene;
-  const at = Math.floor(onGrid(view, grid, plane.axis, plane.at + 0.5));
-  if (at < 0 || at >= grid[plane.axis]) return;
+    @param {PixelMap} map
+    @param {number} at the plane on the grid */
+function colourPlane(scene, map, at) {
+  const { klass: { grid }, plane } = scene;
   const [down, across] = inPlane(plane.axis, [0, 1, 2]);
   const [rows, columns] = [grid[down], grid[across]];
   const strides = [grid[1] * grid[2], grid[2], 1];
-  Object.assign(scratch, { width: columns, height: rows });
+  const canvas = make("canvas", { width: columns, height: rows });
   const pixels = new ImageData(columns, rows);
   const out = new Uint32Array(pixels.data.buffer);
   const fill = coloursOf(scene, map);
@@ -62,14 +78,29 @@ function paintMap(context, scene, map) {
     const line = at * strides[plane.axis] + row * strides[down];
     for (let column = 0; column < columns; column++, i++) out[i] = fill[map.values[line + column * strides[across]] + 128];
   }
-  inkOf(scratch).putImageData(pixels, 0, 0);
+  inkOf(canvas).putImageData(pixels, 0, 0);
+  return canvas;
+}
+
+/** Paint a map smoothly: the browser interpolates between pixels of the grid.
+    @param {CanvasRenderingContext2D} context
+    @param {Scene} scene
+    @param {PixelMap} map */
+function paintMap(context, scene, map) {
+  const { view, klass: { grid }, plane, camera, look } = scene;
+  const at = Math.floor(onGrid(view, grid, plane.axis, plane.at + 0.5));
+  if (at < 0 || at >= grid[plane.axis]) return;
+  const facts = [at, look.colours, look.opacity, scene.top, scene.hasNegative].join();
+  const canvas = keep(map, plane.axis, facts, () => colourPlane(scene, map, at));
+  const [down, across] = inPlane(plane.axis, [0, 1, 2]);
+  const [rows, columns] = [grid[down], grid[across]];
   const [left, right] = [0, columns].map((edge) => (onImage(view, grid, across, edge) - camera.x) * camera.scale);
   const [upper, lower] = [0, rows].map((edge) => (turned(plane, onImage(view, grid, down, edge)) - camera.y) * camera.scale * camera.ratio);
   context.save();
   context.imageSmoothingEnabled = true;
   context.imageSmoothingQuality = "high";
   context.setTransform((right - left) / columns, 0, 0, (lower - upper) / rows, left, upper); // may be flipped
-  context.drawImage(scratch, 0, 0);
+  context.drawImage(canvas, 0, 0);
   context.restore();
 }
 
@@ -104,14 +135,14 @@ function seeLabels({ labels, grid }, { view, plane, camera, width, height }, non
 function paintOutlines(context, scene) {
   const { view, klass, result, look, finding, hover, width, height } = scene;
   const target = new ImageData(width, height);
-  /** @type {Map<Labelled, Int32Array>} */
-  const seen = new Map();
+  const sight = [...Object.values(scene.camera), scene.plane.at, width, height].join();
+  let isEmpty = true;
   /** @type {(labelled: Labelled, groups: ArrayLike<number>, colour: number, rim?: number, dashed?: boolean) => void} */
   const outline = (labelled, groups, colour, rim = DARK, dashed = false) => {
     const padded = new Int32Array(groups.length + 1).fill(-1); // the last one is beside the grid
     padded.set(groups);
-    const under = seen.get(labelled) ?? seeLabels(labelled, scene, groups.length);
-    seen.set(labelled, under);
+    const under = keep(labelled, scene.plane.axis, sight, () => seeLabels(labelled, scene, groups.length));
+    isEmpty = false;
     strokeGroups(target, under, padded, scene, colour, rim, dashed);
   };
   if (look.layers.checked) outline(klass, Int32Array.from(klass.areas, (_, cell) => cell), CHECKED, 0);
@@ -123,7 +154,7 @@ function paintOutlines(context, scene) {
     const near = nearest(klass, (region) => region === hover);
     outline(klass, Int32Array.from(klass.areas, (_, cell) => near[regionOf(klass, cell)]), CHOSEN);
   }
-  if (!seen.size) return;
+  if (isEmpty) return;
   Object.assign(scratch, { width, height });
   inkOf(scratch).putImageData(target, 0, 0);
   context.drawImage(scratch, 0, 0);

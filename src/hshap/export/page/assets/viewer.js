@@ -99,7 +99,7 @@ function fitPanels() {
     @returns {Panel} */
 function makePanel(klass, axis) {
   const { view } = now();
-  const text = klassOf(klass).name;
+  const text = titleOf(klassOf(klass));
   const image = make("canvas", { className: "layer" });
   const overlay = make("canvas", { className: "layer" });
   const caption = make("figcaption", {}, make("strong", { textContent: text }), make("span"));
@@ -213,9 +213,10 @@ function showPlanes() {
     }
     const context = inkOf(strip);
     context.clearRect(0, 0, strip.width, strip.height);
+    context.fillStyle = BOX;
     profile.forEach((score, at) => {
       if (score <= 0) return;
-      context.fillStyle = `rgb(${colourAt(state.colours, 0.4 + 0.6 * (score / findings[0].score)).join(" ")})`;
+      context.globalAlpha = 0.3 + 0.7 * (score / findings[0].score);
       context.fillRect((at * strip.width) / most, 0, Math.max(strip.width / most, 1), strip.height);
     });
     strip.setAttribute("aria-label", `${planeName(axis)}: findings in ${profile.filter((score) => score > 0).length} of ${most}`);

@@ -69,9 +69,13 @@ function badge(sure, why = "") {
   return make("span", { className: `badge ${colour}`, textContent: text, title: `${why ? `${why}. ` : ""}How sure: ${WORDS["how sure"]}` });
 }
 
+/** The name of a class, or its number in words.
+    @param {{ name: string }} klass */
+const titleOf = ({ name: text }) => (/^\d+$/.test(text) ? `class ${text}` : text);
+
 /** A class with the model's probability, where it is known.
-    @param {{ name: string, probability: number | null, score: number | null }} klass */
-const chanceOf = ({ name: text, probability }) => (probability === null ? text : `${text}, ${percent(probability)}`);
+    @param {{ name: string, probability: number | null }} klass */
+const chanceOf = (klass) => titleOf(klass) + (klass.probability === null ? "" : `, ${percent(klass.probability)}`);
 
 /** How much was found.
     @param {number} n
@@ -173,7 +177,7 @@ function writeList() {
     return make("li", {}, button, ...(i === state.finding ? [reviewForm(i, review)] : []));
   });
   const parts = [];
-  if (view.classes.length > 1) parts.push(make("p", { className: "small", textContent: `of ${klass.name}` }));
+  if (view.classes.length > 1) parts.push(make("p", { className: "small", textContent: `of ${titleOf(klass)}` }));
   if (items.length) parts.push(make("ol", { className: "list" }, ...items));
   else parts.push(make("p", { className: "small", textContent: "No finding at this strength." }));
   if (findings.length > last) {

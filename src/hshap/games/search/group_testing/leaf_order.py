@@ -25,22 +25,24 @@ MOST_COUNTED = 2048
 """Leaves of a tree that is split to the end beforehand, to count them."""
 
 
-class Node:
+class SpannedRegion:
     """A region and its span in the row."""
 
     __slots__ = ("_parts", "region", "span")
 
-    def __init__(self, region: Region, span: Span, parts: tuple[Node, ...] | None = None) -> None:
+    def __init__(
+        self, region: Region, span: Span, parts: tuple[SpannedRegion, ...] | None = None
+    ) -> None:
         self.region, self.span, self._parts = region, span, parts
 
     @property
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[SpannedRegion, ...]:
         """The parts in the order of the row; empty for a leaf."""
         if self._parts is None:
             parts = self.region.split()
             ends = list(accumulate((part.area for part in parts), initial=self.span[0]))
             spans = pairwise(ends)
-            self._parts = tuple(map(Node, parts, spans))
+            self._parts = tuple(map(SpannedRegion, parts, spans))
         return self._parts
 
 
@@ -55,9 +57,9 @@ class LeafOrder:
     """
 
     def __init__(self, root: Region) -> None:
-        self.root = _counted(root) or Node(root, (0, root.area))
+        self.root = _tree_by_leaves(root) or SpannedRegion(root, (0, root.area))
 
-    def path(self, place: int) -> list[Node]:
+    def path(self, place: int) -> list[SpannedRegion]:
         """Return the regions around a place, from the root down to a leaf."""
         found = [self.root]
         while found[-1].parts:
@@ -68,17 +70,17 @@ class LeafOrder:
         """Return the fewest regions that fill some spans, in the order of the row."""
         return tuple(node.region for node in self._fill(spans))
 
-    def nodes(self, spans: Spans) -> list[Node]:
+    def nodes(self, spans: Spans) -> list[SpannedRegion]:
         """Return the same regions with their spans; parts of the root instead of the root."""
         found = self._fill(spans)
         return list(self.root.parts) or found if found == [self.root] else found
 
-    def _fill(self, spans: Spans) -> list[Node]:
-        found: list[Node] = []
-        waiting = [(self.root, joined(spans))]
+    def _fill(self, spans: Spans) -> list[SpannedRegion]:
+        found: list[SpannedRegion] = []
+        waiting = [(self.root, join(spans))]
         while waiting:
             node, wanted = waiting.pop()
-            own = _clipped(wanted, node.span)
+            own = _clip(wanted, node.span)
             if own == (node.span,):
                 found.append(node)
             elif own:
@@ -138,10 +140,10 @@ def without(spans: Spans, holes: Iterable[Span]) -> Spans:
     return tuple(kept for span in spans for kept in _outside(span, ordered))
 
 
-def joined(spans: Iterable[Span]) -> Spans:
+def join(spans: Iterable[Span]) -> Spans:
     """Return spans in the order of the row; those that touch become one.
 
-    >>> joined([(3, 5), (0, 3), (7, 8)])
+    >>> join([(3, 5), (0, 3), (7, 8)])
     ((0, 5), (7, 8))
     """
     found: list[Span] = []
@@ -162,7 +164,7 @@ def inside(span: Span, spans: Iterable[Span]) -> bool:
     return any(start <= span[0] and span[1] <= stop for start, stop in spans)
 
 
-def _counted(root: Region) -> Node | None:
+def _tree_by_leaves(root: Region) -> SpannedRegion | None:
     """Return a tree whose regions take a place for each leaf; None if it has too many leaves."""
     order = [root]
     parts: list[tuple[Region, ...]] = []
@@ -182,14 +184,14 @@ def _counted(root: Region) -> Node | None:
     for i, few in enumerate(parts):
         own = counts[firsts[i] : firsts[i] + len(few)]
         starts[firsts[i] : firsts[i] + len(few)] = list(accumulate(own, initial=starts[i]))[:-1]
-    nodes: list[Node] = []
+    nodes: list[SpannedRegion] = []
     for i in reversed(range(len(order))):
         inner = tuple(reversed(nodes[len(order) - firsts[i + 1] : len(order) - firsts[i]]))
-        nodes.append(Node(order[i], (starts[i], starts[i] + counts[i]), inner))
+        nodes.append(SpannedRegion(order[i], (starts[i], starts[i] + counts[i]), inner))
     return nodes[-1]
 
 
-def _clipped(spans: Spans, limits: Span) -> Spans:
+def _clip(spans: Spans, limits: Span) -> Spans:
     low, high = limits
     return tuple(
         (max(start, low), min(stop, high)) for start, stop in spans if start < high and stop > low

@@ -17,11 +17,11 @@ from hshap._util.recipes import recipe, settle
 from hshap.games.search.frontier import Budget, checked_limits
 from hshap.games.search.group_testing.leaf_order import (
     LeafOrder,
-    Node,
+    SpannedRegion,
     area,
     between,
     inside,
-    joined,
+    join,
     without,
 )
 from hshap.games.search.group_testing.measurements import Measurements, coalitions
@@ -51,7 +51,7 @@ class LeafSearch:
         self.likely = area(spans) if likely is None else likely
         self.low, self.high = 0, self.likely
         self.is_measured = self.likely == area(spans)
-        self.found: Node | None = None
+        self.found: SpannedRegion | None = None
         self._steps = self._search()
         self.wanted: Spans | None = next(self._steps)
 
@@ -77,7 +77,7 @@ class LeafSearch:
         except StopIteration as done:
             self.wanted, self.found = None, done.value
 
-    def _search(self) -> Generator[Spans, bool, Node]:
+    def _search(self) -> Generator[Spans, bool, SpannedRegion]:
         while True:
             yield from self._narrow()
             leaf = self._row.path(self.unsplit[0][0])[-1]
@@ -103,7 +103,7 @@ class LeafSearch:
             else:
                 self.low = cut
 
-    def _climb(self, leaf: Node) -> Generator[Spans, bool, Node]:
+    def _climb(self, leaf: SpannedRegion) -> Generator[Spans, bool, SpannedRegion]:
         """Return the smallest region around a leaf that adds to the score by itself.
 
         The leaf, if no region below the root does. Regions of automatic size end so.
@@ -155,7 +155,7 @@ class GroupSearch:
         self._tolerance, self._width, self._checks = tolerance, width, checks
         self._slack = max(tolerance, ROUNDING * abs(measured.total))
         self._image: Spans = (self._row.root.span,)
-        self._found: list[Node] = []
+        self._found: list[SpannedRegion] = []
         self._searches: list[LeafSearch] = []
         self._open: Spans = ()
         self._begin_pass()
@@ -168,7 +168,7 @@ class GroupSearch:
             yield from self._find_all()
         yield from self._measured.ask((self._together, self._others))
         if not self._measured.spent:
-            yield from self._measured.ask(self._checked())
+            yield from self._measured.ask(self._draw_checks())
         if not self._measured.spent:
             self._note_failures()
             if self._failures:
@@ -226,7 +226,7 @@ class GroupSearch:
             yield from self._measured.ask((*wanted, *groups))
             for group in groups:
                 if not self._measured.knows(group):
-                    self._open = joined((*self._open, *group))
+                    self._open = join((*self._open, *group))
                 elif self._adds(group):
                     self._searches.append(self._leaf_search(group))
                 else:
@@ -255,9 +255,9 @@ class GroupSearch:
             self._open = between(self._open, cut, left)
         return groups
 
-    def _keep(self, search: LeafSearch, node: Node) -> None:
+    def _keep(self, search: LeafSearch, node: SpannedRegion) -> None:
         self._searched += search.high
-        self._open = joined((*self._open, *search.rest))
+        self._open = join((*self._open, *search.rest))
         if inside(node.span, (one.span for one in self._found)):
             return  # a region around an earlier leaf holds it already
         self._hits += 1
@@ -297,7 +297,7 @@ class GroupSearch:
                 return
             self._found.append(leaf)
 
-    def _checked(self) -> list[Spans]:
+    def _draw_checks(self) -> list[Spans]:
         """Draw some of the coalitions whose scores would be inferred."""
         if not self._checks:
             return []
@@ -317,13 +317,13 @@ class GroupSearch:
             if self._measured.spent:
                 return
             for node in nodes:
-                waiting += self._followed(node)
+                waiting += self._follow(node)
 
-    def _followed(self, node: Node) -> list[Node]:
+    def _follow(self, node: SpannedRegion) -> list[SpannedRegion]:
         """Return the parts whose games are played next; parts that matter and end are findings."""
         if not node.parts:
             return []
-        followed: list[Node] = []
+        followed: list[SpannedRegion] = []
         game = self._measured.game(node, {})
         spans = [one.span for one in self._found]
         for part, phi in zip(node.parts, game.coefficients.tolist(), strict=True):
@@ -368,7 +368,7 @@ class GroupSearch:
     def _together(self) -> Spans:
         """All findings, and the regions that a budget left unsplit."""
         unfinished = (node.span for node in self._unfinished())
-        return joined((*(node.span for node in self._found), *unfinished))
+        return join((*(node.span for node in self._found), *unfinished))
 
     @property
     def _others(self) -> Spans:
@@ -378,11 +378,11 @@ class GroupSearch:
     def _adds(self, spans: Spans) -> bool:
         return self._measured.adds(spans) > self._tolerance
 
-    def _unfinished(self) -> list[Node]:
+    def _unfinished(self) -> list[SpannedRegion]:
         """Return the regions that hold a relevant leaf and were not split to the end."""
         return [node for node, _ in self._unsplit()]
 
-    def _unsplit(self) -> list[tuple[Node, Spans]]:
+    def _unsplit(self) -> list[tuple[SpannedRegion, Spans]]:
         """Return unfinished regions, each with the coalition whose score speaks for it."""
         if not self._measured.spent:
             return []
