@@ -90,7 +90,7 @@ nitpick_ignore_regex = [
     # The aliases of reference/types.md.
     (
         "py:.*",
-        r"(Grid|Shape|Position|Spacing|Corners|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
+        r"(Grid|Shape|Position|tuple\[Position|Spacing|Corners|Image|Heat|Mask|Ints|Tensor|Model|Untyped|ScoreFunction|Json|JsonObject)",
     ),
     (
         "py:.*",

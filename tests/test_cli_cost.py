@@ -136,15 +136,10 @@ def test_a_sample_of_one_has_no_range():
 @pytest.mark.usefixtures("here")
 def test_bad_images_are_left_out_of_samples():
     written("images/a.png", "no image")
-    Path("empty").mkdir()
-    words = ("cost", "images", "empty", *DEMO, *QUADTREE)
-    refused = fine(*words, code=3).stderr
-    assert "empty" in refused
-    assert "pass --skip-bad" in refused
-    done = fine(*words, "--skip-bad", "--json", code=7)
+    done = fine("cost", "images", *DEMO, *QUADTREE, "--json", code=7)
     assert "left out of the sample: images/a.png" in done.stderr
     found = json.loads(done.stdout)
-    assert found["images"] == found["sampled"] == 2
+    assert (found["images"], found["sampled"]) == (3, 2)
     # Only images of the sample are read.
     sizes = {told("cost", "images", *DEMO, *QUADTREE, "--sample", 1)["images"]}
     assert sizes == {3}
@@ -161,7 +156,10 @@ def test_an_image_that_the_model_refuses_is_named():
         "        raise ValueError('not this one')\n"
         "    return batch.max(axis=(2, 3))\n",
     )
-    done = fine("cost", "images", "-m", "picky:picky", "--partition", "quadtree", "--min-size", 50)
+    done = fine(
+        *("cost", "images", "-m", "picky:picky", "--partition", "quadtree", "--min-size", 50),
+        code=7,
+    )
     sys.modules.pop("picky")
     assert "left out of the sample: images/cell.png" in done.stderr
     assert "not this one" in done.stderr

@@ -178,6 +178,26 @@ def test_the_notebook_has_ten_cells_that_run():
     assert names["again"].leaves == names["explanation"].leaves
 
 
+def cells(text, first):
+    """Return the cells of the first row of a Markdown table whose first cell begins like this."""
+    (row, *_) = (line for line in text.splitlines() if line.startswith(f"| {first}"))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_the_readme_has_the_figures_of_the_benchmark():
+    readme = cells((ROOT / "README.md").read_text(encoding="utf-8"), "AUPRC on")
+    page = (DOCS / "benchmark.md").read_text(encoding="utf-8").partition("<!-- table default")[2]
+    head, *rows = (
+        cells(page, first)
+        for first in ("set ", "coco-judging", "pets", "malaria", "platelets", "boards")
+    )
+    peers = {"h-shap": 1, "PartitionExplainer 500": 2, "Grad-CAM": 4, "RISE 500": 5}
+    for peer, column in peers.items():
+        place = head.index(peer)
+        figures = ", ".join(row[place].partition(",")[0] for row in rows)
+        assert readme[column] == figures, peer
+
+
 # Modules of public names. Their examples are tests: pytest collects the modules of the package.
 CHAPTERS = [name for name in hshap.__all__ if inspect.ismodule(getattr(hshap, name))]
 MODULES = ("hshap", "hshap.export.page", *(f"hshap.{name}" for name in CHAPTERS))

@@ -252,7 +252,7 @@ def test_a_plot_shows_where_the_map_is(tmp_path):
     inside, outside = pixels[height - int(y1), int(x0)], pixels[height - int(y0), int(x1)]
     assert inside[0] > inside[2] + 30
     assert abs(outside[0] - outside[2]) < 5
-    assert figure.axes[1].get_ylabel() == "score per pixel, 1 in total"
+    assert figure.axes[1].get_ylabel() == "score per 100 pixels\n1 in total"
 
 
 def test_the_repr_tells_findings_and_cost():

@@ -109,7 +109,7 @@ def run(tmp_path_factory):
     fill(folder / "a folder")
     model(folder / "model.onnx")
     words = ("explain", "a folder", "--model", "model.onnx", "--classes", "nothing,object")
-    options = ("--target", "object", "--resize", "--background", "black", "--skip-bad")
+    options = ("--target", "object", "--resize", "--background", "black")
     done = subprocess.run(  # noqa: S603, libraries write to standard error by themselves
         [sys.executable, "-m", "hshap", *words, *options, "--out", "found"],
         cwd=folder,

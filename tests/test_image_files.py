@@ -159,7 +159,7 @@ def test_formats_that_are_not_advertised_are_refused(tmp_path):
         noise((64, 64)).convert(modes.get(kind, "RGB")).save(data, kind)
         (tmp_path / f"{kind}.png").write_bytes(data.getvalue())
     (tmp_path / "RIFF.ppm").write_bytes(b"RIFF" + bytes(40))
-    done = opened(tmp_path, "--skip-bad", code=7)
+    done = opened(tmp_path, code=7)
     assert set(done.skipped) == {path.name for path in tmp_path.iterdir()} - {"good.png"}
     for reason in done.skipped.values():
         assert "is not an image that can be read" in reason

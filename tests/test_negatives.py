@@ -323,16 +323,14 @@ def test_tables_of_negative_images_have_their_whole(words):
     assert dict(zip(heading.split(","), row.split(","), strict=True))["leaf"] == "False"
 
 
-def test_resume_keeps_the_rule(words):
+def test_another_rule_explains_what_is_left(words):
     fine("explain", "images", *words, "-o", "found")
     before = Path("found/0.npz").stat().st_mtime_ns
-    fine("explain", "images", *words, "-o", "found", "--resume")
+    fine("explain", "images", *words, "-o", "found")
     assert Path("found/0.npz").stat().st_mtime_ns == before
     assert (entries()[0]["negative"], entries()[0]["evaluations"]) == (5, 0)
     again = ("explain", "images", *words, "-o", "found")
-    told = fine(*again, "--resume", "--all", code=2).stderr
-    assert "another choice of images to explain (--all, --min-score)" in told
-    fine(*again, "--force", "--all")
+    fine(*again, "--all")
     assert entries()[0]["negative"] == 0
     fine(*again, "--force", "--min-score", 0.999)
     assert entries()[0]["negative"] == 10

@@ -301,6 +301,23 @@ def test_the_gallery_sorts_filters_and_opens(show):
     assert tab.locator("#cards li").count() == 5
 
 
+def test_cards_are_filtered_by_probability(show):
+    views = []
+    for number, chance in enumerate((0.2, 0.9)):
+        image = np.full((1, 8, 8), chance)
+        made = hshap.Explainer(
+            lambda batch: batch.mean(axis=(1, 2, 3)), hshap.Constant(0.0), hshap.Dyadic(4)
+        ).explain(image, 0)
+        views.append(View(f"{number}.png", image, {"cat": made}))
+    tab = show(views)
+    assert tab.locator(".klass").all_text_contents() == ["cat, 20 %", "cat, 90 %"]
+    tab.fill("#filter-chance", "50")
+    assert tab.locator("#cards strong").all_text_contents() == ["1.png"]
+    tab.select_option("#sort", "probability")
+    tab.fill("#filter-chance", "")
+    assert tab.locator("#cards strong").all_text_contents() == ["1.png", "0.png"]
+
+
 def test_images_of_a_folder_are_loaded_when_looked_at(show, plain):
     asked = []
     tab = show(iter(many(plain, 60)), form="folder")

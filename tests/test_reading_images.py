@@ -256,7 +256,7 @@ def test_every_cut_of_a_file_is_refused(tmp_path, capfd):
         for end in range(0, len(whole) - 12, 7):
             (tmp_path / f"cut{end}.{suffix}").write_bytes(whole[:end])
             cuts += 1
-    done = opened(tmp_path, "--skip-bad", code=7)
+    done = opened(tmp_path, code=7)
     assert list(done.images) == ["good.png"]
     assert len(done.skipped) == cuts
     for name, reason in done.skipped.items():
@@ -274,6 +274,6 @@ def test_changed_bytes_of_images_never_crash(tmp_path):
             for place in rng.integers(0, min(len(data), 400), 3):
                 data[place] = rng.integers(0, 256)
             (tmp_path / f"changed{number}.{suffix}").write_bytes(bytes(data))
-    done = opened(tmp_path, "--skip-bad", "--max-pixels", 10_000, code=7)
+    done = opened(tmp_path, "--max-pixels", 10_000, code=7)
     assert len(done.images) + len(done.skipped) == 201
     assert max(read.seen.size for read in done.images.values()) <= 4 * 10_000

@@ -19,7 +19,7 @@ from commands import GIVEN, fine, folder_of_user, picture, written
 
 import hshap
 from hshap import ArgumentError, Constant, Dyadic, Explainer, runs
-from hshap.runs.storing.folder import Writer
+from hshap.runs.storing.folder import ShardWriter
 from hshap.runs.storing.rows import digest_of
 
 BLANK = Constant(0.0)
@@ -361,7 +361,7 @@ def with_digest(row):
 def add_shard(run, change):
     """Add a shard of an unknown writer, whose rows shadow the true ones; all digests fit."""
     rows = [with_digest({**row, **change(row)}) for row in rows_of(run)]
-    Writer(run.folder.files).commit("explanations", rows)
+    ShardWriter(run.folder.files).commit("explanations", rows)
 
 
 def replace_shards(run, change):
@@ -370,7 +370,7 @@ def replace_shards(run, change):
     for shard in run.shards["explanations"]:
         run.folder.files.remove(shard.name)
     shutil.rmtree(Path(run.folder.files.location, "seals"))
-    Writer(run.folder.files).commit("explanations", rows)
+    ShardWriter(run.folder.files).commit("explanations", rows)
     run.folder.seal()
 
 

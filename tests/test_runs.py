@@ -30,10 +30,10 @@ from hshap._util.processes import Owner
 from hshap.errors import ArgumentError, FormatError
 from hshap.runs.driver import Driver
 from hshap.runs.sources import as_source
+from hshap.runs.storing.claims import sign_of
 from hshap.runs.storing.files import LocalFiles, publish
-from hshap.runs.storing.folder import Folder, Writer
+from hshap.runs.storing.folder import Folder, ShardWriter
 from hshap.runs.storing.identity import Fingerprint
-from hshap.runs.storing.life import sign_of
 from hshap.runs.storing.schema import TABLES, VOLATILE
 from hshap.runs.worker import Job
 
@@ -201,7 +201,7 @@ def test_a_bad_image_fails_alone_with_its_reason(tmp_path, images):
     run = explain(flawed, tmp_path / "run", progress=seen.append)
     assert len(run) == 8
     errors = [(row["image"], row["kind"]) for row in run.errors]
-    assert errors == [("00000002", "image"), ("00000004", "image")]
+    assert errors == [("00000002", "image"), ("00000004", "explaining")]
     assert run.errors[0]["reason"] == "OSError: cannot be read"
     assert "not finite" in run.errors[1]["reason"]
     assert (seen[-1].done, seen[-1].failed) == (8, 2)
@@ -570,7 +570,7 @@ def replace_shard(run):
     file = shards_of(run)[-1]
     table = pq.read_table(file)
     file.unlink()
-    Writer(run.folder.files).commit("explanations", table.to_pylist())
+    ShardWriter(run.folder.files).commit("explanations", table.to_pylist())
     return ["a seal lists it"]
 
 
@@ -637,7 +637,7 @@ def test_a_run_goes_on_after_its_machine_was_lost(tmp_path, images):
     files = LocalFiles(tmp_path)
     files.create(claim_of(images), b"elsewhere+boot+7+99")
     own, source = Fingerprint("model", "settings"), as_source(images, decode=None, root=None)
-    job = Job(explainer(), source, files, own, (0,))
+    job = Job(explainer(), source, Folder(files), own, (0,))
     driver = Driver(job, job.source.items(), len(images), retry_failed=False, quiet=0.5)
     driver.run(runs.InProcess())
     assert len(runs.Run.at(Folder(files))) == len(images)

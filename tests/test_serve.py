@@ -43,12 +43,14 @@ def serving(*words):
     Its paths are absolute: the server stays in this process when the next test changes the folder.
     """
     started, ended, outcome = queue.Queue(), threading.Event(), []
+    streams = []  # pytest puts others in their place meanwhile, and these would be closed
 
     class Server:
         def __init__(self, config):
             self.app = config.app
 
         def run(self, sockets):
+            streams.append((sys.stdout, sys.stderr))
             started.put(self.app)
             ended.wait(600)
             for made in sockets:

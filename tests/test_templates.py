@@ -289,7 +289,7 @@ def test_the_command_takes_templates(work):
 def test_a_changed_template_is_explained_again(work):
     assert work("--template", "templates").exit_code == 0
     before = {path: Path(path).stat().st_mtime_ns for path in ("hshap-output/0.npz",)}
-    again = work("--template", "templates", "--resume")
+    again = work("--template", "templates")
     assert again.exit_code == 0, again.stderr
     assert summary()["evaluations"] == 0
     Path("templates/1.bmp").unlink()
@@ -297,7 +297,7 @@ def test_a_changed_template_is_explained_again(work):
     Path("kept.png").rename("images/0.png")
     with Image.open("templates/0.png") as old:
         Image.fromarray(np.asarray(old)).save("templates/1.png")
-    again = work("--template", "templates", "--resume")
+    again = work("--template", "templates")
     assert again.exit_code == 0, again.stderr
     assert summary()["evaluations"] > 0
     assert before == {path: Path(path).stat().st_mtime_ns for path in before}
@@ -312,11 +312,11 @@ def test_mistakes_with_templates_are_told(work):
     assert "is not a folder" in no_folder.stderr
     Path("templates/1.bmp").unlink()
     missing = work("--template", "templates")
-    assert missing.exit_code == 3
+    assert missing.exit_code == 7
     assert "images/1.png has no template in templates" in missing.stderr
     Image.fromarray(np.zeros((5, 6), np.uint8)).save("templates/1.png")
     small = work("--template", "templates")
-    assert small.exit_code == 3
+    assert small.exit_code == 7
     assert "is 5 x 6 (height x width), but its image 1.png is 64 x 80" in small.stderr
     inside = work("--template", "templates", "--out", "templates")
     assert inside.exit_code == 5

@@ -97,12 +97,12 @@ def whole(model, baseline="constant:0.5,0.5,0.5"):
 )
 def test_a_killed_command_goes_on(model, baseline):
     expected, files, every = whole(model, baseline)
-    assert "unfinished" not in files
+    assert ".hshap-run" not in files
     for share in (0.6, 0.9):
         out, death = f"out-{share}", int(every * share)
         tiles(model, out, die_at=death, baseline=baseline)
-        assert commands.names(out) == ["unfinished"]
-        done, again = tiles(model, out, "--resume", baseline=baseline)
+        assert commands.names(out) == [".hshap-run"]
+        done, again = tiles(model, out, baseline=baseline)
         assert done.exit_code == 0, done.output
         assert facts(out) == expected
         assert commands.names(out) == files
@@ -112,9 +112,9 @@ def test_a_killed_command_goes_on(model, baseline):
 
 def test_a_command_that_dies_again_and_again_gets_there(model):
     expected, _, every = whole(model)
-    for share, words in ((0.6, ()), (0.1, ("--resume",)), (0.2, ("--resume",))):
+    for share, words in ((0.6, ()), (0.1, ()), (0.2, ())):
         tiles(model, "out", *words, die_at=int(every * share))
-    done, _ = tiles(model, "out", "--resume")
+    done, _ = tiles(model, "out")
     assert done.exit_code == 0, done.output
     assert facts("out") == expected
 
@@ -123,7 +123,7 @@ def test_a_command_that_dies_again_and_again_gets_there(model):
 def test_a_damaged_part_is_computed_again(model, damage):
     expected, _, every = whole(model)
     tiles(model, "out", die_at=int(every * 0.9))
-    parts = sorted(Path("out/unfinished").rglob("*.npz"))
+    parts = sorted(Path("out/.hshap-run/unfinished").rglob("*.npz"))
     assert len(parts) >= 4
     for part, other in ((parts[0], parts[1]), (parts[-1], parts[-2])):
         data = part.read_bytes()
@@ -133,25 +133,22 @@ def test_a_damaged_part_is_computed_again(model, damage):
             shutil.copy(other, part)
         else:
             part.write_bytes(data[: len(data) // 2] if damage == "truncated" else b"")
-    done, _ = tiles(model, "out", "--resume")
+    done, _ = tiles(model, "out")
     assert done.exit_code == 0, done.output
     assert facts("out") == expected
 
 
-def test_resume_takes_nothing_that_is_not_its_own(model):
+def test_a_run_takes_nothing_that_is_not_its_own(model):
     _, every = tiles(model, "whole")
-    tiles(model, "out", die_at=int(every * 0.9))
-    commands.refused(tiles(model, "out")[0], 5, "pass --resume to go on")
-    other, _ = tiles(model, "out", "--resume", "--overlap", "4")
-    commands.refused(other, 2, "made with another tiles; pass the same options")
+    other, _ = tiles(model, "whole", "--overlap", "4")
+    commands.refused(other, 2, "made with another tiles.overlap (0 there, 4 here)")
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("mine")
-    commands.refused(tiles(model, "mine", "--resume")[0], 5, "no results to resume")
+    commands.refused(tiles(model, "mine")[0], 5, "has files that hshap did not write")
     assert commands.names("mine") == ["notes.txt"]
-    assert tiles(model, "other", "--resume", "--force")[0].exit_code == 2
-    done, again = tiles(model, "whole", "--resume", "--json")  # all is there
+    done, again = tiles(model, "whole", "--json")  # all is there
     assert json.loads(done.stdout)["images"][0]["explanations"][0]["findings"]
-    assert again < 10
+    assert again < 0.5 * every
 
 
 @pytest.mark.kills
@@ -161,7 +158,7 @@ def test_a_process_that_is_killed_goes_on(model):
     words = ("tiles", "slide.npy", "--model", f"{model}:red", *WORDS)
     words = (*words, "--baseline", "constant:0.5,0.5,0.5", "--out", "out")
     assert commands.real(*words, DIE_AT=str(every * 3 // 4)).returncode == -9
-    assert commands.real(*words, "--resume", DIE_AT="4").returncode == -9  # and once more
-    done = commands.real(*words, "--resume")
+    assert commands.real(*words, DIE_AT="4").returncode == -9  # and once more
+    done = commands.real(*words)
     assert done.returncode == 0, done.stderr
     assert facts("out") == expected

@@ -115,29 +115,27 @@ __all__ = [
 ]
 
 _MODULES = {
-    "hshap.baselines.recipes": (
-        *("Blur", "Conditional", "Constant", "Fixed", "Mean", "OwnColour", "References"),
-    ),
-    "hshap.baselines.samplers": ("Similar",),
-    "hshap.errors": ("ArgumentError", "FormatError", "HshapError", "ModelError"),
-    "hshap.evaluators.allocator": ("keep_memory",),
-    "hshap.evaluators.bags": ("Bags",),
-    "hshap.evaluators.batched": ("Batched",),
-    "hshap.evaluators.incremental.recipe": ("Incremental",),
-    "hshap.evaluators.tokens": ("Tokens",),
-    "hshap.explainer": ("Explainer",),
-    "hshap.explainer.spinning": ("cycle_spin",),
-    "hshap.explanation.explanation": ("Explanation",),
-    "hshap.explanation.findings": ("Finding",),
-    "hshap.games.search": ("BestFirst", "BreadthFirst", "DepthFirst", "GroupTesting", "Share"),
-    "hshap.games.shapley": ("shapley",),
-    "hshap.games.targets": ("Output", "Positives"),
-    "hshap.partitions.grids": ("Bisection", "Dyadic", "Shifted"),
-    "hshap.partitions.spots": ("Spots",),
-    "hshap.partitions.superpixels": ("Superpixels",),
+    "hshap.baselines.recipes": "Blur Conditional Constant Fixed Mean OwnColour References",
+    "hshap.baselines.samplers": "Similar",
+    "hshap.errors": "ArgumentError FormatError HshapError ModelError",
+    "hshap.evaluators.allocator": "keep_memory",
+    "hshap.evaluators.bags": "Bags",
+    "hshap.evaluators.batched": "Batched",
+    "hshap.evaluators.incremental.recipe": "Incremental",
+    "hshap.evaluators.tokens": "Tokens",
+    "hshap.explainer": "Explainer",
+    "hshap.explainer.spinning": "cycle_spin",
+    "hshap.explanation.explanation": "Explanation",
+    "hshap.explanation.findings": "Finding",
+    "hshap.games.search": "BestFirst BreadthFirst DepthFirst GroupTesting Share",
+    "hshap.games.shapley": "shapley",
+    "hshap.games.targets": "Output Positives",
+    "hshap.partitions.grids": "Bisection Dyadic Shifted",
+    "hshap.partitions.spots": "Spots",
+    "hshap.partitions.superpixels": "Superpixels",
 }
 """Where the names at the top are, as the imports above tell type checkers."""
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # checkers report unknown names by themselves
 

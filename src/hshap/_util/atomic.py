@@ -14,6 +14,9 @@ from hshap.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of disks without hard links, such as exFAT and mounted object stores."""
+
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -53,6 +56,43 @@ def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) 
         temporary.unlink(missing_ok=True)
         raise
     return Path(path)
+
+
+def give_name(file: Path, target: Path) -> bool:
+    """Give a finished file its name; False, and the file stays, if there is one of that name.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file, target = Path(folder) / "new", Path(folder) / "note.txt"
+    ...     _ = file.write_text("hello"), target.write_text("mine")
+    ...     give_name(file, target), target.read_text()
+    (False, 'mine')
+    """
+    try:
+        # Unlike a rename, a link never replaces a file, also on network file systems.
+        os.link(file, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            return False
+        file.replace(target)  # two processes may do so at once
+    else:
+        file.unlink()
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the entries of a folder are on the disk, where the system can do that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _existing(path: str | os.PathLike[str]) -> os.stat_result | None:

@@ -66,11 +66,10 @@ Select = Annotated[
         help='Images of a run folder, by SQL: "select image from explanations where doubt > 0.5".'
     ),
 ]
-SkipBad = Annotated[
+RetryFailed = Annotated[
     bool,
     typer.Option(
-        "--skip-bad",
-        help="Skip images that cannot be used, list them, and end with exit code 7.",
+        "--retry-failed", help="Try images again that failed before.", rich_help_panel=RUN
     ),
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder that the paths of a list may not leave.")]
@@ -552,19 +551,13 @@ class TileOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where the results of a run go, and how it treats earlier ones and images that fail."""
+    """Where the results of a run go, and how it treats earlier ones and those with concerns."""
 
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "hshap-output"
     )
     force: Force = False
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Resume an earlier run: explain only the images that it lacks."
-        ),
-    ] = False
-    skip_bad: SkipBad = False
+    retry_failed: RetryFailed = False
     strict: Annotated[
         bool,
         typer.Option(
@@ -573,9 +566,3 @@ class RunOptions:
         ),
     ] = False
     json: AsJson = False
-
-    def __post_init__(self) -> None:
-        """Refuse to replace results and to keep them."""
-        if self.force and self.resume:
-            message = "--force and --resume exclude each other; pass one of them"
-            raise Refusal(Code.USAGE, message)

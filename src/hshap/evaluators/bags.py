@@ -141,11 +141,11 @@ class BagSession:
         slide = self._slides.get(key)
         if slide is None:
             with naming_inputs([row]):
-                slide = self._embedded(features)
+                slide = self._embed(features)
             self._slides.put(key, slide)
         return slide
 
-    def _embedded(self, features: Array) -> _Slide:
+    def _embed(self, features: Array) -> _Slide:
         grid = features.shape[1:]
         # A copy: the function may write to its input, which is the caller's image.
         tiles = features.reshape(len(features), -1).T.copy()

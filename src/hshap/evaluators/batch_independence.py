@@ -84,13 +84,13 @@ class BatchIndependence:
 
     def _check(self, rows: Sequence[Row], together: Heat, run: Run) -> None:
         """Score some rows again, alone, and set the outcome."""
-        for number in _chosen(rows, together, count=1 if self._passed else 2):
+        for number in _choose_rows(rows, together, count=1 if self._passed else 2):
             alone = run([rows[number]])[0]
             if self._agree(alone, together[number], together):
                 continue
             if self._agree(run([rows[number]])[0], alone, together):
                 self.outcome = "dependent"
-                _warn_alone(_told(together[number], alone), self._passed)
+                _warn_alone(_describe_difference(together[number], alone), self._passed)
             else:
                 self.outcome, self._to_check = "not repeatable", 0
                 message = (
@@ -111,7 +111,7 @@ class BatchIndependence:
         return bool(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True))
 
 
-def _told(together: Heat, alone: Heat) -> str:
+def _describe_difference(together: Heat, alone: Heat) -> str:
     """Tell how the scores of one input differ."""
     if alone.shape != together.shape:
         return f"one input has {together.size} scores in a batch, {alone.size} alone"
@@ -120,7 +120,7 @@ def _told(together: Heat, alone: Heat) -> str:
     return f"one input scores {together[column]:.6g} in a batch, {alone[column]:.6g} alone"
 
 
-def _chosen(rows: Sequence[Row], scores: Heat, count: int) -> list[int]:
+def _choose_rows(rows: Sequence[Row], scores: Heat, count: int) -> list[int]:
     """Return the numbers of one or two rows to score again.
 
     The first shows little, but more than a stand-in: so it hardly holds an extremum of the batch,

@@ -143,7 +143,7 @@ class _Trials:
 
     def __post_init__(self) -> None:
         self.size = self._best = self.usual
-        self._sizes = self._tried()
+        self._sizes = self._sizes_to_try()
         next(self._sizes)
 
     def limit(self, most: int) -> None:
@@ -165,7 +165,7 @@ class _Trials:
         size = next(self._sizes, None)
         self._settled, self.size = size is None, size or self._best
 
-    def _tried(self) -> Iterator[int]:
+    def _sizes_to_try(self) -> Iterator[int]:
         """Yield the sizes to try, each after the one before has been timed."""
         yield self.usual
         size = 2 * self.usual

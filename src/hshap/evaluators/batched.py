@@ -131,16 +131,16 @@ class BatchedSession:
         return self._throughput.size(shape, min(wanted, most), most)
 
     def score(self, rows: Sequence[Row]) -> Heat:
-        scores = self._limits.scores(rows, self._mated, self._drop_inputs)
+        scores = self._limits.scores(rows, self._score_independently, self._drop_inputs)
         for canvas, some in groupby(rows, key=itemgetter(0)):
             self._scored[canvas.position] += len(list(some))
         return scores
 
-    def _mated(self, rows: Sequence[Row]) -> Heat:
-        run = self._run if self._throughput is None else self._timed
+    def _score_independently(self, rows: Sequence[Row]) -> Heat:
+        run = self._run if self._throughput is None else self._run_timed
         return self.independence.scores(rows, run)
 
-    def _timed(self, rows: Sequence[Row]) -> Heat:
+    def _run_timed(self, rows: Sequence[Row]) -> Heat:
         if self._throughput is None:
             return self._run(rows)
         shape = rows[0].canvas.shape

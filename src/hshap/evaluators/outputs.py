@@ -59,7 +59,7 @@ def as_scores(raw: object, count: int) -> Heat:
     found = scores_in(raw)
     scores = None if found is None or isinstance(found, (dict, str)) else _array(found)
     if scores is None or _is_several(found, count):
-        raise ModelError(f"the model returned {_described(found)}; {_fix(found)}")
+        raise ModelError(f"the model returned {_describe(found)}; {_fix(found)}")
     if count == 1 and scores.ndim < 2:
         scores = scores.reshape(1, -1)  # a model that squeezes a batch of one
     listed = isinstance(found, (tuple, list))
@@ -100,7 +100,7 @@ def _is_several(raw: object, count: int) -> bool:
     return not one_each and any(getattr(item, "shape", None) for item in items)
 
 
-def _described(raw: object) -> str:
+def _describe(raw: object) -> str:
     if isinstance(raw, dict):
         return f"a dict with the entries {', '.join(map(str, list(raw)[:8]))}"
     if isinstance(raw, (tuple, list)):

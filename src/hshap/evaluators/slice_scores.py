@@ -93,7 +93,7 @@ class SliceSession:
         self._fill(list(waiting.values()))
         bags = self._recipe.bags
         pooled = [
-            _pooled(bags, np.stack([exam.outputs[state] for state in states]))
+            _pool(bags, np.stack([exam.outputs[state] for state in states]))
             for exam, states in zip(exams, asked, strict=True)
         ]
         return outputs_of(bags, np.stack(pooled))
@@ -186,7 +186,7 @@ class _Exam:
         return self._parts[region]
 
 
-def _pooled(bags: Bags, outputs: Heat) -> Heat:
+def _pool(bags: Bags, outputs: Heat) -> Heat:
     """Return the bag of the slices' outputs `(slices, classes)`."""
     made = embedded(bags, outputs)
     return made.sum(axis=0) if bags.pool == "sum" else made.max(axis=0)

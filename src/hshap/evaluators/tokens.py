@@ -139,7 +139,7 @@ def _patch_in_config(model: Model) -> Untyped:
 
 def _inner(model: Model) -> Untyped:
     """Return the part of a classifier of transformers that embeds images, or None."""
-    inner = getattr(model, str(getattr(model, "base_model_prefix", "") or "embeddings"), None)
+    inner = getattr(model, str(getattr(model, "base_model_prefix", "")), None)
     return inner if hasattr(inner, "embeddings") else None
 
 

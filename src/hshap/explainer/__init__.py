@@ -269,7 +269,7 @@ class Explainer:
             groups = search_jobs(runs, parts, on_error)
         else:
             decisions = Decisions(parts, session, positives, on_error)
-            groups, progress = decisions.jobs(runs), decisions.counted(progress)
+            groups, progress = decisions.jobs(runs), decisions.count_in(progress)
         for job in engine.run(groups, session, progress, on_error):
             provenance = provenance_of(session, job.run.position)
             yield job, make_explanation(job, self.facts, provenance)

@@ -137,7 +137,7 @@ class Decisions:
                 decide = partial(_decide, self._parts, answer, self._positives)
                 yield from _try(decide, answer.run.position, self._on_error)
 
-    def counted(self, progress: OnProgress | None) -> OnProgress | None:
+    def count_in(self, progress: OnProgress | None) -> OnProgress | None:
         """Return a receiver of progress that counts the evaluations of decisions, too."""
         if progress is None:
             return None
@@ -225,14 +225,14 @@ def _decide(parts: PartChooser, answer: _Answer, positives: Positives) -> list[J
     }
     groups: list[Jobs] = []
     if any(reasons.values()):
-        groups.append(_declined(answer, scores, reasons))
+        groups.append(_decline(answer, scores, reasons))
     if left := [at for at in every if not reasons[at]]:
         rest = replace(run, targets=tuple(targets[at] for at in left))
         groups.append(_searches(parts, rest, scores.of(left)))
     return groups
 
 
-def _declined(answer: _Answer, scores: _Scores, reasons: Mapping[int, str]) -> Jobs:
+def _decline(answer: _Answer, scores: _Scores, reasons: Mapping[int, str]) -> Jobs:
     """Return jobs that end at once, for the targets that `reasons` has a reason for."""
     columns = [at for at, reason in reasons.items() if reason]
     run = replace(

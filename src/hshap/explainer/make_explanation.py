@@ -47,7 +47,7 @@ def make_explanation(job: Job[ImageRun], facts: Facts, provenance: Provenance) -
     probability = _probability(job)
     if probability is not None:
         settings = settings.updated(probability=probability)
-    negative = run.negatives.get(job.column) or _negative(job, games[0])
+    negative = run.negatives.get(job.column) or _reason_against(job, games[0])
     if negative:
         settings = settings.updated(negative=negative)
     if words := str(chosen):
@@ -66,11 +66,11 @@ def make_explanation(job: Job[ImageRun], facts: Facts, provenance: Provenance) -
         class_index=class_index(target),
         provenance=provenance,
         certificate=found.certificate,
-        filled=_filled(leaves, unsplit, job),
+        filled=_measure_filling(leaves, unsplit, job),
     )
 
 
-def _negative(job: Job[ImageRun], game: Game) -> str:
+def _reason_against(job: Job[ImageRun], game: Game) -> str:
     """Return why the image of a job is negative; empty if it is positive, or nobody knows."""
     table, reason = job.table, ""
     if table.whole is not None and table.bare is not None:
@@ -97,7 +97,7 @@ def _probability(job: Job[ImageRun]) -> float | None:
     return probability if np.isfinite(probability) else None
 
 
-def _filled(
+def _measure_filling(
     leaves: Sequence[Region], unsplit: Sequence[Region], job: Job[ImageRun]
 ) -> float | None:
     """Return how filled the leaves are; None where that tells nothing.

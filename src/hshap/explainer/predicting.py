@@ -102,7 +102,7 @@ def predicted_cost(  # noqa: PLR0913, one for each choice of the caller
         chunk = list(itertools.islice(left, NEXT if counts else FIRST))
         if not chunk:
             break
-        found, evaluations = _explained(explainer, chunk, positives)
+        found, evaluations = _explain(explainer, chunk, positives)
         chunks.append((evaluations, clock() - started))
         counts += found
     if not counts:
@@ -114,7 +114,7 @@ def predicted_cost(  # noqa: PLR0913, one for each choice of the caller
     return PredictedCost(images, len(counts), total, seconds, tuple(counts))
 
 
-def _explained(
+def _explain(
     explainer: Explainer, chunk: Sequence[Pair], positives: Positives | None
 ) -> tuple[list[float], int]:
     """Return the evaluations for each image, and those of all together."""

@@ -106,7 +106,7 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
 ) -> Explanation:
     """Return the explanation with tests of its regions, begun or continued."""
     sampler, described = _sampler(baseline)
-    before = _before(explanation, described, plan)
+    before = _earlier_rounds(explanation, described, plan)
     trials = _trials(explanation, plan)
     wanted = _target(explanation, target)
     session = evaluator.open_session()
@@ -122,13 +122,13 @@ def test_regions(  # noqa: PLR0913, one for each part of a test
     )
     found = [list(before.get(trial.region, ())) for trial in trials]
     most = TIMES * explanation.evaluations if plan.most is None else plan.most
-    _until_clear(rounds, trials, found, plan.rounds, most)
+    _test_until_clear(rounds, trials, found, plan.rounds, most)
     made = {**before, **{t.region: tuple(row) for t, row in zip(trials, found, strict=True)}}
     spent = rounds.evaluations + (explanation.tests.evaluations if explanation.tests else 0)
     return replace(explanation, tests=Tests(made, described, plan.seed, evaluations=spent))
 
 
-def _until_clear(
+def _test_until_clear(
     rounds: _Rounds, trials: Sequence[Trial], found: list[list[float]], each: int, most: int
 ) -> None:
     """Test regions until they are clear, parents before children, as far as evaluations last."""
@@ -193,19 +193,21 @@ class _Rounds:
         area = int(np.prod(grid))
         whole = [sum(region.area for region in kept) == area for kept, _ in inputs]
         drawn = [item for item, is_whole in zip(inputs, whole, strict=True) if not is_whole]
-        scores = iter(self._drawn(drawn))
+        scores = iter(self._score_draws(drawn))
         if any(whole) and self._whole is None:
             own = self._pixels[None]
             kept = next(kept for (kept, _), is_whole in zip(inputs, whole, strict=True) if is_whole)
-            self._whole = self._scored(own, [kept])[0]
+            self._whole = self._score_inputs(own, [kept])[0]
         return [float(self._whole or 0.0) if one else next(scores) for one in whole]
 
-    def _drawn(self, inputs: Sequence[tuple[Coalition, np.random.Generator]]) -> Iterator[float]:
+    def _score_draws(
+        self, inputs: Sequence[tuple[Coalition, np.random.Generator]]
+    ) -> Iterator[float]:
         most = self._session.capacity(self._pixels.shape, self._pixels.dtype.itemsize)
         for start in range(0, len(inputs), most):
             few = inputs[start : start + most]
             stand_ins = np.stack([self._stand_in(kept, rng) for kept, rng in few])
-            yield from self._scored(stand_ins, [kept for kept, _ in few])
+            yield from self._score_inputs(stand_ins, [kept for kept, _ in few])
 
     def _stand_in(self, kept: Coalition, rng: np.random.Generator) -> Array:
         visible: Mask = mask(kept, self._pixels.shape[1:])
@@ -218,7 +220,7 @@ class _Rounds:
             raise ArgumentError(message)
         return drawn[0].astype(self._pixels.dtype, copy=False)
 
-    def _scored(self, stand_ins: Array, coalitions: Sequence[Coalition]) -> list[float]:
+    def _score_inputs(self, stand_ins: Array, coalitions: Sequence[Coalition]) -> list[float]:
         """Return the model's score of each coalition over the stand-in of the same number."""
         put, pixels = self._session.put, self._pixels
         behind = StandIns(Still(stand_ins), pixels.shape, put)
@@ -239,7 +241,7 @@ def _sampler(baseline: object) -> tuple[Sampler, JsonObject]:
     if isinstance(baseline, Conditional):
         return baseline.sampler, cast("JsonObject", described)
     if isinstance(baseline, References):
-        return _resampled(baseline.images), cast("JsonObject", described)
+        return _resampler(baseline.images), cast("JsonObject", described)
     message = (
         f"baseline is {checks.shown(baseline)}, which draws nothing anew; pass baseline="
         "References(images) or Conditional(sampler), whose draws a test can repeat"
@@ -247,7 +249,7 @@ def _sampler(baseline: object) -> tuple[Sampler, JsonObject]:
     raise ArgumentError(message)
 
 
-def _resampled(images: Array) -> Sampler:
+def _resampler(images: Array) -> Sampler:
     """Return a sampler that draws one of the reference images, each as likely."""
 
     def sampler(image: Array, visible: Mask, draws: int, rng: np.random.Generator) -> Array:
@@ -258,7 +260,7 @@ def _resampled(images: Array) -> Sampler:
     return sampler
 
 
-def _before(
+def _earlier_rounds(
     explanation: Explanation, described: JsonObject, plan: TestPlan
 ) -> Mapping[Region, tuple[float, ...]]:
     """Return the rounds that were made already, if they can be continued."""

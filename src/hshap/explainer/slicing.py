@@ -103,19 +103,24 @@ def explain_slices(  # noqa: PLR0913, the facts of an exam
     >>> found.evaluations, found.provenance.full
     (24, 23)
     """
-    number = checks.integer("axis", axis, minimum=0)
-    made = Explainer(
-        Slices(explainer.evaluator, number, bags),
-        baseline=PerSlice(explainer.baseline or usual_baseline(), number),
-        partition=BySlices(explainer.partition or usual_partition(2), number),
-        search=explainer.search or Share(SHARE, of="finding"),
-    )
+    made = of_slices(explainer, axis, bags)
     found = made.explain(
         exam, target, layout=layout, spacing=spacing, positives=positives, progress=progress
     )
     if isinstance(found, list):
         return [_forgetting(one) for one in found]
     return _forgetting(found)
+
+
+def of_slices(explainer: Explainer, axis: int = 0, bags: Bags = BEST_TILE) -> Explainer:
+    """Return the explainer of exams that an explainer of slices makes; see `explain_slices`."""
+    number = checks.integer("axis", axis, minimum=0)
+    return Explainer(
+        Slices(explainer.evaluator, number, bags),
+        baseline=PerSlice(explainer.baseline or usual_baseline(), number),
+        partition=BySlices(explainer.partition or usual_partition(2), number),
+        search=explainer.search or Share(SHARE, of="finding"),
+    )
 
 
 def _forgetting(found: Explanation) -> Explanation:

@@ -320,9 +320,10 @@ class Explanation:
     def load(cls, path: str | PathLike[str], *, max_bytes: int = storage.MAX_BYTES) -> Explanation:
         """Read a file that `save` wrote. Regions compare equal to the saved ones.
 
-        The file need not be trusted: nothing in it is run, and all of it is checked. A file that is
-        not an explanation, is damaged, or takes more than `max_bytes` of memory (1 GiB; one map of
-        its grid counts, too) is refused with a `FormatError`. A missing file is an `OSError`.
+        The file need not be trusted: nothing in it is run, and its types, shapes and tree are
+        checked. A file that is not an explanation, is damaged, or takes more than `max_bytes` of
+        memory (1 GiB; one map of its grid counts, too) is refused with a `FormatError`. A missing
+        file is an `OSError`. `hshap verify` checks that coefficients follow from the scores.
         """
         return cls(**storage.read(path, max_bytes))
 

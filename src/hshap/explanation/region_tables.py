@@ -107,7 +107,7 @@ def smallest_type(count: int) -> type[np.unsignedinteger]:
     return next(kind for kind in TYPES if count - 1 <= np.iinfo(kind).max)
 
 
-def joined(every: Sequence[Mapping[str, Array]], name: str) -> tuple[Array, list[int]]:
+def concatenate_arrays(every: Sequence[Mapping[str, Array]], name: str) -> tuple[Array, list[int]]:
     """Return an array of all explanations, one after the other, and the length of each."""
     arrays = [arrays[name] for arrays in every]
     lengths = [len(array) for array in arrays]
@@ -139,11 +139,11 @@ class RegionTable:
 
     def __init__(self, every: Sequence[Mapping[str, Array]], grids: Sequence[Grid]) -> None:
         self.grids, self.pixels = grids, np.array([prod(grid) for grid in grids])
-        self.kind, self.counts = joined(every, "region_kind")
+        self.kind, self.counts = concatenate_arrays(every, "region_kind")
         for arrays, count, grid in zip(every, self.counts, grids, strict=True):
             fits = arrays["region_corners"].shape == (count, 2, len(grid))
             expect(fits, "region_corners has another shape")
-        self._corners, _ = joined(every, "region_corners")
+        self._corners, _ = concatenate_arrays(every, "region_corners")
         self.first = [0, *accumulate(self.counts[:-1])]
         self.owner = np.repeat(np.arange(len(grids)), self.counts)
         self._sides = np.array(grids)[self.owner]
@@ -212,7 +212,7 @@ class RegionTable:
                 fits = inside.min() >= first[number] and inside.max() < last[number]
                 expect(fits, "two parts overlap")
 
-    def listed(self) -> list[int]:
+    def count_listed(self) -> list[int]:
         """Return the number of pixels of each explanation that are listed one by one."""
         return np.where(self.has_cells, self.pixels, 0).tolist()
 

@@ -21,7 +21,7 @@ import numpy as np
 from hshap.evaluators.protocol import BATCHES, COMPARISONS, NOT_TOLD
 from hshap.explanation.archive import DamagedError, expect, limit, only_damage
 from hshap.explanation.placement import Placement
-from hshap.explanation.region_tables import RegionTable, joined
+from hshap.explanation.region_tables import RegionTable, concatenate_arrays
 from hshap.explanation.settings import Settings
 from hshap.games.game import MOST_PLAYERS
 from hshap.games.search import Certificate
@@ -77,7 +77,7 @@ def check(block: Sequence[Stored], *, most: int) -> RegionTable:
         every = [one.arrays for one in block]
         table = RegionTable(every, [tuple(one.header["grid"]) for one in block])
         games = Games(every, table.counts)
-        listed = table.listed()
+        listed = table.count_listed()
         for one, regions, count, pixels in zip(
             block, table.counts, games.counts, listed, strict=True
         ):
@@ -224,7 +224,7 @@ class Games:
     """
 
     def __init__(self, every: Sequence[Mapping[str, Array]], regions: Sequence[int]) -> None:
-        self.players, self.counts = joined(every, "game_players")
+        self.players, self.counts = concatenate_arrays(every, "game_players")
         expect(all(self.counts), "there is no game")
         usual = (self.players >= 1) & (self.players <= MOST_PLAYERS)
         expect(usual.all(), f"a game has less than 1 or more than {MOST_PLAYERS} players")
@@ -236,15 +236,15 @@ class Games:
         self.first = np.array([0, *accumulate(self.counts[:-1])])
         sizes = 2**self.players
         wanted = np.add.reduceat(self.players, self.first).tolist()
-        self.coefficients, coefficients = joined(every, "game_coefficients")
-        self.errors, errors = joined(every, "game_errors")
+        self.coefficients, coefficients = concatenate_arrays(every, "game_coefficients")
+        self.errors, errors = concatenate_arrays(every, "game_errors")
         for name, found in (
             ("game_children", parts),
             ("game_coefficients", coefficients),
             ("game_errors", errors),
         ):
             expect(found == wanted, f"{name} has another length")
-        self.values, lengths = joined(every, "game_values")
+        self.values, lengths = concatenate_arrays(every, "game_values")
         fits = np.add.reduceat(sizes, self.first).tolist() == lengths
         expect(fits, "game_values has another length")
         self.first_part = np.cumsum(self.players) - self.players
@@ -255,7 +255,7 @@ class Games:
 
     def numbers(self, every: Sequence[Mapping[str, Array]], name: str) -> tuple[Numbers, list[int]]:
         """Return an array of numbers of regions as those of the block, and its lengths."""
-        found, lengths = joined(every, name)
+        found, lengths = concatenate_arrays(every, name)
         count, offset = np.repeat([self._counted, self._offset], lengths, axis=1)
         expect(((found >= 0) & (found < count)).all(), f"{name} has a number of no region")
         return found + offset, lengths

@@ -243,7 +243,7 @@ class _Queue:
 
     def _record_batch(self, batch: list[Block], outputs: Heat) -> None:
         try:
-            measured = self._measured(batch, outputs)
+            measured = self._measure_batch(batch, outputs)
         except Exception as error:
             if self._on_error is None:
                 raise
@@ -280,14 +280,16 @@ class _Queue:
             else:
                 self._record_batch(blocks, outputs)
 
-    def _measured(self, batch: Sequence[Block], outputs: Heat) -> list[tuple[list[Block], Heat]]:
+    def _measure_batch(
+        self, batch: Sequence[Block], outputs: Heat
+    ) -> list[tuple[list[Block], Heat]]:
         """Return blocks that share their targets, and the values `(rows, targets)` of all rows."""
         found: list[tuple[list[Block], Heat]] = []
         done = 0
         for _, group in groupby(batch, key=_same_targets):
             blocks = list(group)
             count = _count(blocks)
-            found.append((blocks, _measured(blocks, outputs[done : done + count])))
+            found.append((blocks, _measure_blocks(blocks, outputs[done : done + count])))
             done += count
         return found
 
@@ -329,7 +331,7 @@ def _same_targets(block: Block) -> tuple[int, ...]:
     return block.job.table.same_targets
 
 
-def _measured(blocks: Sequence[Block], outputs: Heat) -> Heat:
+def _measure_blocks(blocks: Sequence[Block], outputs: Heat) -> Heat:
     """Return the values `(rows, targets)` of model outputs, all finite; blocks share targets."""
     targets = blocks[0].job.table.targets
     measured = [measure(target, outputs) for target in targets]

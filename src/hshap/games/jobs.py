@@ -113,17 +113,21 @@ class ScoreTable:
             room = np.empty((2 * len(missing), *self.values.shape[1:]))
             room[: len(self.values)] = self.values
             self.values = room
-        block = self._single(job, new, known) if is_single else self._drawn(job, new, known)
+        block = (
+            self._rows_of_one_draw(job, new, known)
+            if is_single
+            else self._rows_of_draws(job, new, known)
+        )
         job.missing += len(block.rows)
         self.evaluations += len(block.rows)
         return block
 
-    def _single(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
+    def _rows_of_one_draw(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
         """Return a row for each new coalition, which are numbered from `known` on."""
         rows = list(map(Row, repeat(self.canvas), new, repeat(0)))
         return Block(job, rows, range(known, known + len(new)))
 
-    def _drawn(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
+    def _rows_of_draws(self, job: Job[object], new: Sequence[Coalition], known: int) -> Block:
         """Return rows for the draws of new coalitions, which are numbered from `known` on."""
         counts = self._missing[known:]
         rows = [

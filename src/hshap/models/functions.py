@@ -42,10 +42,10 @@ class _Arranged:
             room = 1 << (count - 1).bit_length()
             batch = np.concatenate([batch, np.repeat(batch[:1], room - count, axis=0)])
         images = np.moveaxis(batch, 1, -1) if self.layout == "HWC" else batch
-        return _kept(self.function(np.ascontiguousarray(images)), count, len(batch))
+        return _drop_filling(self.function(np.ascontiguousarray(images)), count, len(batch))
 
 
-def _kept(raw: object, count: int, room: int) -> object:
+def _drop_filling(raw: object, count: int, room: int) -> object:
     """Return the scores of the first inputs of a batch that was filled up."""
     scores = np.asarray(raw)
     if scores.ndim == 0 or len(scores) != room:

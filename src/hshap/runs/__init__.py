@@ -22,30 +22,24 @@ from hshap._util import checks
 from hshap._util.version import __version__
 from hshap.errors import ArgumentError, FormatError
 from hshap.evaluators.tiles import Tiles
-from hshap.explainer import Explainer
 from hshap.explainer.predicting import PredictedCost, predicted_cost
 from hshap.explainer.probes import ask, noted_probes
 from hshap.games.targets import POSITIVES, Positives, as_targets
-from hshap.runs.driver import TASK, Driver, RunProgress, RunStoppedError, task_size
+from hshap.runs.driver import RunProgress, RunStoppedError
 from hshap.runs.executors.dask_workers import DaskWorkers
 from hshap.runs.executors.in_process import InProcess
 from hshap.runs.executors.processes import Processes
 from hshap.runs.executors.ray_actors import RayActors
 from hshap.runs.executors.slurm import Slurm
-from hshap.runs.model_check import check_code, check_model, first_images
+from hshap.runs.explaining import explain_source, made_by, settings_of
+from hshap.runs.model_check import first_images
 from hshap.runs.reading import Run
 from hshap.runs.sources import as_source
 from hshap.runs.sources.large import as_large_source
 from hshap.runs.sources.protocol import Decoded, Listed
 from hshap.runs.storing.files import Files, files_at
 from hshap.runs.storing.folder import Folder, OccupiedError
-from hshap.runs.storing.identity import (
-    Fingerprint,
-    described_settings,
-    digest_of_json,
-    is_described,
-    parts_of,
-)
+from hshap.runs.storing.identity import described_settings
 from hshap.runs.storing.schema import arrow
 from hshap.runs.tasks import AnyTarget, Chosen, texts_of
 from hshap.runs.verification import (
@@ -55,13 +49,14 @@ from hshap.runs.verification import (
     recompute,
     verify_folder,
 )
-from hshap.runs.worker import Job
+from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hshap._util.types import Json, Untyped
+    from hshap.explainer import Explainer
     from hshap.games.targets import Target
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.sources.protocol import Decode, Source
@@ -71,6 +66,7 @@ __all__ = [
     "DaskWorkers",
     "Decoded",
     "InProcess",
+    "Labels",
     "OccupiedError",
     "PredictedCost",
     "Processes",
@@ -103,6 +99,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     positives: Positives | None = POSITIVES,
     task_images: int | None = None,
     shard_rows: int = 256,
+    labels: Labels | None = None,
     progress: Callable[[RunProgress], None] | None = None,
 ) -> Run:
     """Explain all images of a data set into a run folder; the same call resumes after a crash.
@@ -135,6 +132,8 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     Where a part of the explainer is code of your own, one image is explained again and compared. An
     image that has changed since is explained again, and its old rows become `Run.history`.
 
+    `labels` are texts for titles and exports, such as the names of classes.
+
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
     `RunStoppedError` says why a run ended early, such as a full disk.
@@ -158,48 +157,29 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     source = _source(dataset, decode, root, tiles)
     if source is not dataset and isinstance(source, Listed) and source.left_out:
         warnings.warn(source.left_out, RuntimeWarning, stacklevel=2)
-    first, files = _made(explainer), files_at(out)
+    first, files = made_by(explainer), files_at(out)
     targets = _as_targets(target, first.facts.index)
     if tiles is not None:
         _check_tiled(tiles, targets, layout)
     arrow()  # before the model is called: without it, no shard could be written
-    folder = Folder(files)
-    images, items = first_images(source, tiles)
-    noted = noted_probes(folder.description())
-    probes = ask(first, images, noise=noted and noted.noise, layout=layout)
-    settings = _settings(first, decode or getattr(source, "decode", None), layout, tiles)
-    stored = folder.describe(
-        {
-            "hshap": __version__,
-            "model": {"sha256": digest_of_json(probes.document), "id": model_id},
-            "settings": described_settings(settings),
-            "probes": probes.document,
-        }
-    )
-    first_noted = noted_probes(stored)
-    if first_noted is not None and first_noted.noise not in {None, probes.noise}:
-        # Another driver was faster, and other images were its first ones.
-        probes = ask(first, images, noise=first_noted.noise, layout=layout)
-    check_model(folder, first_noted, probes)
-    if tiles is None and noted is not None and not is_described((settings, targets)):
-        rounding = max(noted.rounding, probes.rounding)
-        check_code(Run.at(folder), first, source, targets, layout, rounding)
-    job = Job(
+    explain_source(
         explainer,
+        first,
         source,
-        files,
-        _fingerprint(stored),
+        Folder(files),
         targets,
-        layout,
-        rows,
+        decode=decode,
+        layout=layout,
+        executor=executor,
         tiles=tiles,
+        model_id=model_id,
+        retry_failed=retry_failed,
         positives=positives,
+        task_images=wanted,
+        shard_rows=rows,
+        labels=labels,
+        progress=progress,
     )
-    where = executor or InProcess()
-    usual = TASK if isinstance(where, InProcess) else task_size(source.count)
-    if tiles is not None:
-        usual = 1  # a large image takes long, and shares no batch with another
-    Driver(job, items, wanted or usual, retry_failed, progress).run(where)
     return open(files)
 
 
@@ -261,7 +241,7 @@ def verify(  # noqa: PLR0913, as for explain_dataset
     if explainer is None:
         return found
     source = _source(dataset, decode, root, tiles)
-    settings = _settings(explainer, decode or getattr(source, "decode", None), layout, tiles)
+    settings = settings_of(explainer, decode or getattr(source, "decode", None), layout, tiles)
     wanted: dict[str, Json] = {"hshap": __version__, "settings": described_settings(settings)}
     wanted |= {} if model_id is None else {"model": {"id": model_id}}
     noted = noted_probes(run.description)
@@ -320,34 +300,3 @@ def _as_targets(target: Untyped, index: Callable[[str], int]) -> tuple[AnyTarget
     else:
         found = as_targets(target, index)
     return tuple(texts_of(found).values())
-
-
-def _fingerprint(description: Mapping[str, Untyped]) -> Fingerprint:
-    """Return the digests that are in the description of a run."""
-    return Fingerprint(description["model"]["sha256"], description["settings"]["sha256"])
-
-
-def _settings(
-    explainer: Explainer, decode: Untyped, layout: str | None, tiles: Tiles | None
-) -> dict[str, object]:
-    """Return the settings of a run.
-
-    A decoder may say how it makes images by an attribute `settings`, which leaves out its limits.
-    """
-    decoding = getattr(decode, "settings", decode)
-    cut = {} if tiles is None else {"tiles": tiles}
-    return {"parts": parts_of(explainer), "layout": layout, "decode": decoding, **cut}
-
-
-def _made(explainer: Explainer | Callable[[], Explainer]) -> Explainer:
-    """Return the explainer, made by the caller's function if it is one."""
-    made: object = explainer
-    if callable(explainer):
-        made = explainer()
-    if not isinstance(made, Explainer):
-        message = (
-            f"explainer is {checks.shown(explainer)}; pass an Explainer, or a function that "
-            "returns one"
-        )
-        raise ArgumentError(message)
-    return made

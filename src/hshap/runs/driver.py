@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 from hshap._util.visible import as_text
 from hshap.errors import ArgumentError, HshapError
 from hshap.formats.listing import elsewhere
+from hshap.runs.executors.in_process import InProcess
 from hshap.runs.sources.protocol import Item, Listed
-from hshap.runs.storing.folder import Committed, Folder, Writer
-from hshap.runs.storing.life import Watch, shown_alive
+from hshap.runs.storing.protocol import Committed
 from hshap.runs.tasks import Task, Work, error_row, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hshap.games.engine import Progress
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.storing.rows import Row
     from hshap.runs.tasks import Outcome
@@ -47,9 +48,6 @@ POLL = 0.2
 QUIET = 300.0
 """Seconds without a sign of life after which a driver of another machine counts as ended."""
 
-SIGNS = 10
-"""Signs of life that a driver gives in that time."""
-
 
 class RunStoppedError(HshapError, RuntimeError):
     """A run ended early; all committed rows are kept, and the same call resumes it.
@@ -72,6 +70,7 @@ class RunProgress:
     """How far a run is. Counts are of images; `total` is None if it is not known.
 
     `done` images were explained. `negative` ones were looked at and not explained, see `Positives`.
+    `under_way` counts the results of a task that has not ended, where that is known.
 
     >>> print(RunProgress(done=30, skipped=0, failed=1, total=100, seconds=10.0, negative=9))
     40 of 100 images (30 explained, 9 negative, 1 failed), 4 images/s, 15 s left
@@ -84,6 +83,7 @@ class RunProgress:
     seconds: float
     evaluations: int = 0
     negative: int = 0
+    under_way: int = 0
 
     @property
     def finished(self) -> int:
@@ -132,18 +132,18 @@ class Driver:
 
     def run(self, executor: Executor) -> RunProgress:
         """Explain all images that the folder lacks; return the counts of this run."""
-        folder = Folder(self.job.files)
-        self._folder, self._committed = folder, Committed(folder)
+        store = self.job.store
+        self._committed = Committed(store)
         self._committed.refresh()
         self._begun = time.monotonic()
-        folder.tidy()
+        store.tidy()
         self._tally = self._refuse()
-        self._watch = Watch(folder, self.quiet)
-        with shown_alive(self.job.files, self.quiet / SIGNS):
+        job = replace(self.job, watch=self._tell_more if isinstance(executor, InProcess) else None)
+        with store.at_work(self.quiet) as self._is_quiet:
             while self._find_ready():
-                for outcome in executor.run(self.job, self._next_task):
+                for outcome in executor.run(job, self._next_task):
                     self._take(outcome)
-        folder.seal()
+        store.seal()
         return self._tally
 
     def _refuse(self) -> RunProgress:
@@ -154,11 +154,11 @@ class Driver:
         rows: list[Row] = []
         for name in names:
             identity = self.job.fingerprint.identity("no image", name)
-            if identity not in self._committed.known(name).failed:
+            if identity not in self._committed.of(name).failed:
                 reason = ArgumentError(elsewhere(name))
                 rows.append(error_row(Work(Item(-1, name, None)), identity, None, (), reason))
         if rows:
-            Writer(self.job.files).commit("errors", rows)
+            self.job.store.writer().commit("errors", rows)
         self._refused, self._noted = len(rows), len(names) - len(rows)
         total = None if source.count is None else source.count + len(names)
         return RunProgress(0, self._noted, len(rows), total, 0.0)
@@ -182,7 +182,7 @@ class Driver:
             task, self._ready = self._ready, None
             return task
         for task in self._candidates():
-            if not self._folder.claim(task.name, self._watch.is_quiet):
+            if not self.job.store.claim(task.name, self._is_quiet):
                 self._held.append(task)
                 continue
             self._committed.refresh()
@@ -197,7 +197,7 @@ class Driver:
             yield Task(hashlib.sha256(text.encode()).hexdigest()[:32], works)
 
     def _known(self, item: Item) -> Work:
-        known, positives = self._committed.known(item.name), self.job.positives
+        known, positives = self._committed.of(item.name), self.job.positives
         failed = frozenset[str]() if self.retry_failed else frozenset(known.failed)
         negative = known.negative.get("" if positives is None else positives.rule, ())
         explained = frozenset(known.explained)
@@ -214,17 +214,17 @@ class Driver:
     def _take(self, outcome: Outcome) -> None:
         task = outcome.task
         if outcome.stop:
-            self._folder.release(task.name)
+            self.job.store.release(task.name)
             message = (
                 f"the run ended early: {outcome.stop}; all committed rows are kept in "
-                f"{self.job.files.location}, and the same call goes on"
+                f"{self.job.store.location}, and the same call goes on"
             )
-            raise RunStoppedError(message)
+            raise RunStoppedError(message) from outcome.error
         if outcome.lost:
             self._lost(task, outcome.lost)
         else:
             self._count(outcome)
-        self._folder.release(task.name)
+        self.job.store.release(task.name)
 
     def _count(self, outcome: Outcome) -> None:
         now = self._tally
@@ -248,6 +248,14 @@ class Driver:
             )
             raise RunStoppedError(message)
 
+    def _tell_more(self, progress: Progress) -> None:
+        """Tell of a task that is being worked on: its evaluations, and explanations so far."""
+        if self.progress is not None:
+            now, seconds = self._tally, time.monotonic() - self._begun
+            evaluations = now.evaluations + progress.evaluations
+            found = progress.explanations
+            self.progress(replace(now, evaluations=evaluations, seconds=seconds, under_way=found))
+
     def _lost(self, task: Task, reason: str) -> None:
         """Queue the images of a lost task again; a single one that keeps killing workers failed."""
         again = replace(task, deaths=task.deaths + 1)
@@ -260,7 +268,7 @@ class Driver:
         for work in task.works:
             identity = self.job.fingerprint.identity("worker", work.item.name)
             told = f"{reason}, {again.deaths} times"
-            Writer(self.job.files).commit("errors", [error_row(work, identity, None, (), told)])
+            self.job.store.writer().commit("errors", [error_row(work, identity, None, (), told)])
             self._tally = replace(self._tally, failed=self._tally.failed + 1)
 
 

@@ -1,6 +1,6 @@
 """Large images of a run: each is explained tile by tile, and a kill costs at most its last tiles.
 
-Finished parts lie in `unfinished/KEY` of a local run folder, until the rows of the image are
+Finished parts lie in `unfinished/KEY` of a local folder, until the rows of the image are
 committed. Two files with the same content have keys of their own, since two workers may be at them
 at once. A run folder on an object store has none: there, a kill costs the image.
 """
@@ -11,7 +11,6 @@ import errno
 import hashlib
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hshap.errors import MissingExtraError
@@ -22,14 +21,14 @@ from hshap.formats.reading import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explanation.tiled import TiledExplanation
+    from hshap.games.engine import Progress
     from hshap.games.targets import Positives, Target
-    from hshap.runs.storing.files import Files
 
-UNFINISHED = "unfinished"
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Errors of a disk that concern all images, and not the one that is read."""
 
@@ -76,20 +75,21 @@ def explain_large(  # noqa: PLR0913, PLR0917, each is another part of the run
     explainer: Explainer,
     works: Iterator[LargeWork],
     tiles: Tiles,
-    files: Files,
+    unfinished: Path | None,
     on_error: Callable[[int, Exception], None],
     positives: Positives | None = None,
+    watch: Callable[[Progress], None] | None = None,
 ) -> Iterator[LargeResult]:
     """Yield the explanations of all targets of large images, one image after the other."""
     for work in works:
-        parts = _parts(files, work.key)
+        parts = None if unfinished is None else Parts(unfinished / work.key)
         try:
             with opened(work.path) as image:
-                scored = score_tiles(explainer, image, tiles, None, parts)
+                scored = score_tiles(explainer, image, tiles, watch, parts)
                 for text, target in work.targets:
                     kept = parts and parts.found_tiles(_number(text))
                     made = explain_scored(
-                        explainer, scored, target, None, kept, positives=positives
+                        explainer, scored, target, watch, kept, positives=positives
                     )
                     yield LargeResult(work.position, made)
         except (MissingExtraError, MemoryError):
@@ -105,19 +105,10 @@ def parts_key(identity: str, name: str) -> str:
     return hashlib.sha256(f"{identity}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def forget_parts(files: Files, key: str) -> None:
+def forget_parts(unfinished: Path | None, key: str) -> None:
     """Remove the finished parts of an image whose rows are committed."""
-    parts = _parts(files, key)
-    if parts is not None:
-        shutil.rmtree(parts.folder, ignore_errors=True)
-
-
-def _parts(files: Files, key: str) -> Parts | None:
-    """Return the finished parts of an image; None if the run folder is on no disk."""
-    place = files.place()
-    if place is None or place[1] is not None:
-        return None
-    return Parts(Path(place[0]) / UNFINISHED / key)
+    if unfinished is not None:
+        shutil.rmtree(unfinished / key, ignore_errors=True)
 
 
 def _number(text: str) -> int:

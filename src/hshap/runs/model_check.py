@@ -21,8 +21,8 @@ from hshap.explainer.probes import compare
 from hshap.explanation.explanation import Explanation
 from hshap.formats.reading import opened
 from hshap.runs.sources.protocol import Decoded
-from hshap.runs.tasks import Chosen, texts_of
-from hshap.runs.verification import difference_of
+from hshap.runs.tasks import texts_of
+from hshap.runs.verification import difference_of, explain_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
     from hshap.explainer.probes import Probes
-    from hshap.runs.reading import Key, Run
     from hshap.runs.sources.protocol import Item, Source
-    from hshap.runs.storing.folder import Folder
+    from hshap.runs.storing.protocol import Store
     from hshap.runs.tasks import AnyTarget
 
-FIRST = 3
+FIRST = 2
 """Images whose answers are noted."""
 
 TRIED = 20
@@ -81,11 +80,11 @@ def _pixels(image: object) -> Array:
     return to_numpy("image", image.image if isinstance(image, Decoded) else image)
 
 
-def check_model(folder: Folder, noted: Probes | None, now: Probes) -> None:
+def check_model(store: Store, noted: Probes | None, now: Probes) -> None:
     """Refuse a model whose answers are not those of the run; warn if they hardly differ."""
-    location, shared = folder.files.location, noted and noted.answers.keys() & now.answers.keys()
+    location, shared = store.location, noted and noted.answers.keys() & now.answers.keys()
     if noted is None or not shared:
-        if folder.has_results():
+        if store.has_results():
             message = (
                 f"out={location!r} has no probe that this model answers, so a changed model would "
                 "not be noticed; pass another folder if it may have changed"
@@ -108,7 +107,7 @@ def check_model(folder: Folder, noted: Probes | None, now: Probes) -> None:
 
 
 def check_code(  # noqa: PLR0913, PLR0917, each is another part of the run
-    run: Run,
+    store: Store,
     explainer: Explainer,
     source: Source,
     targets: Sequence[AnyTarget] | None,
@@ -121,46 +120,28 @@ def check_code(  # noqa: PLR0913, PLR0917, each is another part of the run
     """
     if source.count is None:  # a stream comes only once
         return
-    rows = _rows_by_image(run)
-    for item in islice((one for one in source.items() if one.name in rows), TRIED):
-        image: Named = ("", np.empty(0))
+    stored = store.stored()
+    for item in islice((one for one in source.items() if one.name in stored), TRIED):
         with suppress(Exception):  # the run itself says which images fail
-            image = _whole(source, item)
-        keys = [key for key in rows[item.name] if run.row(key)["image_sha256"] == image[0]]
-        if keys:
-            _compare_rows(run, keys, explainer, image[1], targets, layout, rounding)
-            return
-
-
-def _rows_by_image(run: Run) -> dict[str, list[Key]]:
-    found: dict[str, list[Key]] = {}
-    for key in run.keys:
-        found.setdefault(key.image, []).append(key)
-    return found
-
-
-def _compare_rows(  # noqa: PLR0913, PLR0917, each is another part of the run
-    run: Run,
-    keys: Sequence[Key],
-    explainer: Explainer,
-    image: Array,
-    targets: Sequence[AnyTarget] | None,
-    layout: str | None,
-    rounding: float,
-) -> None:
+            read = source.read(item)
+            same = [one for one in stored[item.name] if one.image_sha256 == read.sha256]
+            image = read.image() if same else None
+            if image is not None:
+                break
+    else:
+        return
     by_text = texts_of(targets or ())
-    for key in keys:
-        stored = run.result(run.row(key))
-        wanted = by_text.get(key.target, getattr(stored, "class_index", None))
-        if not isinstance(stored, Explanation) or wanted is None:
+    for one in same:
+        found = one.read()
+        wanted = by_text.get(one.target, getattr(found, "class_index", None))
+        if not isinstance(found, Explanation) or wanted is None:
             continue
-        target = wanted.choose(explainer, image) if isinstance(wanted, Chosen) else wanted
-        made = explainer.explain(image, target, layout=layout)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        problem = difference_of(stored, made, rounding).problem
+        made = explain_again(explainer, image, wanted, layout)
+        problem = difference_of(found, made, rounding).problem
         if problem:
             message = (
-                f"out={run.folder.files.location!r} was made with other settings: explained again, "
-                f"image {key.image!r}, target {key.target}: {problem}; a function or class in "
+                f"out={store.location!r} was made with other settings: explained again, "
+                f"image {item.name!r}, target {one.target}: {problem}; a function or class in "
                 "the settings has changed; pass the same, or another folder"
             )
             raise ArgumentError(message)

@@ -14,7 +14,7 @@ from hshap.errors import ArgumentError, require
 from hshap.explainer.probes import noted_probes
 from hshap.explanation.findings import Finding
 from hshap.runs.storing.columns import rows_as_arrays
-from hshap.runs.storing.folder import newest
+from hshap.runs.storing.protocol import newest
 from hshap.runs.storing.rows import blocks
 from hshap.runs.storing.schema import EXPLANATIONS, EXTRA, TABLES, TOLD, arrow, schema_of
 from hshap.runs.storing.stored_rows import size_of
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from hshap._util.types import Json, Untyped
     from hshap.explanation.explanation import Explanation
     from hshap.explanation.tiled import TiledExplanation
-    from hshap.runs.storing.folder import Content, Folder, Shard
+    from hshap.runs.storing.folder import Folder, Shard
+    from hshap.runs.storing.protocol import Content
 
     Result = Explanation | TiledExplanation
 

@@ -105,7 +105,8 @@ class Task:
 class Outcome:
     """The end of a task: counts of images, or the reason why the task was lost.
 
-    `stop` is a reason to end the whole run, such as a full disk.
+    `stop` is a reason to end the whole run, such as a full disk, and `error` its exception, where
+    worker and driver are one process.
     """
 
     task: Task
@@ -117,6 +118,7 @@ class Outcome:
     first_error: str = ""
     lost: str = ""
     stop: str = ""
+    error: Exception | None = None
 
 
 def split(task: Task) -> Sequence[Task]:
@@ -136,8 +138,13 @@ def reason_of(error: BaseException) -> str:
     return told if len(told) <= LONGEST_REASON else f"{told[: LONGEST_REASON - 3]}..."
 
 
-def error_row(
-    work: Work, identity: str, sha256: str | None, wanted: tuple[str, ...], error: Exception | str
+def error_row(  # noqa: PLR0913, PLR0917, one for each column
+    work: Work,
+    identity: str,
+    sha256: str | None,
+    wanted: tuple[str, ...],
+    error: Exception | str,
+    kind: str = "image",
 ) -> Row:
     """Return a row of the table of errors; a text is the reason why worker processes ended."""
     row: Row = {
@@ -147,7 +154,7 @@ def error_row(
         "image_sha256": sha256,
         "version": work.version,
         "targets": list(wanted),
-        "kind": "worker" if isinstance(error, str) else "image",
+        "kind": "worker" if isinstance(error, str) else kind,
         "reason": error if isinstance(error, str) else reason_of(error),
         # Later than the error before it, also if the clock was set back.
         "moment": max(time.time(), math.nextafter(work.last_error, math.inf)),

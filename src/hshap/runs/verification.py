@@ -25,8 +25,9 @@ from hshap.explainer.tiling import explain_tiles
 from hshap.explanation.tiled import TiledExplanation
 from hshap.explanation.validity import wrong_numbers
 from hshap.runs.sources.protocol import Decoded
-from hshap.runs.storing.folder import RESULTS, differences
+from hshap.runs.storing.folder import differences
 from hshap.runs.storing.identity import Fingerprint
+from hshap.runs.storing.protocol import RESULTS
 from hshap.runs.storing.rows import digest_of, forged_columns
 from hshap.runs.storing.schema import TABLES
 from hshap.runs.storing.tiled import problem_of, results_of, summary_of_any
@@ -305,9 +306,7 @@ def recompute(  # noqa: PLR0913, each is another part of the run
                 count, worst, scale = _tiled_differences(stored, made, rounding)  # pyright: ignore[reportArgumentType]
             else:
                 target = by_text.get(key.target, stored.class_index)
-                pixels = to_numpy("image", image)
-                chosen = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
-                made = explainer.explain(pixels, chosen, layout=layout)  # pyright: ignore[reportArgumentType, reportCallIssue]
+                made = explain_again(explainer, image, target, layout)  # pyright: ignore[reportArgumentType]
                 again = difference_of(stored, made, rounding)
                 count, worst, scale = again.values, again.largest, again.scale
                 if again.map_differs:
@@ -328,6 +327,18 @@ def recompute(  # noqa: PLR0913, each is another part of the run
     return found.values, found.largest, found.problems
 
 
+def explain_again(
+    explainer: Explainer, image: object, target: AnyTarget, layout: str | None
+) -> Explanation:
+    """Explain an image of a source again, with the baseline of its own if it has one."""
+    decoded = image if isinstance(image, Decoded) else Decoded(image)  # pyright: ignore[reportArgumentType]
+    pixels = to_numpy("image", decoded.image)
+    wanted = target.choose(explainer, pixels) if isinstance(target, Chosen) else target
+    own = () if decoded.baseline is None else (decoded.baseline,)
+    (made,) = explainer.explain_many([(pixels, wanted, *own)], layout=layout)  # pyright: ignore[reportArgumentType]
+    return made
+
+
 class _ChangedError(HshapError):
     """An image is not the one that was explained."""
 
@@ -336,8 +347,7 @@ def _image(source: Source, item: Item, sha256: str) -> object:
     read = source.read(item)
     if read.sha256 != sha256:
         raise _ChangedError("the image has changed since it was explained")
-    image = read.image()
-    return image.image if isinstance(image, Decoded) else image
+    return read.image()
 
 
 def _tiled_differences(

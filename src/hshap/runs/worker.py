@@ -1,37 +1,43 @@
-"""Workers: they explain images in shared batches, and commit shards themselves.
+"""Workers: they read images, explain them in shared batches, and commit rows themselves.
 
 A worker sends its driver only counts. If it is killed, the rows in its memory are lost and
-computed again; rows in a shard are safe.
+computed again; committed rows are safe.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
-from hshap.errors import MissingExtraError
+from hshap._util.visible import as_text
+from hshap.errors import ArgumentError, HshapError, MissingExtraError, ModelError
 from hshap.explainer import Explainer
-from hshap.games.targets import POSITIVES, Positives
-from hshap.runs.asking import Asking, UnreadError
+from hshap.explanation.guarantees.calibration import with_calibration
+from hshap.games.targets import POSITIVES, Positives, as_targets, describe_target
 from hshap.runs.large import LargeResult, LargeWork, explain_large, forget_parts, parts_key
-from hshap.runs.storing.folder import Writer
-from hshap.runs.storing.rows import Origin, as_rows, attempt, negative_row
-from hshap.runs.storing.schema import TABLES
-from hshap.runs.storing.tiled import store_tiled
-from hshap.runs.tasks import Outcome, error_row, reason_of
+from hshap.runs.sources.protocol import Decoded
+from hshap.runs.storing.protocol import TABLES, Given
+from hshap.runs.storing.rows import Origin, attempt
+from hshap.runs.tasks import Chosen, Outcome, error_row, reason_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
+    from hshap._util.types import Array
     from hshap.evaluators.tiles import Tiles
     from hshap.explainer.readings import Pair
     from hshap.explanation.explanation import Explanation
+    from hshap.explanation.guarantees.calibration import Calibration
+    from hshap.explanation.tiled import TiledExplanation
+    from hshap.games.engine import Progress
     from hshap.games.targets import Target
-    from hshap.runs.asking import Asked
     from hshap.runs.sources.protocol import Source
-    from hshap.runs.storing.files import Files
     from hshap.runs.storing.identity import Fingerprint
+    from hshap.runs.storing.protocol import Store, Writer
     from hshap.runs.storing.rows import Row
     from hshap.runs.tasks import AnyTarget, Task, Work
 
@@ -40,12 +46,52 @@ TOGETHER = 16
 
 
 @dataclass(frozen=True)
+class Labels:
+    """Texts that go with each explanation, for its title and its exports; `classes` by number.
+
+    With a calibration, explanations get its promise.
+    """
+
+    model: str
+    classes: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+
+    def class_name(self, number: int | None) -> str:
+        """Return the name of a class; its number where it has none."""
+        if number is None:
+            return ""
+        return self.classes[number] if number < len(self.classes) else str(number)
+
+    def on(self, explanation: Explanation, origin: Origin) -> Explanation:
+        """Return an explanation with its source, and the promise of the calibration."""
+        how = json.loads(origin.transform or "{}")
+        source = {
+            "image": PurePath(origin.image).name,
+            "class": self.class_name(explanation.class_index),
+            "model": self.model,
+            **{name: str(how[name]) for name in ("orientation", "frame") if name in how},
+        }
+        made = replace(explanation, settings=explanation.settings.updated(source=source))
+        if self.calibration is None or not made.is_explained:
+            return made
+        return with_calibration(made, self.calibration)
+
+    def on_tiled(self, found: TiledExplanation, image: str) -> TiledExplanation:
+        """Return the explanation of a large image with its source."""
+        del image
+        return found
+
+
+@dataclass(frozen=True)
 class Job:
-    """All that a worker needs: it is pickled once for each worker, and read from no file."""
+    """All that a worker needs: it is pickled once for each worker, and read from no file.
+
+    `watch` is told of the progress inside a task, where worker and driver are one process.
+    """
 
     explainer: Explainer | Callable[[], Explainer]
     source: Source
-    files: Files
+    store: Store
     fingerprint: Fingerprint
     targets: tuple[AnyTarget, ...] | None
     layout: str | None = None
@@ -53,13 +99,16 @@ class Job:
     shard_seconds: float = 60.0
     tiles: Tiles | None = None
     positives: Positives | None = POSITIVES
+    labels: Labels | None = None
+    spacing: tuple[float, ...] | None = None
+    watch: Callable[[Progress], None] | None = None
 
     def open(self) -> Worker:
         """Return a worker, with the model in memory."""
         made = self.explainer if isinstance(self.explainer, Explainer) else self.explainer()
-        unfinished = None if self.tiles is None else self.files
-        asking = Asking(made, self.source, self.fingerprint, self.targets, unfinished)
-        return Worker(self, made, asking, Writer(self.files))
+        unfinished = None if self.tiles is None else self.store.unfinished
+        reading = Reading(made, self.source, self.fingerprint, self.targets, unfinished)
+        return Worker(self, made, reading, self.store.writer())
 
 
 @dataclass
@@ -68,11 +117,11 @@ class Worker:
 
     job: Job
     explainer: Explainer
-    asking: Asking
+    reading: Reading
     writer: Writer
 
     def do(self, task: Task) -> Outcome:
-        """Explain the images of a task that the folder lacks; all rows are committed on return."""
+        """Explain the images of a task that the store lacks; all rows are committed on return."""
         turn = _Turn(self, task)
         try:
             for found in self._explained(turn):
@@ -80,7 +129,11 @@ class Worker:
             turn.commit()
             turn.forget()
         except (MissingExtraError, MemoryError, OSError) as error:
-            return Outcome(task, stop=reason_of(error))
+            own = self.job.watch is not None  # an error may not survive a journey
+            return Outcome(task, stop=reason_of(error), error=error if own else None)
+        except KeyboardInterrupt:
+            turn.commit()  # what is finished stays
+            raise
         return turn.outcome()
 
     def _explained(self, turn: _Turn) -> Iterator[Explanation | LargeResult]:
@@ -90,38 +143,148 @@ class Worker:
             yield from self.explainer.explain_many(
                 turn.pairs(),
                 layout=job.layout,
+                spacing=job.spacing,
                 positives=job.positives,
                 on_error=turn.on_error,
+                progress=job.watch,
             )
         else:
-            works = turn.large_works()
+            works, place = turn.large_works(), job.store.unfinished
             yield from explain_large(
-                self.explainer, works, job.tiles, job.files, turn.on_error, job.positives
+                self.explainer, works, job.tiles, place, turn.on_error, job.positives, job.watch
             )
 
     def rows(
-        self, given: Sequence[tuple[Explanation | LargeResult, Asked]]
+        self, found: Sequence[tuple[Explanation | LargeResult, Asked]]
     ) -> Iterable[Row | Exception]:
-        """Return the row of each explanation, or its error; those of large images one by one."""
-        if self.job.tiles is not None:
-            # A full disk ends the run at the first file that does not fit: no other one is tried.
-            return (
-                attempt(self._large_row, cast("LargeResult", found), one) for found, one in given
+        """Return the row of each explanation, or its error."""
+        given = [attempt(self._given, one, asked) for one, asked in found]
+        made = iter(self.writer.rows([one for one in given if not isinstance(one, Exception)]))
+        # One by one: a full disk ends the run at the first file that does not fit.
+        return (one if isinstance(one, Exception) else next(made) for one in given)
+
+    def _given(self, found: Explanation | LargeResult, asked: Asked) -> Given:
+        """Return a result as it is stored: with its place, its name and that of its class."""
+        labels, origin, image = self.job.labels, asked.origins[found.target], asked.decoded
+        if isinstance(found, LargeResult):
+            name = "" if labels is None else labels.class_name(found.found.tiles.class_index)
+            made = found.found if labels is None else labels.on_tiled(found.found, origin.image)
+            return Given(made, replace(origin, class_name=name))
+        made = replace(found, position=asked.work.item.number)
+        if image.place is not None:
+            shape, start, stop = image.place
+            made = made.placed(shape, start=start, stop=stop)
+        if labels is None:
+            return Given(made, origin, image.shown)
+        name = labels.class_name(made.class_index)
+        return Given(labels.on(made, origin), replace(origin, class_name=name), image.shown)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An image in the hands of the explainer: its targets that are not explained yet."""
+
+    work: Work
+    origins: dict[int | str, Origin]
+    identity: str
+    sha256: str
+    decoded: Decoded
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The targets that are asked for."""
+        return tuple(origin.target for origin in self.origins.values())
+
+
+class UnreadError(Exception):
+    """An image that could not be read: its state, and the identity of its error."""
+
+    def __init__(
+        self,
+        work: Work,
+        identity: str,
+        sha256: str | None,
+        wanted: tuple[str, ...],
+        reason: Exception,
+    ) -> None:
+        super().__init__(work, identity, sha256, wanted, reason)
+        self.work, self.identity, self.sha256 = work, identity, sha256
+        self.wanted, self.reason = wanted, reason
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reads images for the explainer, with the targets whose rows the store lacks.
+
+    `targets` is None if the data set gives the class of each image. `unfinished` is the folder with
+    the finished parts of large images; None where no image is large.
+    """
+
+    explainer: Explainer
+    source: Source
+    fingerprint: Fingerprint
+    targets: tuple[AnyTarget, ...] | None
+    unfinished: Path | None
+
+    def pair(self, work: Work, asked: list[Asked]) -> Pair | None:
+        """Read an image, and note it in `asked`; None if the store has its rows, or its error."""
+        sha256, asked_for = None, tuple[str, ...]()
+        print_of = self.fingerprint
+        try:
+            read = self.source.read(work.item)
+            sha256 = read.sha256
+            work = work.seen(sha256)
+            targets = self._targets(read.label)
+            identities = {text: print_of.identity(text, sha256) for text in targets}
+            identity = print_of.identity(f"all of {sorted(targets)}", sha256)
+            known = work.explained | work.negative
+            missing = {text: one for text, one in identities.items() if one not in known}
+            if not missing and self.unfinished is not None:
+                # Of a worker that was killed after its commit.
+                forget_parts(self.unfinished, parts_key(identity, work.item.name))
+            if not missing or identity in work.failed:
+                return None
+            asked_for = tuple(missing)
+            made = read.image()
+            decoded = made if isinstance(made, Decoded) else Decoded(made)
+            wanted = {text: self._settled(targets[text], decoded.image) for text in missing}
+        except Exception as error:
+            identity = print_of.identity("no image", sha256 or work.item.name)
+            if identity in work.failed:
+                return None
+            raise UnreadError(work, identity, sha256, asked_for, error) from error
+        origins = {
+            describe_target(target): Origin(
+                work.item.name,
+                identities[text],
+                as_text(read.path),
+                sha256,
+                text,
+                json.dumps(decoded.transform, sort_keys=True) if decoded.transform else "",
+                work.version,
             )
-        placed = [attempt(self._placed, cast("Explanation", found), one) for found, one in given]
-        made = iter(as_rows([one for one in placed if not isinstance(one, Exception)]))
-        return [one if isinstance(one, Exception) else next(made) for one in placed]
+            for text, target in wanted.items()
+        }
+        asked.append(Asked(work, origins, identity, sha256, decoded))
+        pair = decoded.image, list({describe_target(one): one for one in wanted.values()}.values())
+        return cast("Pair", pair if decoded.baseline is None else (*pair, decoded.baseline))
 
-    def _large_row(self, found: LargeResult, one: Asked) -> Row:
-        origin = one.origins[found.target]
-        return store_tiled(found.found, origin, self.job.files)
+    def _targets(self, label: object) -> dict[str, AnyTarget]:
+        """Return the targets of an image by the texts that tell them apart."""
+        given = self.targets
+        if given is None:
+            if label is None:
+                message = "target is missing: the data set gives no class for this image; pass one"
+                raise ArgumentError(message)
+            if isinstance(label, Exception):
+                raise label
+            given = as_targets(label, self.explainer.facts.index)
+        return texts_of(given)
 
-    def _placed(self, found: Explanation, one: Asked) -> tuple[Explanation, Origin]:
-        numbered = replace(found, position=one.work.item.number)
-        if one.place is not None:
-            shape, start, stop = one.place
-            numbered = numbered.placed(shape, start=start, stop=stop)
-        return numbered, one.origins[found.target]
+    def _settled(self, target: AnyTarget, image: object) -> Target:
+        if isinstance(target, Chosen):
+            return target.choose(self.explainer, cast("Array", image))
+        return target
 
 
 class _Turn:
@@ -141,7 +304,7 @@ class _Turn:
         """Yield images and targets for the explainer; an image is read when it is needed."""
         for work in self._task.works:
             try:
-                pair = self._worker.asking.pair(work, self._asked)
+                pair = self._worker.reading.pair(work, self._asked)
             except UnreadError as error:
                 told = error.work
                 row = error_row(told, error.identity, error.sha256, error.wanted, error.reason)
@@ -164,7 +327,9 @@ class _Turn:
     def on_error(self, position: int, error: Exception) -> None:
         """Note that an image failed."""
         one = self._asked[position]
-        row = error_row(one.work, one.identity, one.sha256, one.wanted, error)
+        of_image = isinstance(error, HshapError | OSError) and not isinstance(error, ModelError)
+        kind = "image" if of_image else "explaining"
+        row = error_row(one.work, one.identity, one.sha256, one.wanted, error, kind)
         self._fail(one.work, row, error)
 
     def add(self, found: Explanation | LargeResult) -> None:
@@ -198,16 +363,18 @@ class _Turn:
             self._rows["explanations"].append(row)
             self._done.add(number)
         else:
-            self._rows["negatives"].append(negative_row(row, found.negative, positives.rule))
+            negative = self._worker.writer.negative(row, found.negative, positives.rule)
+            self._rows["negatives"].append(negative)
             self._negative.add(number)
 
     def commit(self) -> None:
         """Write all explanations and errors that are in no shard yet."""
         self._make_rows()
-        for table, rows in self._rows.items():
+        for table in TABLES:
+            # Taken first, so that an interrupt in the middle commits no row twice.
+            rows, self._rows[table] = self._rows[table], []
             if rows:
                 self._worker.writer.commit(table, rows)
-                rows.clear()
         self._since = time.monotonic()
 
     def forget(self) -> None:
@@ -215,7 +382,7 @@ class _Turn:
         for one in self._asked if self._worker.job.tiles is not None else ():
             if one.work.item.number not in self._failed:
                 key = parts_key(one.identity, one.work.item.name)
-                forget_parts(self._worker.job.files, key)
+                forget_parts(self._worker.job.store.unfinished, key)
 
     def outcome(self) -> Outcome:
         """Return the counts of the task."""

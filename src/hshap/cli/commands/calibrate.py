@@ -12,7 +12,7 @@ from hshap.cli.inputs.annotated_runs import check_categories, explained_with, ob
 from hshap.cli.options import AsJson, Force
 from hshap.cli.output import print_json, tell
 from hshap.cli.progress import Shown, each
-from hshap.cli.runs.folders import single
+from hshap.cli.runs.output_files import single
 from hshap.explanation.guarantees.calibration import NEEDED, as_loss
 from hshap.explanation.guarantees.calibration import calibrate as calibrated
 

@@ -11,6 +11,7 @@ import typer
 from hshap.cli.costs.formulas import predicted, within
 from hshap.cli.costs.sample import sampled_cost
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.archives import Pictures, image_files
 from hshap.cli.inputs.choices import BUDGET, known, smallest_side
 from hshap.cli.inputs.formats import sides
 from hshap.cli.options import (
@@ -19,11 +20,8 @@ from hshap.cli.options import (
     MethodOptions,
     ModelOptions,
     ReadOptions,
-    SkipBad,
 )
 from hshap.cli.output import duration, print_json, table, tell
-from hshap.cli.runs.plan import Plan, gather
-from hshap.cli.runs.run import refusals
 from hshap.cli.timing import measure_time
 from hshap.explainer.predicting import MOST, Range
 
@@ -56,7 +54,6 @@ def cost(  # noqa: PLR0913, one for each option
         int | None, typer.Option(min=1, help="Number of images; those of IMAGES by default, else 1")
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Most images that are explained.")] = MOST,
-    skip_bad: SkipBad = False,
     targets: Annotated[
         int, typer.Option(min=1, help="Without IMAGES: number of classes for each image.")
     ] = 1,
@@ -74,14 +71,10 @@ def cost(  # noqa: PLR0913, one for each option
         loaded, wanted = taken.load(model, read)
         grid = list(wanted.size) if wanted.size else grid
         if files:
-            paths, bad = gather(files)
-            if bad and not (skip_bad and paths):
-                end = "pass --skip-bad to leave them out" if paths else ""
-                raise refusals(bad, len(paths) + len(bad), end)
-            reader = read.reader(wanted)
-            plan = Plan(loaded, reader, method.targets, paths, bad, templates=method.templates)
-            found, shape = sampled_cost(plan, method, images, sample, skip_bad=skip_bad)
-            grid, skipped = list(shape), skip_bad and bool(plan.bad)
+            source = image_files(files, Pictures(read.reader(wanted), method.templates))
+            left_out: list[str] = []
+            found, shape = sampled_cost(source, loaded, method, images, sample, left_out)
+            grid, skipped = list(shape), bool(left_out)
         if grid is not None:
             count = method.images_in_a_batch
             most = count if isinstance(count, int) else None

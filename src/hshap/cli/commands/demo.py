@@ -9,8 +9,8 @@ import typer
 
 from hshap._util.version import __version__
 from hshap.cli.output import tell
-from hshap.cli.runs.folders import folder
-from hshap.cli.runs.record import SUMMARY, write_summary
+from hshap.cli.runs.record import SUMMARY, files_in
+from hshap.cli.runs.result_folder import result_folder
 from hshap.demo.overview import OVERVIEW, file_names, run_demo
 
 
@@ -22,7 +22,9 @@ def demo(
 ) -> None:
     """Explain a few images of the paper's synthetic task with the bundled network."""
     # Files of an earlier demo are replaced without a question, files of others never.
-    with folder(out, fill=True, fixed=(SUMMARY, *file_names())) as place:
+    with result_folder(out, mixed=True, fixed=(SUMMARY, *file_names())) as place:
         run_demo(place.path)
-        write_summary(place.path, {"hshap": __version__, "command": "demo"}, {})
+        names = files_in(place.path)
+        place.add({"table": "demo"}, names)
+        place.finish({"hshap": __version__, "command": "demo"}, names)
     tell(f"pictures and explanations are in {out}; the overview is {out / OVERVIEW}")

@@ -4,92 +4,98 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hshap._util.visible import as_text
-from hshap.cli.faults import Code, Refusal, few
+from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.archives import Pictures
 from hshap.cli.inputs.choices import files_of_options
-from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, RunOptions
+from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, Root, RunOptions
 from hshap.cli.output import left_out, print_json, say, table, tell
-from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
-from hshap.cli.runs.plan import Plan, gather
-from hshap.cli.runs.record import SUMMARY
-from hshap.cli.runs.results import HEADINGS, PAGE
-from hshap.cli.runs.run import Run, Way, refusals
-from hshap.cli.runs.signals import Stop
+from hshap.cli.runs.pictures import HEADINGS, cells_of, explain_images, source_named
+from hshap.cli.runs.record import PAGE, SUMMARY
+from hshap.cli.runs.result_folder import result_folder
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from hshap.cli.runs.plan import Bad
-    from hshap.cli.runs.results import Results
+    from hshap.cli.runs.run import Ended
+    from hshap.runs.storing.rows import Row
+
+    Cells = Callable[[Sequence[Row]], Iterable[Sequence[str]]]
 
 
 def explain(  # noqa: PLR0913, one for each group of options
-    images: Annotated[list[Path], typer.Argument(help="Images, and folders of images.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Images, folders of images, a list of them, or a tar file.")
+    ],
     model: Model,
     *,
     run: RunOptions,
     method: MethodOptions,
+    root: Root = None,
     read: ReadOptions,
     taken: ModelOptions,
 ) -> None:
-    """Find the regions of images that drive a model's score; write a page, pictures and files."""
+    """Find the regions of images that drive a model's score; write a page, pictures and files.
+
+    Run the same command again to go on: images that have results are not explained again.
+    """
     require("matplotlib", extra="plot", needed_by="hshap explain")
-    way = Way(run.out, force=run.force, resume=run.resume, skip_bad=run.skip_bad)
-    files, bad = gather(images)
+    reading = read.reader()
+    source = source_named(images, Pictures(reading), root)
+    files = [Path(str(item.where)) for item in source.items() if isinstance(item.where, Path)]
     inputs = [*images, *files, *files_of_options(model, taken, method)]
-    fixed = (PAGE, SUMMARY)
     # Output of the user's own code must not mix with a JSON document.
     with (
         redirect_stdout(sys.stderr),
         keep_memory(),
-        folder(run.out, fill=run.force or run.resume, inputs=inputs, fixed=fixed) as place,
+        result_folder(run.out, anew=run.force, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
     ):
         loaded, wanted = taken.load(model, read)
-        plan = Plan(
-            loaded, read.reader(wanted), method.targets, files, bad, templates=method.templates
-        )
+        reader = read.reader(wanted)
+        decode = Pictures(reader, method.templates, shows=True)
         scale = Scale(read.pixel_size, read.unit)
-        results, stop = Run(plan, method, way, place, scale=scale).run()
-    _end(results, plan.bad, way, stop, json=run.json)
-    if run.strict and results.concerns():
-        raise typer.Exit(Code.CONCERN)
+        ended = explain_images(
+            replace(source, decode=decode),
+            loaded,
+            reader,
+            method,
+            place,
+            scale,
+            retry_failed=run.retry_failed,
+        )
+    finish(ended, run, HEADINGS, cells_of, "explanations and pictures are next to it")
 
 
-def _end(
-    results: Results, bad: Sequence[Bad], way: Way, stop: Stop | OSError | None, *, json: bool
+def finish(
+    ended: Ended, run: RunOptions, headings: Sequence[str], cells: Cells, beside: str
 ) -> None:
-    """Print the results; a run that was stopped or has bad images ends with a code of its own."""
-    done, total = len(results.finished()), results.total
-    kept = f"{done} of {total} images are in {way.out}; {way.on}"
-    if isinstance(stop, Stop):
-        raise stop.told(kept)
-    if stop is not None:
-        reason = stop.strerror or stop
-        raise Refusal(Code.OUTPUT, f"{way.out} cannot be written ({reason}); {kept}") from stop
-    for line in few(results.concerns()):
-        say(line)
-    if json:
-        print_json({"out": as_text(str(way.out)), **results.summary})
+    """Print the results; a run that was stopped or has failed images ends with its own code."""
+    ended.tell(run.out)
+    if run.json:
+        print_json({"out": as_text(str(run.out)), **ended.record})
     else:
-        table(HEADINGS, results.rows())
-        if results.negative:
-            tell(left_out(results.negative, done, results.rule))
-        if results.page_error is None:
-            tell(f"the page is {way.out / PAGE}; explanations and pictures are next to it")
-    if results.page_error is not None:
-        reason = results.page_error.strerror or results.page_error
-        message = f"{way.out / PAGE} cannot be written ({reason}); all other results are kept"
-        raise Refusal(Code.OUTPUT, message) from results.page_error
-    if bad and not way.skip_bad:
-        raise refusals(bad, total, kept)
-    if bad:
-        say(f"{len(bad)} of {total} images were skipped; {way.out / SUMMARY} lists them")
+        table(headings, cells(ended.rows))
+        if ended.record["negative"]:
+            rule = str(ended.record["explained"])
+            tell(left_out(int(str(ended.record["negative"])), int(str(ended.record["done"])), rule))
+        if ended.page_error is None:
+            tell(f"the page is {run.out / PAGE}; {beside}")
+    if ended.page_error is not None:
+        reason = ended.page_error.strerror or ended.page_error
+        message = f"{run.out / PAGE} cannot be written ({reason}); all other results are kept"
+        raise Refusal(Code.OUTPUT, message) from ended.page_error
+    if ended.failed:
+        count, total = len(ended.failed), ended.total
+        say(f"{count} of {total} images failed; {run.out / SUMMARY} lists them")
         raise typer.Exit(Code.SKIPPED)
+    if run.strict and ended.concerns():
+        raise typer.Exit(Code.CONCERN)

@@ -21,7 +21,7 @@ from hshap.cli.inputs.images import is_folder
 from hshap.cli.options import AsJson, Force, Select
 from hshap.cli.output import Names, print_json, say, say_notes, tell
 from hshap.cli.progress import each
-from hshap.cli.runs.folders import single, unwritable
+from hshap.cli.runs.output_files import single, unwritable
 from hshap.cli.runs.placed import Placed
 from hshap.cli.runs.stored import MOST_IMAGES, Stored, is_run, stored
 from hshap.explanation.explanation import Explanation

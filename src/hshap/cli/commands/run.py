@@ -15,7 +15,7 @@ import typer
 
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.archives import Recipe, source_of, targets_of
+from hshap.cli.inputs.archives import Pictures, Recipe, source_of, targets_of
 from hshap.cli.options import (
     RUN,
     AsJson,
@@ -23,9 +23,9 @@ from hshap.cli.options import (
     Model,
     ModelOptions,
     ReadOptions,
+    RetryFailed,
     Root,
     TileOptions,
-    refuse_options,
 )
 from hshap.cli.output import STATUS, left_out, print_json, say, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
@@ -35,6 +35,7 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.runs import (
     DaskWorkers,
     InProcess,
+    Labels,
     OccupiedError,
     Processes,
     RayActors,
@@ -92,9 +93,7 @@ def run(  # noqa: PLR0913, one for each option
         Path | None,
         typer.Option(help="Page to write at the end, as hshap view RUN makes it."),
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try images again that failed before.")
-    ] = False,
+    retry_failed: RetryFailed = False,
     root: Root = None,
     model_id: Annotated[
         str | None,
@@ -105,7 +104,6 @@ def run(  # noqa: PLR0913, one for each option
     taken: ModelOptions,
 ) -> None:
     """Explain an archive of images into a run folder; run the command again to resume."""
-    refuse_options("hshap run", method, "template", "calibration")
     where = _executor(executor, workers, address, jobs, gpus, out)
     lines = Lines()
     tiles = cut.tiles_if_asked()
@@ -116,7 +114,9 @@ def run(  # noqa: PLR0913, one for each option
         loaded, wanted = taken.load(model, read, size=side)
         reader = read.reader(wanted)
         explainer = method.explainer(loaded, reader)
-        source = source_of(images, reader, root, by_tiles=tiles is not None)
+        source = source_of(
+            images, Pictures(reader, method.templates), root, by_tiles=tiles is not None
+        )
         if isinstance(source, Listed) and source.left_out:
             say(source.left_out)
         source, targets = targets_of(method.targets, source, explainer, wanted, tiles)
@@ -131,6 +131,7 @@ def run(  # noqa: PLR0913, one for each option
                 model_id=model_id,
                 retry_failed=retry_failed,
                 positives=method.positives,
+                labels=Labels(loaded.name, wanted.classes, method.promise),
                 progress=lines,
             )
         except Stop as stop:

@@ -14,15 +14,15 @@ import typer
 
 from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
+from hshap.cli.inputs.archives import Pictures, image_files
 from hshap.cli.inputs.images import is_folder
 from hshap.cli.options import RUN, AnyModel, MethodOptions, ModelOptions, ReadOptions
 from hshap.cli.output import say, tell
-from hshap.cli.runs.folders import folder
 from hshap.cli.runs.originals import Scale
-from hshap.cli.runs.plan import Plan, gather
-from hshap.cli.runs.record import SUMMARY
-from hshap.cli.runs.results import PAGE
-from hshap.cli.runs.run import Run, Way
+from hshap.cli.runs.pictures import explain_images
+from hshap.cli.runs.record import PAGE, SUMMARY
+from hshap.cli.runs.result_folder import result_folder
+from hshap.cli.runs.run import lines_of_failed
 from hshap.cli.runs.signals import Stop
 from hshap.errors import require
 from hshap.evaluators.allocator import keep_memory
@@ -62,7 +62,7 @@ def serve(  # noqa: PLR0913, one for each option
     """Show the page of a folder in a browser, and explain images that are added or dropped.
 
     The address is of this machine alone, and contains a token. Ctrl-C ends the server; finished
-    results stay, and hshap explain --resume continues with them.
+    results stay, and hshap explain continues with them.
     """
     uvicorn = require("uvicorn", extra="serve", needed_by=NEEDED_BY)
     require("starlette", extra="serve", needed_by=NEEDED_BY)
@@ -117,34 +117,32 @@ class Rounds:
     reader: Reader
     method: MethodOptions
     scale: Scale = field(default_factory=Scale)
-    finished: list[Path] = field(default_factory=list[Path])
 
     def check(self) -> None:
         """Refuse a folder of results that cannot be written, before the server starts."""
-        with folder(self.out, fill=True, inputs=[self.images], fixed=(PAGE, SUMMARY)):
+        with result_folder(self.out, inputs=[self.images], fixed=(PAGE, SUMMARY)):
             pass
 
     def explain(self, watch: Watch) -> Outcome:
         """Explain the images without results, and write the page."""
         from hshap.cli.serving.growing import Outcome  # noqa: PLC0415, as above
 
-        files, bad = gather([self.images])
-        inputs, fixed = [self.images, *files], (PAGE, SUMMARY)
-        way = Way(
-            self.out,
-            force=False,
-            resume=True,
-            skip_bad=True,
-            keep_removed=True,
-            same_model=bool(self.finished),
+        decode = Pictures(self.reader, self.method.templates, shows=True)
+        source = image_files([self.images], decode)
+        inputs = [self.images, *source.files]
+        with (
+            keep_memory(),
+            result_folder(self.out, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
+        ):
+            ended = explain_images(
+                source, self.loaded, self.reader, self.method, place, self.scale, watch=watch
+            )
+        if isinstance(ended.stop, Refusal):
+            raise ended.stop
+        failed = zip(ended.failed, lines_of_failed(ended.failed), strict=True)
+        return Outcome(
+            int(str(ended.record["done"])), {Path(row["image"]): line for row, line in failed}
         )
-        with keep_memory(), folder(self.out, fill=True, inputs=inputs, fixed=fixed) as place:
-            plan = Plan(self.loaded, self.reader, self.method.targets, files, bad)
-            results, stop = Run(plan, self.method, way, place, watch, self.scale).run()
-        self.finished.append(self.out)
-        if isinstance(stop, OSError):
-            raise stop
-        return Outcome(len(results.finished()), {one.path: one.line for one in plan.bad})
 
 
 def _bound(port: int) -> socket.socket:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hshap._util.visible import as_text
-from hshap.cli.faults import Code, few
+from hshap.cli.commands.explain import finish
 from hshap.cli.inputs.choices import files_of_options
 from hshap.cli.options import (
     MethodOptions,
@@ -21,18 +20,7 @@ from hshap.cli.options import (
     TileOptions,
     refuse_options,
 )
-from hshap.cli.output import print_json, say, table, tell
-from hshap.cli.runs.folders import folder
-from hshap.cli.runs.large import HEADINGS, LargeRun, rows_of
-from hshap.cli.runs.large_parts import TileParts
-from hshap.cli.runs.record import PAGE, SUMMARY
-from hshap.cli.runs.signals import Stop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hshap._util.types import Json
-
+from hshap.cli.runs.large import HEADINGS, cells_of, explain_large
 
 SIDE = 512
 """The side of a tile without --tiles."""
@@ -52,7 +40,6 @@ def tiles(  # noqa: PLR0913, one for each group of options
     taken: ModelOptions,
 ) -> None:
     """Explain large images tile by tile, and then inside the tiles that were found."""
-    refuse_options("hshap tiles", run, "skip_bad")
     refuse_options("hshap tiles", method, "template", "calibration")
     read_whole = (
         "resize",
@@ -65,33 +52,9 @@ def tiles(  # noqa: PLR0913, one for each group of options
         "background",
     )
     refuse_options("hshap tiles", read, *read_whole)
-    out = run.out
     how = cut.make_tiles(cut.tiles or SIDE)
     inputs = [*images, *files_of_options(model, taken, method)]
     # Output of the user's own code must not mix with a JSON document.
-    with (
-        redirect_stdout(sys.stderr),
-        folder(out, fill=run.force or run.resume, inputs=inputs, fixed=(PAGE, SUMMARY)) as place,
-    ):
-        loaded, wanted = taken.load(model, read, size=f"{how.side}x{how.side}")
-        parts = TileParts(place, resume=run.resume)
-        large = LargeRun(images, loaded, read.reader(wanted), method, how, place, parts)
-        try:
-            record, concerns = large.run()
-        except Stop as stop:
-            raise stop.told(parts.told) from None
-    parts.remove()
-    _end(record, out, json=run.json)
-    for line in few(concerns):
-        say(line)
-    if run.strict and concerns:
-        raise typer.Exit(Code.CONCERN)
-
-
-def _end(record: Mapping[str, Json], out: Path, *, json: bool) -> None:
-    """Print the results."""
-    if json:
-        print_json({"out": as_text(str(out)), **record})
-        return
-    table(HEADINGS, rows_of(record))
-    tell(f"the page is {out / PAGE}; explanations and GeoJSON files are next to it")
+    with redirect_stdout(sys.stderr):
+        ended = explain_large(images, model, how, run, method, read, taken, inputs)
+    finish(ended, run, HEADINGS, cells_of, "explanations and GeoJSON files are next to it")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hshap.cli.faults import Code, Refusal, few
-from hshap.cli.inputs.archives import source_of, targets_of
+from hshap.cli.inputs.archives import Pictures, source_of, targets_of
 from hshap.cli.options import AsJson, MethodOptions, ModelOptions, ReadOptions, Root, TileOptions
 from hshap.cli.output import print_json, say, tell
 from hshap.cli.runs.large import Prepared
@@ -54,7 +54,9 @@ def verify(  # noqa: PLR0913, one for each option
             loaded, wanted = taken.load(model, read, size=side)
             reader = read.reader(wanted)
             explainer = method.explainer(loaded, reader)
-            source = source_of(images, reader, root, by_tiles=tiles is not None)
+            source = source_of(
+                images, Pictures(reader, method.templates), root, by_tiles=tiles is not None
+            )
             source, targets = targets_of(method.targets, source, explainer, wanted, tiles)
             found = verify_run(
                 run,

@@ -14,8 +14,8 @@ from hshap.cli.inputs.explanations import as_picture
 from hshap.cli.inputs.formats import Format
 from hshap.cli.output import say, say_notes
 from hshap.cli.progress import Shown, each
-from hshap.cli.runs.folders import single
 from hshap.cli.runs.originals import Originals, on_grey
+from hshap.cli.runs.output_files import single
 from hshap.cli.runs.record import is_signed
 from hshap.cli.runs.stored import MOST_IMAGES, WORST, stored
 from hshap.errors import ArgumentError

@@ -1,51 +1,38 @@
-"""A run of `hshap tiles`: images that are read tile by tile, and never as a whole."""
+"""Large images in a run whose results are files: read tile by tile, and never as a whole."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hshap import export
-from hshap._util.recipes import describe
-from hshap._util.version import __version__
-from hshap._util.visible import as_text
+from hshap._util.visible import as_text, path_of
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.choices import classes_of
-from hshap.cli.output import Names
-from hshap.cli.progress import Shown
-from hshap.cli.runs.large_parts import state_of
-from hshap.cli.runs.record import PAGE, digest, write_summary
-from hshap.evaluators.tiles import Pool, Tiles, to_unit
-from hshap.explainer.probes import Noise, ask
-from hshap.explainer.tile_scores import score_tiles
-from hshap.explainer.tiling import explain_scored
+from hshap.cli.inputs.archives import targets_of
+from hshap.cli.runs.record import PAGE, SUMMARY
+from hshap.cli.runs.result_files import FileStore
+from hshap.cli.runs.result_folder import result_folder
+from hshap.cli.runs.run import Ended, FileRun
+from hshap.evaluators.tiles import to_unit
 from hshap.formats.pictures import to_grey
-from hshap.formats.reading import opened
-from hshap.games.targets import Output
-from hshap.partitions.grids import AUTO
+from hshap.runs.sources.large import as_large_source
+from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hshap._util.types import Array, Json
+    from hshap._util.types import Array
     from hshap.cli.inputs.formats import Format
-    from hshap.cli.inputs.images import Reader
-    from hshap.cli.inputs.models import Loaded
-    from hshap.cli.options import MethodOptions
-    from hshap.cli.runs.folders import Place
-    from hshap.cli.runs.large_parts import TileParts
-    from hshap.explainer import Explainer
-    from hshap.explainer.tile_parts import Parts
-    from hshap.explanation.tiled import TiledExplanation
+    from hshap.cli.options import MethodOptions, ModelOptions, ReadOptions, RunOptions
+    from hshap.evaluators.tiles import Tiles
     from hshap.export.page.view import View
-    from hshap.games.engine import Progress
+    from hshap.runs.storing.rows import Row
 
-SIGN = "written by hshap"
-"""The entry of a GeoJSON file by which a later run knows it."""
+HEADINGS = ("image", "class", "score", "findings", "tiles found", "evaluations")
 
 
 @dataclass(frozen=True)
@@ -77,166 +64,61 @@ class Prepared:
         return self.format.scale(unit)
 
 
-@dataclass(frozen=True)
-class LargeRun:
-    """A run: which images, the model, how they are cut, and where the results go."""
-
-    images: Sequence[Path]
-    loaded: Loaded
-    reader: Reader
-    method: MethodOptions
-    tiles: Tiles
-    place: Place
-    parts: TileParts
-
-    def run(self) -> tuple[dict[str, Json], list[str]]:
-        """Explain all images; return the record, and the verdict on results with concerns."""
-        wanted = self.reader.format
-        explainer = self.method.explainer(self.loaded, self.reader)
-        settings = self._settings(explainer)
-        names = Names(self.place.others)
-        found: list[dict[str, TiledExplanation]] = []
-        entries: list[Json] = []
-        with self.parts.kept(settings):
-            for path in self.images:
-                state = state_of(path)
-                classes = self.parts.finished(path, state)
-                if not classes:
-                    classes = self._explained(path, explainer, wanted, self.parts.of(state))
-                entries.append({**self._written(path, classes, names), "state": state})
-                found.append(classes)
-        with Shown("writing the page"):
-            title = f"hshap: {as_text(self.images[0].name)}"
-            export.page.write_page(
-                self.place.path / PAGE, self._views(found), title=title, form="auto"
-            )
-        record = {"hshap": __version__, "command": "tiles", **settings, "images": entries}
-        results = [one for classes in found for one in classes.values()]
-        concerns = [str(one.how_sure) for one in results if one.concerns]
-        return write_summary(self.place.path, record, {}), concerns
-
-    def _settings(self, explainer: Explainer) -> dict[str, Json]:
-        """Return everything that the numbers of a run depend on, except for the images."""
-        file, wanted = Path(self.loaded.name), self.reader.format
-        made = {
-            "model": self.loaded.name,
-            "model_sha256": digest(file) if file.is_file() else None,
-            "probes": self._probes(explainer),
-            "format": asdict(wanted),
-            "targets": list(self.method.targets),
-            "baseline": describe(explainer.baseline or AUTO),
-            "partition": describe(self.method.make_partition() or AUTO),
-            "search": describe(self.method.make_search() or AUTO),
-            "tiles": describe(self.tiles),
-            "explained": self.method.rule,
-        }
-        return json.loads(json.dumps(made))
-
-    def _probes(self, explainer: Explainer) -> dict[str, Json]:
-        """Return the model's answers to noise of the size of a tile."""
-        wanted, side = self.reader.format, self.tiles.side
-        ends = [wanted.scale(np.full((wanted.count, 1, 1), value)) for value in (0.0, 1.0)]
-        low, high = float(np.min(ends)), float(np.max(ends))
-        noise = Noise((wanted.count, side, side), "<f4", low, high)
-        return ask(explainer, noise=noise).document
-
-    def _explained(
-        self, path: Path, explainer: Explainer, wanted: Format, parts: Parts
-    ) -> dict[str, TiledExplanation]:
-        """Explain the targets of one image; they share the scores of its tiles."""
-        tiles = replace(self.tiles, prepare=Prepared(wanted))
-        try:
-            with opened(path) as image, Shown(f"explaining {as_text(path.name)}") as shown:
-                told = _telling(shown, "tiles scored")
-                scored = score_tiles(explainer, image, tiles, told, parts)
-                pool = Pool.of(tiles.bags, scored.outputs, scored.hidden)
-                numbers = classes_of(self.method.targets, pool.whole[0], wanted)
-                told = _telling(shown, "tiles looked into")
-                return {
-                    wanted.name(number): explain_scored(
-                        explainer,
-                        scored,
-                        Output(number, wanted.output),
-                        told,
-                        parts.found_tiles(number),
-                        positives=self.method.positives,
-                    )
-                    for number in numbers
-                }
-        except OSError as error:
-            message = f"{path} cannot be read ({error.strerror or error}); pass another file"
-            raise Refusal(Code.INPUT, message) from error
-
-    def _written(
-        self, path: Path, classes: dict[str, TiledExplanation], names: Names
-    ) -> dict[str, Json]:
-        """Save the results of one image, and return its entry in the record."""
-        entries: list[Json] = []
-        for label, found in classes.items():
-            stem = names.new(f"{path.stem}-{label}")
-            found.save(self.place.path / f"{stem}.npz")
-            document = {"generator": SIGN, **export.geojson(found, name=label or "finding")}
-            export.write_json(self.place.path / f"{stem}.geojson", document)
-            entries.append(
-                {
-                    "class": label,
-                    "explanation": f"{stem}.npz",
-                    "geojson": f"{stem}.geojson",
-                    "score": found.score,
-                    "baseline_score": found.baseline_score,
-                    "explained": found.tiles.is_explained,
-                    "negative": found.tiles.negative or None,
-                    "evaluations": found.evaluations,
-                    "tiles": found.scores.size,
-                    "skipped_tiles": int(found.skipped.sum()),
-                    "found_tiles": len(found.inside) + found.unexplained,
-                    "findings": [
-                        {"start": list(box.start), "stop": list(box.stop), "score": box.score}
-                        for box in found.boxes()
-                    ],
-                    "how_sure": found.how_sure.word,
-                    "concerns": [str(concern) for concern in found.concerns],
-                }
-            )
-        return {"image": as_text(str(path)), "explanations": entries}
-
-    def _views(self, found: Sequence[dict[str, TiledExplanation]]) -> Iterator[View]:
-        for path, classes in zip(self.images, found, strict=True):
-            yield from export.page.large_views(path, classes)
+def explain_large(  # noqa: PLR0913, PLR0917, the groups of options
+    images: Sequence[Path],
+    model: str,
+    tiles: Tiles,
+    run: RunOptions,
+    method: MethodOptions,
+    read: ReadOptions,
+    taken: ModelOptions,
+    inputs: Sequence[Path],
+) -> Ended:
+    """Explain large images by tiles into a folder of files."""
+    with result_folder(run.out, anew=run.force, inputs=inputs, fixed=(PAGE, SUMMARY)) as place:
+        loaded, wanted = taken.load(model, read, size=f"{tiles.side}x{tiles.side}")
+        explainer = method.explainer(loaded, read.reader(wanted))
+        source = as_large_source([str(path) for path in images])
+        source, targets = targets_of(method.targets, source, explainer, wanted, tiles)
+        stems = {item.name: Path(item.name).stem for item in source.items()}
+        store = FileStore(place, "tiles", stems, several=True)
+        made = FileRun(
+            source,
+            explainer,
+            targets,
+            store,
+            Labels(loaded.name, wanted.classes),
+            {"model": loaded.name, "device": loaded.device, "output": wanted.output},
+            lambda rows: _views(store, rows),
+            f"hshap: {as_text(images[0].name)}",
+            positives=method.positives,
+            tiles=replace(tiles, prepare=Prepared(wanted)),
+        )
+        return made.run()
 
 
-def rows_of(record: Mapping[str, Json]) -> list[list[str]]:
+def _views(store: FileStore, rows: Sequence[Row]) -> Iterator[View]:
+    for path, some in groupby(rows, key=lambda row: row["path"]):
+        found = {row["class_name"]: store.read(row) for row in some}
+        yield from export.page.large_views(Path(path_of(path)), found)  # pyright: ignore[reportArgumentType]
+
+
+def cells_of(rows: Sequence[Row]) -> list[list[str]]:
     """Return the rows of the table that the command prints."""
-    rows: list[list[str]] = []
-    for image in cast("list[dict[str, list[dict[str, float]]]]", record["images"]):
-        for each in image["explanations"]:
-            tiles = f"{each['found_tiles']} of {each['tiles']}"
-            if each["skipped_tiles"]:
-                tiles += f" ({each['skipped_tiles']} skipped)"
-            findings = cast("list[object]", each["findings"])
-            rows.append(
-                [
-                    str(image["image"]),
-                    str(each["class"]),
-                    f"{each['score']:.3g}",
-                    str(len(findings)) if each["explained"] else "negative",
-                    tiles,
-                    str(each["evaluations"]),
-                ]
-            )
-    return rows
-
-
-HEADINGS = ("image", "class", "score", "findings", "tiles found", "evaluations")
-
-
-def _telling(shown: Shown, unit: str) -> Callable[[Progress], None]:
-    """Return a receiver of progress that shows how many tiles are done."""
-
-    def tell(progress: Progress) -> None:
-        left = progress.waiting
-        done = progress.explanations or progress.evaluations
-        share = done / max(1, done + left)
-        shown.update(share, f"{done} {unit}, {left} left", is_bound=bool(progress.explanations))
-
-    return tell
+    made: list[list[str]] = []
+    for row in rows:
+        tiles = f"{row['found_tiles']} of {row['tiles']}"
+        if row["skipped_tiles"]:
+            tiles += f" ({row['skipped_tiles']} skipped)"
+        findings = str(len(row["findings"])) if row["explained"] else "negative"
+        made.append(
+            [
+                Path(row["image"]).name,
+                row["class_name"],
+                f"{row['score']:.3g}",
+                findings,
+                tiles,
+                str(row["evaluations"]),
+            ]
+        )
+    return made

@@ -11,7 +11,7 @@ from hshap import export as exports
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.explanations import source
 from hshap.cli.output import say
-from hshap.cli.runs.folders import single
+from hshap.cli.runs.output_files import single
 from hshap.cli.runs.record import digest
 from hshap.export.documents import turned
 from hshap.export.map_files import image_around

@@ -8,11 +8,10 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from hshap.cli.output import as_json
 from hshap.export.page.writing import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from hshap._util.types import Json, Untyped
 
@@ -21,15 +20,6 @@ DIGESTS = "sha256"
 MAX_BYTES = 2**28
 HEAD = 4096
 PAGE = "index.html"
-UNFINISHED = "unfinished"
-"""The folder with finished parts of a run of `hshap tiles` that has not ended."""
-
-WORDS = {
-    "probes": "model (its answers differ)",
-    "explained": "choice of images to explain (--all, --min-score)",
-}
-"""Entries of a record whose names say nothing to a reader of messages."""
-
 SIGNS = {
     ".png": (b"Software\0hshap",),
     ".html": (b"<title>hshap",),
@@ -45,20 +35,6 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_summary(
-    folder: Path, document: Mapping[str, Json], kept: Mapping[str, str]
-) -> dict[str, Json]:
-    """Write the record of a run next to its files: `document`, and every file with its digest.
-
-    `kept` are files of an earlier run that stay, with their digests. Returns the whole record.
-    """
-    written = {name: digest(folder / name) for name in files_in(folder) if name != SUMMARY}
-    digests = dict(sorted({**kept, **written}.items()))
-    record = {**document, "files": sorted([SUMMARY, *digests]), DIGESTS: digests}
-    (folder / SUMMARY).write_text(as_json(record), encoding="utf-8")
-    return record
 
 
 def files_in(folder: Path) -> list[str]:
@@ -114,12 +90,12 @@ def unchanged(folder: Path) -> dict[str, str]:
     noted = record.get(DIGESTS)
     found = {SUMMARY: ""}
     for name, noted_digest in noted.items() if isinstance(noted, dict) else ():
-        if _is_inside(folder, name) and _is_ours(folder / name, noted_digest):
+        if is_inside(folder, name) and is_ours(folder / name, noted_digest):
             found[name] = str(noted_digest)
     return found
 
 
-def _is_inside(folder: Path, name: str) -> bool:
+def is_inside(folder: Path, name: str) -> bool:
     """Tell whether a name is plain, or of the page's folder: a record must not lead elsewhere."""
     if Path(name).name == name:
         return True
@@ -130,7 +106,8 @@ def _is_inside(folder: Path, name: str) -> bool:
     return len(others) <= 2 and not any(path.is_symlink() for path in above)
 
 
-def _is_ours(path: Path, noted_digest: Json) -> bool:
+def is_ours(path: Path, noted_digest: Json) -> bool:
+    """Tell whether a file is one of hshap that nobody has changed."""
     try:
         return is_signed(path) and digest(path) == noted_digest
     except (OSError, ValueError):  # a name may hold a null byte

@@ -1,195 +1,256 @@
-"""A run of `hshap explain`: from images to results in a folder, whatever happens meanwhile."""
+"""A run whose results are files: explain what is missing, then write the page and the record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from hshap.cli.faults import Code, Refusal, Refusals, few
-from hshap.cli.output import say
-from hshap.cli.progress import Shown, bar
-from hshap.cli.runs.originals import Scale
-from hshap.cli.runs.plan import Bad
-from hshap.cli.runs.results import Results
-from hshap.cli.runs.resume import check_model, settings_of, take_over
+from hshap.cli.output import say, say_notes
+from hshap.cli.progress import Shown
+from hshap.cli.runs.record import PAGE, files_in
+from hshap.cli.runs.result_files import is_there
 from hshap.cli.runs.signals import Stop
+from hshap.errors import MissingExtraError
+from hshap.export.page import write_page
+from hshap.games.targets import POSITIVES, Positives
+from hshap.runs.driver import RunStoppedError
+from hshap.runs.explaining import explain_source
+from hshap.runs.tasks import texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hshap._util.types import Heat
-    from hshap.cli.options import MethodOptions
-    from hshap.cli.runs.folders import Place
-    from hshap.cli.runs.plan import Plan
+    from hshap._util.types import Json
+    from hshap.cli.runs.result_files import FileStore
+    from hshap.evaluators.tiles import Tiles
     from hshap.explainer import Explainer
-    from hshap.explainer.readings import Pair
-    from hshap.games.engine import Progress
+    from hshap.export.page import View
+    from hshap.runs.driver import RunProgress
+    from hshap.runs.sources.protocol import Source
+    from hshap.runs.storing.rows import Row
+    from hshap.runs.tasks import AnyTarget
+    from hshap.runs.worker import Labels
 
-MANY = 20
-"""Failures before the first result after which a run gives up."""
+Watch: TypeAlias = "Callable[[RunProgress], None]"
+"""Receives the progress of a run; stops it if it raises `Stop`."""
 
-Watch: TypeAlias = "Callable[[Progress], None]"
-"""Receives the progress of a run."""
-
-Reason: TypeAlias = Stop | OSError
-"""Why a run was stopped: a signal, or a disk that cannot be written to."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """Where results go, and how to treat those of an earlier run and bad images.
-
-    With `keep_removed`, an image that is gone since an earlier run leaves the page, and its results
-    stay; without it, the run is refused. `same_model` says that this process made the earlier
-    results, so that its model need not be compared.
-    """
-
-    out: Path
-    force: bool
-    resume: bool
-    skip_bad: bool
-    keep_removed: bool = False
-    same_model: bool = False
-
-    @property
-    def on(self) -> str:
-        """How to go on with a run that was stopped."""
-        instead = " instead of --force" if self.force else ""
-        return f"run the same command with --resume{instead} to go on"
+GO_ON = "run the same command again to go on"
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run: which images, how they are explained, and where the results go.
+class FileRun:
+    """A run: its images, how they are explained, and where files, page and record go.
 
-    `watch` receives the progress, and stops the run if it raises `Stop`. `scale` is for the page.
+    `views` makes the page of rows, and `facts` go into the record. `layout` and `spacing` are those
+    of volumes, `tiles` cuts large images.
     """
 
-    plan: Plan
-    method: MethodOptions
-    way: Way
-    place: Place
+    source: Source
+    explainer: Explainer
+    targets: tuple[AnyTarget, ...] | None
+    store: FileStore
+    labels: Labels
+    facts: Mapping[str, Json]
+    views: Callable[[Sequence[Row]], Iterator[View]]
+    title: str
+    positives: Positives | None = POSITIVES
+    budget: int | None = None
+    retry_failed: bool = False
+    layout: str | None = None
+    spacing: tuple[float, ...] | None = None
+    tiles: Tiles | None = None
     watch: Watch | None = None
-    scale: Scale = field(default_factory=Scale)
 
-    def run(self) -> tuple[Results, Reason | None]:
-        """Explain all images and write everything to a folder; return why it was stopped, if so.
+    def run(self) -> Ended:
+        """Explain all images without results, and write page and record.
 
-        Without any result, the reason is raised instead.
+        Without any result, the reason is raised instead, and nothing is written.
         """
-        plan, method, out = self.plan, self.method, self.way.out
-        explainer = method.explainer(plan.loaded, plan.reader)  # a wrong baseline ends here
-        usable = self._usable()
-        with Shown("first call of the model"):
-            outputs = first_outputs(plan, usable, skip_bad=self.way.skip_bad)
-        settings = settings_of(plan, method, explainer.baseline)
-        settings["template"] = plan.templates is not None
-        settings["calibration"] = method.promise and method.promise.document
-        settings["channels_last"] = method.channels_last
-        settings["explained"] = method.rule
-        results = Results(plan, self.place, self.scale, method.promise)
-        if self.way.resume:
-            keep = self.way.keep_removed
-            found = take_over(plan, usable, self.place, settings, keep_removed=keep)
-            if not self.way.same_model:
-                check_model(plan, explainer, found[0])
-            results.take_over(*found)
-        run = {**settings, "device": plan.loaded.device}
-        results.begin(run, resumed=self.way.resume)
-        done = {asked.path for asked in results.finished()}
-        left = [file for file in usable if file not in done]
-        evaluations, reason = self._explain(left, plan.pairs(left, outputs), results, explainer)
-        if not results.finished():
-            raise reason or refusals(plan.bad, results.total, "")
-        try:
-            results.close(run, evaluations=evaluations, stopped=reason is not None)
-        except OSError as error:
-            where = out / self.place.set_aside().name
-            message = f"{out} cannot be written ({error.strerror}); finished images are in {where}"
-            raise Refusal(Code.OUTPUT, message) from error
-        return results, reason
+        names = list(dict.fromkeys(item.name for item in self.source.items()))
+        evaluations, stop = self._explain(len(names))
+        store = self.store
+        failed = [store.errors[name] for name in names if name in store.errors]
+        rows = self._in_order(names)
+        if not rows:
+            if not store.results:
+                store.place.forget()
+            if failed and not isinstance(stop, Stop):
+                raise unusable(failed, len(names), is_all=stop is None)
+            raise stop or Refusal(Code.INPUT, "there are no images to explain; pass others")
+        page, page_error = self._write_page(rows, len(names))
+        done = {row["image"] for row in rows} - store.errors.keys()
+        negative = done - {row["image"] for row in rows if row["explained"]}
+        record = store.finish(
+            {
+                **self.facts,
+                "explained": "all images" if self.positives is None else self.positives.rule,
+                "evaluations": evaluations,
+                "interrupted": stop is not None,
+                "done": len(done),
+                "negative": len(negative),
+                "failed": len(failed),
+                "total": len(names),
+                "page": PAGE if page else None,
+            },
+            page,
+        )
+        return Ended(record, rows, failed, len(names), stop, page_error)
 
-    def _usable(self) -> tuple[Path, ...]:
-        """Return the images that can be read; unless bad ones are skipped, they are refused."""
-        usable, bad = self.plan.check(), self.plan.bad
-        if bad and not (self.way.skip_bad and usable):
-            end = f"pass --skip-bad to explain the other {len(usable)}" if usable else ""
-            raise refusals(bad, len(bad) + len(usable), end)
-        _tell_skipped(bad)
-        return usable
+    def _in_order(self, names: Sequence[str]) -> list[Row]:
+        """Sort the results by the images and targets of the command; return those of its images."""
+        order = {name: number for number, name in enumerate(names)}
+        texts = list(texts_of(self.targets or ()))
+        asked = {text: number for number, text in enumerate(texts)}
+        found = sorted(
+            self.store.results.items(),
+            key=lambda one: (order.get(one[0][0], len(order)), asked.get(one[0][1], len(asked))),
+        )
+        self.store.results = dict(found)
+        return [row for (image, _), row in found if image in order]
 
-    def _explain(
-        self, left: Sequence[Path], pairs: Iterator[Pair], results: Results, explainer: Explainer
-    ) -> tuple[int, Reason | None]:
-        """Explain images without results; return the evaluations, and why it was stopped."""
-        plan, skip_bad = self.plan, self.way.skip_bad
-        told = len(plan.bad)
+    def _explain(self, count: int) -> tuple[int, Stop | Refusal | None]:
+        """Explain the images; return the evaluations, and why it was stopped."""
+        made = 0
+        with Shown("explaining") as shown:
 
-        def on_error(position: int, error: Exception) -> None:
-            path = results.image(position).path
-            if path not in {one.path for one in plan.bad}:  # it may fail for each class
-                plan.bad.append(Bad(path, error))
-            results.give_up(path)
-            if len(plan.bad) >= told + MANY and not results.finished():
-                end = "the run has given up, since none could be explained"
-                raise refusals(plan.bad, results.total, end)
+            def tell(progress: RunProgress) -> None:
+                nonlocal made
+                made = progress.evaluations
+                _show(shown, progress, count, self.budget)
+                if self.watch is not None:
+                    self.watch(progress)
 
-        total = max(1, len(left) * max(1, len(plan.targets)))
-        with bar(total, self.method.most_evaluations) as progress:
             try:
-                told_to = progress if self.watch is None else _both(progress, self.watch)
-                rule = self.method.positives
-                many = explainer.explain_many(
-                    pairs, positives=rule, on_error=on_error, progress=told_to
+                explain_source(
+                    self.explainer,
+                    self.explainer,
+                    self.source,
+                    self.store,
+                    self.targets,
+                    layout=self.layout,
+                    spacing=self.spacing,
+                    tiles=self.tiles,
+                    retry_failed=self.retry_failed,
+                    positives=self.positives,
+                    shard_rows=1,
+                    labels=self.labels,
+                    progress=tell,
                 )
-                for explanation in many:
-                    try:
-                        results.add(explanation)
-                    except OSError:
-                        raise
-                    except Exception as error:  # noqa: BLE001, any fault is that of this image
-                        on_error(explanation.position, error)
-            except (Stop, OSError) as reason:
-                return progress.evaluations, reason
-        if skip_bad:
-            _tell_skipped(plan.bad[told:])
-        return progress.evaluations, None
+            except Stop as stop:
+                return made, stop
+            except RunStoppedError as error:
+                if isinstance(error.__cause__, MissingExtraError | MemoryError):
+                    raise error.__cause__ from None
+                return made, Refusal(Code.OUTPUT, str(error))
+        return made, None
 
-
-def refusals(bad: Sequence[Bad], total: int, end: str) -> Refusal:
-    """Return the refusal that tells every bad image in a line of its own, and the end to tell."""
-    codes = {one.code for one in bad}
-    code = codes.pop() if len(codes) == 1 else Code.INPUT
-    lines = few([one.line for one in bad])
-    if len(lines) > 1:
-        lines.append(f"{len(bad)} of {total} images cannot be used")
-    made = Refusals(code, [*lines[:-1], lines[-1] + (f"; {end}" if end else "")])
-    made.__cause__ = bad[0].error  # for --debug
-    return made
-
-
-def _both(one: Watch, other: Watch) -> Watch:
-    """Return a receiver of progress that passes it to two others."""
-
-    def tell(made: Progress) -> None:
-        one(made)
-        other(made)
-
-    return tell
-
-
-def _tell_skipped(bad: Sequence[Bad]) -> None:
-    for line in few([f"skipped: {one.line}" for one in bad]):
-        say(line)
-
-
-def first_outputs(plan: Plan, files: Sequence[Path], *, skip_bad: bool) -> Heat:
-    """Return the outputs for the first image, or with `skip_bad` for the first that works."""
-    for file in files[:-1] if skip_bad else ():
+    def _write_page(self, rows: Sequence[Row], total: int) -> tuple[list[str], OSError | None]:
+        """Write the page of all images that are there; return its files, or the disk's error."""
+        place = self.store.place
+        done = len({row["image"] for row in rows})
+        state = f" ({done} of {total} images)" if done < total else ""
+        shown = [row for row in self.store.results.values() if is_there(row)]
+        if not shown:
+            return [], None
         try:
-            return plan.outputs(file)
-        except Refusal as error:
-            if error.code == Code.USAGE:  # a target, and no fault of the image
-                raise
-    return plan.outputs(files[-1] if skip_bad else files[0])
+            with Shown("writing the page"):
+                write_page(place.path / PAGE, self.views(shown), title=f"{self.title}{state}")
+            names = sorted(files_in(place.path), key=lambda name: name == PAGE)
+            place.add({"table": "page"}, names)
+        except OSError as error:
+            return [], error
+        return names, None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a run: the record, the rows and errors of its images, and why it was stopped."""
+
+    record: dict[str, Json]
+    rows: list[Row]
+    failed: list[Row]
+    total: int
+    stop: Stop | Refusal | None = None
+    page_error: OSError | None = None
+
+    def concerns(self) -> list[str]:
+        """Return the verdict on each explanation with a concern."""
+        several = len({row["image"] for row in self.rows}) < len(self.rows)
+        return [
+            f"{Path(row['image']).name}{about}: {row['verdict']}"
+            for row in self.rows
+            for about in [f" ({row['class_name']})" if several else ""]
+            if row["concerns"]
+        ]
+
+    def tell(self, out: Path) -> None:
+        """Say what people should know before they see the table; raise if the run was stopped."""
+        kept = f"{self.record['done']} of {self.total} images are in {out}; {GO_ON}"
+        if isinstance(self.stop, Stop):
+            raise self.stop.told(kept)
+        if self.stop is not None:
+            raise Refusal(Code.OUTPUT, f"{self.stop}; {kept}") from self.stop
+        notes = dict[str, list[Path]]()
+        for row in self.rows:
+            for note in _notes(row):
+                notes.setdefault(note, []).append(Path(row["image"]))
+        say_notes(notes)
+        chosen = next((row for row in self.rows if row.get("chosen")), None)
+        if chosen is not None:
+            name = Path(chosen["image"]).name
+            say(f"{name}: {chosen['chosen']}; options override these choices, made for each image")
+        for line in few(lines_of_failed(self.failed)):
+            say(f"failed: {line}")
+        for line in few(self.concerns()):
+            say(line)
+
+    def summary(self, out: Path) -> str:
+        """Return the end of a run in one line."""
+        record = self.record
+        explained = int(str(record["done"])) - int(str(record["negative"]))
+        doubtful = len({row["image"] for row in self.rows if row["concerns"]})
+        counts = {"explained": explained, "negative": record["negative"]}
+        counts |= {"failed": record["failed"], "doubtful": doubtful}
+        told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+        return f"{told or 'nothing explained'}; look at {out / PAGE}"
+
+
+def _notes(row: Row) -> Sequence[str]:
+    return json.loads(row["transform"] or "{}").get("notes") or ()
+
+
+def lines_of_failed(failed: Sequence[Row]) -> list[str]:
+    """Return the reasons of failed images, in lines that name the image."""
+    return [
+        row["reason"] if row["image"] in row["reason"] else f"{row['image']}: {row['reason']}"
+        for row in failed
+    ]
+
+
+def unusable(failed: Sequence[Row], total: int, *, is_all: bool) -> Refusal:
+    """Return the refusal of a run without any result: each image with its reason."""
+    code = Code.INPUT if all(row["kind"] == "image" for row in failed) else Code.MODEL
+    lines = few(lines_of_failed(failed))
+    if len(lines) > 1 or not is_all:
+        end = "" if is_all else "; the run has given up, since none could be explained"
+        lines.append(f"{len(failed)} of {total} images cannot be used{end}")
+    return Refusals(code, lines)
+
+
+def _show(shown: Shown, progress: RunProgress, total: int, budget: int | None) -> None:
+    """Show how far a run is: images, evaluations, and the time that the others take."""
+    new = progress.done + progress.negative + progress.failed + progress.under_way
+    rate = progress.evaluations / max(shown.seconds, 1e-9)
+    each = progress.evaluations / new if new else None
+    if budget is not None:
+        each = budget if each is None else min(each, budget)
+    done = progress.skipped + new
+    waiting = total - progress.skipped
+    left = None
+    if each is not None and rate > 0:
+        left = max(each * waiting - progress.evaluations, 0) / rate
+    text = f"{done} of {total}, {progress.evaluations} evaluations, {rate:.0f}/s"
+    shown.update(done / max(1, total), text, left=left, is_bound=True)

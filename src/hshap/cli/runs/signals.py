@@ -61,8 +61,8 @@ class _Handler:
 
     def release(self) -> None:
         """Raise the `Stop` of a signal that came on hold."""
-        number, self._waiting = self._waiting, None
-        if number is not None and not self.held:
+        if self._waiting is not None and not self.held:
+            number, self._waiting = self._waiting, None
             raise Stop(number)
 
 

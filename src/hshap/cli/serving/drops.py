@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hshap._util.atomic import give_name
 from hshap.cli.output import Names
 from hshap.formats.listing import PICTURES, elsewhere, is_large
 
@@ -80,10 +81,7 @@ class Drops:
         """Give a file the first free name; one that exists is never replaced."""
         for number in range(1, MOST_NAMES):
             path = self.folder / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
-            try:
-                os.link(staged, path)
-            except FileExistsError:
-                continue
-            return path
+            if give_name(staged, path):
+                return path
         message = f"{stem}{suffix} exists {MOST_NAMES} times; rename the file"
         raise DropRefusedError(HTTPStatus.CONFLICT, message)

@@ -1,6 +1,6 @@
 """A folder of images that grows: new ones are explained in the background, by one thread.
 
-Every round is a run of `hshap explain --resume --skip-bad`, so the results and the page are those
+Every round is a run of `hshap explain`, so the results and the page are those
 of that command, and it can go on with them.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hshap.cli.runs.run import Watch
-    from hshap.games.engine import Progress
+    from hshap.runs.driver import RunProgress
 
 SECONDS = 1.0
 """Between two looks at the folder. A file that changed in between is still being written."""
@@ -126,7 +126,7 @@ class Growing:
         failed = {as_text(path.name): line for path, line in found.failed.items()}
         self._set(done=found.done, failed=failed, problem="")
 
-    def _progress(self, progress: Progress) -> None:
+    def _progress(self, progress: RunProgress) -> None:
         if self._stopped.is_set():
             raise Stop(signal.SIGTERM)
         self._set(evaluations=progress.evaluations)

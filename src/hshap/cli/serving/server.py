@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from hshap._util.version import __version__
-from hshap.cli.runs.results import PAGE
+from hshap.cli.runs.record import PAGE
 from hshap.cli.serving.drops import DropRefusedError, Drops
 from hshap.cli.serving.growing import State
 from hshap.cli.serving.guard import Guard

@@ -86,11 +86,6 @@ class IncrementalSession:
             reason=self.reason,
         )
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory that the activations of anchors take."""
-        return self._cache.bytes + self._boxes.bytes
-
     def put(self, array: Array) -> Tensor:
         return self._batched.put(array)
 

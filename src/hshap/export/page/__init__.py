@@ -1,8 +1,6 @@
 """A page to explore explanations in a browser; it needs no server and no network.
 
-`hshap.export.page` is the same module.
-
-The page holds the images and every game that was played. Its sliders change the limits of the
+The page holds the images with their regions and maps. Its slider changes the tolerance of the
 findings, exactly as `Explanation.at` does. Nothing here calls a model.
 
 >>> import numpy as np

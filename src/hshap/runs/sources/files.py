@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hshap.errors import ArgumentError, require
 from hshap.formats.listing import elsewhere, listed
-from hshap.runs.sources.protocol import Item, Read
+from hshap.runs.sources.protocol import DecodesFiles, Item, Read, content_digest
 from hshap.runs.storing.schema import EXTRA, arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike
 
     from hshap._util.types import Array, Untyped
     from hshap.formats.listing import Listing
-    from hshap.runs.sources.protocol import Decode
+    from hshap.runs.sources.protocol import Decode, Decoded
 
 COLUMNS = ("image", "path", "file", "filename")
 """Names of the column with the paths in a list, the first one preferred."""
@@ -119,6 +121,14 @@ class Disk:
             return str(self.system.unstrip_protocol(f"{self.root}/{name}"))
         return str(Path(self.root, name).absolute())
 
+    def file(self, name: str) -> Path:
+        """Return the path of a regular file of this machine."""
+        path = Path(self.root, name)
+        if not path.is_file():
+            problem = "is not a regular file" if path.exists() else "does not exist"
+            raise FileNotFoundError(f"{name} {problem}")
+        return path
+
     def read(
         self, name: str, start: int = 0, stop: int | None = None, *, most: int = MOST_BYTES
     ) -> bytes:
@@ -126,9 +136,7 @@ class Disk:
         size = None if stop is None else stop - start
         path = Path(self.root, name)
         if self.system is None:
-            if not path.is_file():
-                problem = "is not a regular file" if path.exists() else "does not exist"
-                raise FileNotFoundError(f"{name} {problem}")
+            path = self.file(name)
             left = max(path.stat().st_size - start, 0)
             size = left if size is None else min(size, left)
         if size is not None and size > most:
@@ -166,9 +174,16 @@ class FileSource:
 
     def read(self, item: Item) -> Read:
         inside = inner_path(self.names[item.number], self.disk)
-        data = self.disk.read(inside)
-        sha256 = hashlib.sha256(data).hexdigest()
-        make = partial(self.decode, data, item.name)
+        if isinstance(self.decode, DecodesFiles) and self.disk.system is None:
+            path = self.disk.file(inside)
+            with path.open("rb") as file:
+                own = hashlib.file_digest(file, "sha256").hexdigest()
+            make: Callable[[], ArrayLike | Decoded] = partial(self.decode.file, path, item.name)
+        else:
+            data = self.disk.read(inside)
+            own = hashlib.sha256(data).hexdigest()
+            make = partial(cast("Decode", self.decode), data, item.name)
+        sha256 = content_digest(own, self.decode, item.name)
         return Read(sha256, make, item.where, self.disk.whole(inside))
 
 

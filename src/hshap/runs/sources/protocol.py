@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from hshap._util.visible import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
-    from hshap._util.types import Grid, Json, JsonObject
+    from hshap._util.types import Array, Grid, Json, JsonObject
+    from hshap.baselines.protocol import Baseline
     from hshap.explanation.placement import Position
 
 Decode: TypeAlias = "Callable[[bytes, str], ArrayLike | Decoded]"
@@ -25,7 +29,8 @@ class Decoded:
 
     `original` is the size of the image in the file without channels, if the image was resized from
     it: findings are then in pixels of the file. `seen` has the positions there from which to which
-    the image reaches, if it was cropped or padded.
+    the image reaches, if it was cropped or padded. `baseline` is one for this image alone, such as
+    its template, and `shown` its pixels for people, where a store draws pictures.
 
     >>> Decoded([[[0.0]]], {"resized_from": [20, 30]}).transform["resized_from"]
     [20, 30]
@@ -35,6 +40,8 @@ class Decoded:
     transform: JsonObject = field(default_factory=dict[str, "Json"])
     original: Grid | None = None
     seen: tuple[Position, Position] = ((), ())
+    baseline: Baseline | None = None
+    shown: Array | None = None
 
     @property
     def place(self) -> tuple[Grid, Position, Position] | None:
@@ -105,3 +112,68 @@ class Listed(Protocol):
     def left_out(self) -> str:
         """A line about files that are not images; empty if there are none."""
         ...
+
+
+@runtime_checkable
+class DecodesFiles(Protocol):
+    """A decoder that also takes a file on this machine by its path, without its bytes."""
+
+    def file(self, path: Path, name: str) -> Decoded:
+        """Return the image of a file; `name` is its name in messages."""
+        ...
+
+
+@runtime_checkable
+class HasCompanions(Protocol):
+    """A decoder that reads more files for an image than its own, such as its template."""
+
+    def companion(self, name: str) -> str:
+        """Return the SHA-256 of the other files of an image; empty if it has none."""
+        ...
+
+
+def content_digest(own: str, decode: object, name: str) -> str:
+    """Return the digest of an image's content: of its file, and of other files that belong to it.
+
+    >>> content_digest("ab12", None, "a.png")
+    'ab12'
+    """
+    also = decode.companion(name) if isinstance(decode, HasCompanions) else ""
+    return hashlib.sha256(f"{own} {also}".encode()).hexdigest() if also else own
+
+
+@dataclass
+class Remembering:
+    """A source that keeps its first images: a run asks the model about them before it explains."""
+
+    source: Source
+    most: int = 4
+    _kept: dict[int, Read] = field(default_factory=dict[int, "Read"])
+
+    @property
+    def count(self) -> int | None:
+        return self.source.count
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        return self.source.refused if isinstance(self.source, Listed) else ()
+
+    @property
+    def left_out(self) -> str:
+        return self.source.left_out if isinstance(self.source, Listed) else ""
+
+    @property
+    def decode(self) -> object:
+        return getattr(self.source, "decode", None)
+
+    def items(self) -> Iterator[Item]:
+        return self.source.items()
+
+    def read(self, item: Item) -> Read:
+        found = self._kept.get(item.number)
+        if found is None:
+            found = self.source.read(item)
+            if len(self._kept) < self.most:
+                found = replace(found, image=cache(found.image))
+                self._kept[item.number] = found
+        return found

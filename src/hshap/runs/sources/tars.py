@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from hshap.errors import ArgumentError
 from hshap.formats.listing import Listing, listed
 from hshap.runs.sources.files import check_images
-from hshap.runs.sources.protocol import Item, Read
+from hshap.runs.sources.protocol import Item, Read, content_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ class TarSource:
             message = f"{item.name} is a sparse member of {self.file}; pack it without --sparse"
             raise ArgumentError(message)
         data = self.disk.read(self.file, member.start, member.stop)
-        digest = hashlib.sha256(data).hexdigest()
+        digest = content_digest(hashlib.sha256(data).hexdigest(), self.decode, item.name)
         path = f"{self.disk.whole(self.file)}#{item.name}"
         return Read(digest, partial(self.decode, data, item.name), member.label, path)
 

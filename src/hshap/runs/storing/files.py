@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from hshap._util import checks
+from hshap._util.atomic import give_name, sync_folder
 from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, require
 from hshap.runs.storing.schema import EXTRA
@@ -26,10 +27,7 @@ TEMPORARY = ".tmp-"
 """Begins the name of a file that is being written; it is never read."""
 
 ALIVE = "alive+"
-"""Begins the name of a file that shows that a driver lives; see `life.py`."""
-
-NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of disks without hard links, such as exFAT and mounted object stores."""
+"""Begins the name of a file that shows that a driver lives; see `claims.py`."""
 
 
 @runtime_checkable
@@ -125,7 +123,7 @@ class LocalFiles:
     def rename(self, name: str, to: str) -> None:
         target = self.root / to
         (self.root / name).replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
@@ -134,22 +132,12 @@ class LocalFiles:
         path = self.root / name
         if path.exists():
             return False
-        temporary = self.root / temporary_of(name)
+        temporary = temporary_of(name)
         try:
-            self.write(str(temporary.relative_to(self.root)), data)
-            # Unlike a rename, a link never replaces a file, and it never shows one without content.
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            if path.exists():  # another process was faster
-                return False
-            temporary.replace(path)  # two may do so at once, as on an object store
+            self.write(temporary, data)
+            return give_name(self.root / temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
-        return True
+            self.remove(temporary)
 
     def place(self) -> tuple[str, Untyped]:
         return str(self.root), None
@@ -240,14 +228,3 @@ def left_over(files: Files, folder: str) -> list[str]:
     owners = {name: Owner.read(name.partition("+")[2]) for name in found}
     gone = [name for name, owner in owners.items() if owner is not None and owner.is_gone()]
     return [f"{folder}/{name}" if folder else name for name in gone]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the entries of a folder are on the disk, where the system can do that."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

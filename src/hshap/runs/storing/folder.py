@@ -21,29 +21,39 @@ import json
 import re
 import secrets
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hshap._util.processes import Owner, this_process
 from hshap.errors import ArgumentError, FormatError, require
+from hshap.explanation.explanation import Explanation
+from hshap.runs.storing.claims import Claim, Watch, shown_alive
 from hshap.runs.storing.files import left_over, publish
+from hshap.runs.storing.protocol import RESULTS, Known, Stored
+from hshap.runs.storing.rows import as_rows, attempt, negative_row
 from hshap.runs.storing.schema import EXTRA, FORMAT, SCHEMA, TABLES, arrow, read_parquet, schema_of
+from hshap.runs.storing.tiled import store_tiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
+    from hshap._util.processes import Owner
     from hshap._util.types import Json, Untyped
     from hshap.runs.storing.files import Files
+    from hshap.runs.storing.protocol import Given
     from hshap.runs.storing.rows import Row
 
 RUN = "run.json"
-RESULTS = ("explanations", "negatives")
-FOLDERS = ("claims", "seals", "tiled", "unfinished")
+UNFINISHED = "unfinished"
+FOLDERS = ("claims", "seals", "tiled", UNFINISHED)
 SHARD = re.compile(r"([0-9a-f]{12})-(\d{6})-([0-9a-f]{64})\.parquet")
 SEAL = re.compile(r"(\d{6})-([0-9a-f]{64})\.json")
 LEVEL = 9
 """Effort of the compression; more gains little."""
+
+SIGNS = 10
+"""Signs of life that a driver gives in the time after which it counts as ended."""
 
 WAITS, WAIT = 100, 0.05
 """Looks, and seconds between them, while another driver completes run.json."""
@@ -125,12 +135,26 @@ class Shard:
         return f"{self.table}/{self.writer}-{self.number:06d}-{self.sha256}.parquet"
 
 
-class Writer:
+class ShardWriter:
     """Writes the shards of one process, each with the digest of the one before it."""
 
     def __init__(self, files: Files) -> None:
         self._files, self._name = files, secrets.token_hex(6)
         self._number, self._previous = 0, ""
+
+    def rows(self, given: Sequence[Given]) -> Iterable[Row | Exception]:
+        """Return the row of each explanation, or its error; those of large images one by one."""
+        plain = [(one.result, one.origin) for one in given if isinstance(one.result, Explanation)]
+        made = iter(as_rows(plain))
+        for one in given:
+            if isinstance(one.result, Explanation):
+                yield next(made)
+            else:
+                yield attempt(store_tiled, one.result, one.origin, self._files)
+
+    def negative(self, row: Row, reason: str, rule: str) -> Row:
+        """Return the row of an image that was not explained, from that of its result."""
+        return negative_row(row, reason, rule)
 
     def commit(self, table: str, rows: Sequence[Row]) -> Shard:
         """Write rows as one shard. It appears whole, or there is an error and nothing appears."""
@@ -163,6 +187,21 @@ class Folder:
     """A run folder. It can be opened by any number of processes at the same time."""
 
     files: Files
+
+    @property
+    def location(self) -> str:
+        """The folder or its URL."""
+        return self.files.location
+
+    @property
+    def unfinished(self) -> Path | None:
+        """The folder for finished parts of large images; None on an object store."""
+        place = self.files.place()
+        return None if place is None or place[1] is not None else Path(place[0], UNFINISHED)
+
+    def writer(self) -> ShardWriter:
+        """Return a writer for this process."""
+        return ShardWriter(self.files)
 
     def describe(self, description: Mapping[str, Json]) -> dict[str, Json]:
         """Note the model and settings of the run, or refuse a folder of another run.
@@ -267,37 +306,45 @@ class Folder:
         return {name.decode(): value.decode("utf-8", "replace") for name, value in made.items()}
 
     def claim(self, task: str, is_quiet: Callable[[Owner], bool] | None = None) -> bool:
-        """Take a task for this process; False if a driver has it that has not ended for certain.
-
-        A driver that cannot be looked at from here, because it is on another machine or from
-        before this one was started again, has ended if it `is_quiet`.
-        """
-        name = f"claims/{task}"
-        for _ in range(3):
-            if self.files.create(name, str(this_process()).encode()):
-                return True
-            try:
-                owner = Owner.read(self.files.read(name).decode("utf-8", "replace"))
-            except FileNotFoundError:
-                continue  # it was released at this moment
-            if owner == this_process():
-                return True
-            is_lost = owner is None or owner.is_gone()
-            if owner is not None and not owner.is_here and is_quiet is not None:
-                is_lost = is_quiet(owner)
-            if not is_lost:
-                return False
-            # Of a driver that was killed. Two may remove it at once: then both work on the task,
-            # and the table still has each row once.
-            self.files.remove(name)
-        return False
+        """Take a task for this process; False if a driver has it that has not ended for certain."""
+        # Two drivers may still get it at once on an object store: then both work on the task, and
+        # the table has each row once all the same.
+        return Claim(self.files, f"claims/{task}").take(is_quiet)
 
     def release(self, task: str) -> None:
         """Give a task back, unless another driver has taken it by now."""
-        name = f"claims/{task}"
-        with suppress(OSError):
-            if self.files.read(name) == str(this_process()).encode():
-                self.files.remove(name)
+        Claim(self.files, f"claims/{task}").release()
+
+    @contextmanager
+    def at_work(self, quiet: float) -> Generator[Callable[[Owner], bool]]:
+        """Show drivers of other machines that this one lives, and watch them."""
+        with shown_alive(self.files, quiet / SIGNS):
+            yield Watch(self, quiet).is_quiet
+
+    def known(self, seen: set[str]) -> Iterator[Known]:
+        """Yield the rows of the shards that have appeared since the last time."""
+        for table in TABLES:
+            names = {"errors": ["kind", "moment"], "negatives": ["rule"]}.get(table, [])
+            for shard in self.shards(table):
+                if shard.name in seen:
+                    continue
+                seen.add(shard.name)
+                columns = ["image", "version", "image_sha256", "identity"]
+                rows = self.rows(shard, [*columns, *names]).to_pydict()
+                for told in zip(*rows.values(), strict=True):
+                    yield Known(table, *told[:4], **dict(zip(names, told[4:], strict=True)))
+
+    def stored(self) -> Mapping[str, Sequence[Stored]]:
+        """Return the stored explanations by the names of their images."""
+        from hshap.runs.reading import Run  # noqa: PLC0415, it reads this folder
+
+        run, found = Run.at(self), dict[str, list[Stored]]()
+        for key, sha256 in zip(
+            run.keys, run.table(["image_sha256"])["image_sha256"].to_pylist(), strict=True
+        ):
+            one = Stored(key.target, sha256, lambda key=key: run.result(run.row(key)))
+            found.setdefault(key.image, []).append(one)
+        return found
 
     def tidy(self) -> None:
         """Remove the temporary files and signs of life of processes that were killed."""
@@ -345,83 +392,3 @@ class Folder:
         if not isinstance(shards, list) or not all(isinstance(one, str) for one in shards):
             raise FormatError(f"{name} is no seal: it lists no shards")
         return found
-
-
-@dataclass
-class Content:
-    """The last content of an image that a folder knows, and the identities of its rows.
-
-    Those of negative images are kept by the rule that left them out. Contents are ordered by
-    `version`. Two of one version come from drivers that read a changing file at the same time: the
-    larger digest wins, everywhere. `last_error` is the moment of the last error.
-    """
-
-    version: int = 0
-    sha256: str | None = None
-    last_error: float = 0.0
-    explained: set[str] = field(default_factory=set[str])
-    failed: set[str] = field(default_factory=set[str])
-    negative: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-
-    def is_before(self, version: int, sha256: str | None) -> bool:
-        """Tell whether a row belongs to a later content; one without a digest is of any."""
-        return version > self.version or (
-            version == self.version and None not in (sha256, self.sha256) and sha256 > self.sha256  # pyright: ignore[reportOperatorIssue]
-        )
-
-    def holds(self, version: int, sha256: str | None) -> bool:
-        """Tell whether a row belongs to this content."""
-        return version == self.version and (None in (sha256, self.sha256) or sha256 == self.sha256)
-
-
-def newest(contents: dict[str, Content], image: str, version: int, sha256: str | None) -> Content:
-    """Return the last content of an image, after a row of it was met.
-
-    >>> found = {}
-    >>> [newest(found, "a", *row).version for row in ((0, "x"), (1, "y"), (0, "x"))]
-    [0, 1, 1]
-    """
-    known = contents.get(image)
-    if known is None or known.is_before(version, sha256):
-        known = contents[image] = Content(version, sha256)
-    elif known.sha256 is None and known.version == version:
-        known.sha256 = sha256
-    return known
-
-
-@dataclass
-class Committed:
-    """The rows that a folder has by now: for each image, those of its last content."""
-
-    folder: Folder
-    images: dict[str, Content] = field(default_factory=dict[str, Content])
-    _seen: set[str] = field(default_factory=set[str])
-
-    def refresh(self) -> None:
-        """Read the shards that have appeared since the last time."""
-        for table in TABLES:
-            for shard in self.folder.shards(table):
-                if shard.name not in self._seen:
-                    self._seen.add(shard.name)
-                    self._add(shard)
-
-    def _add(self, shard: Shard) -> None:
-        more = {"errors": ["kind", "moment"], "negatives": ["rule"]}.get(shard.table, [])
-        columns = ["image", "version", "image_sha256", "identity", *more]
-        rows = self.folder.rows(shard, columns).to_pydict()
-        for image, version, sha256, identity, *told in zip(*rows.values(), strict=True):
-            content = newest(self.images, image, version, sha256)
-            if not content.holds(version, sha256):
-                continue
-            if shard.table == "explanations":
-                content.explained.add(identity)
-            elif shard.table == "negatives":
-                content.negative.setdefault(told[0], set()).add(identity)
-            else:
-                content.last_error = max(content.last_error, told[1])
-                if told[0] == "image":  # a process that ended says little about it: try it again
-                    content.failed.add(identity)
-
-    def known(self, image: str) -> Content:
-        """Return the last content of an image."""
-        return self.images.get(image) or Content()

@@ -70,6 +70,7 @@ class Origin:
     target: str
     transform: str = ""
     version: int = 0
+    class_name: str = ""
 
 
 def as_row(explanation: Explanation, origin: Origin) -> Row:

@@ -31,6 +31,7 @@ EXPLANATIONS: Mapping[str, tuple[str, str]] = {
     "transform": ("string", "JSON: how the file became the model's input"),
     "target": ("string", "the target that was asked for"),
     "class_index": ("int64", "the explained output of the model; null for a callable"),
+    "class_name": ("string", "the name of that output; its number where it has none"),
     "score": ("double", "the model's score on the image"),
     "baseline_score": ("double", "the model's score on the bare baseline"),
     "evaluations": ("int64", "model inputs that the explanation rests on"),
@@ -72,6 +73,7 @@ TOLD = (
     "image_sha256",
     "target",
     "class_index",
+    "class_name",
     "score",
     "baseline_score",
     "evaluations",
@@ -88,7 +90,10 @@ ERRORS: Mapping[str, tuple[str, str]] = {
     "image_sha256": ("string", "SHA-256 of the file; null if it could not be read"),
     "version": ("int64", "number of the image's content, as in explanations"),
     "targets": ("list<string>", "targets that it should have rows of; empty if unknown"),
-    "kind": ("string", "image: it cannot be explained; worker: the process ended on it"),
+    "kind": (
+        "string",
+        "image: it cannot be used; explaining: the model failed; worker: the process ended",
+    ),
     "reason": ("string", "the error in one line"),
     "moment": ("double", "seconds since 1970 when it was noted"),
 }

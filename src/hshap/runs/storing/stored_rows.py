@@ -14,7 +14,7 @@ from hshap.errors import FormatError
 from hshap.explanation import storage
 from hshap.explanation.archive import DamagedError, TooLargeError, expect, limit, only_damage
 from hshap.explanation.explanation import Explanation
-from hshap.explanation.region_tables import PIXELS, joined
+from hshap.explanation.region_tables import PIXELS, concatenate_arrays
 from hshap.explanation.validity import MOST_AXES, Stored, check_each
 from hshap.games.game import MOST_PLAYERS
 from hshap.runs.storing.rows import LISTS, NUMBERS, coefficients_of
@@ -80,9 +80,9 @@ def _with_coefficients(read: list[Stored | DamagedError]) -> list[Stored | Damag
     stored = [one.arrays for one in read if isinstance(one, Stored)]
     derived = [arrays for arrays in stored if not len(arrays["game_coefficients"])]
     if derived:
-        players, counts = joined(derived, "game_players")
+        players, counts = concatenate_arrays(derived, "game_players")
         with np.errstate(all="ignore"):  # values that are not finite are refused by the checks
-            found = coefficients_of(joined(derived, "game_values")[0], players)
+            found = coefficients_of(concatenate_arrays(derived, "game_values")[0], players)
         ends = np.cumsum(np.add.reduceat(players, [0, *accumulate(counts[:-1])])).tolist()
         for arrays, begin, end in zip(derived, [0, *ends], ends, strict=False):
             # A copy: an explanation does not keep the numbers of others.

@@ -25,9 +25,11 @@ const ORDERS = {
 function makeGallery() {
   const names = [...new Set(entries.flatMap((entry) => entry.classes.map((one) => one.name)))];
   const verdicts = GRAVEST.filter((sure) => entries.some((entry) => entry.classes.some((one) => one.sure === sure)));
+  const hasChance = entries.some((entry) => entry.classes.some((one) => one.probability !== null));
+  byId("filter-chance").parentElement.hidden = !hasChance;
   const hasTruth = entries.some((entry) => entry.classes.some((one) => one.overlap !== null));
   const option = (/** @type {string} */ value, /** @type {string} */ textContent) => make("option", { value, textContent });
-  byId("sort").append(...Object.entries(ORDERS).filter(([key]) => key !== "overlap" || hasTruth).map(([key, [text]]) => option(key, text)));
+  byId("sort").append(...Object.entries(ORDERS).filter(([key]) => (key !== "overlap" || hasTruth) && (key !== "probability" || hasChance)).map(([key, [text]]) => option(key, text)));
   byId("filter-class").append(option("", "any"), ...names.map((text) => option(text, text)));
   byId("filter-sure").append(option("", "any"), ...verdicts.map((sure) => option(sure, VERDICTS[sure][0])));
   // Pictures of cards that are far away are dropped, so a long gallery needs little memory.
@@ -55,9 +57,11 @@ function makeGallery() {
   function arrange() {
     const [, rank] = ORDERS[byId("sort").value];
     const [text, klass, sure] = [byId("search").value.toLowerCase(), byId("filter-class").value, byId("filter-sure").value];
+    const least = Number(byId("filter-chance").value) / 100;
     for (const card of cards) {
       const entry = entries[card.number];
-      card.facts = entry.classes.filter((one) => klass === "" || one.name === klass);
+      card.facts = entry.classes.filter((one) =>
+        (klass === "" || one.name === klass) && (least <= 0 || (one.probability ?? -1) >= least));
       card.lines.replaceChildren(...card.facts.map(factsLine));
       card.canvas.setAttribute("aria-label", `${entry.name}: ${card.lines.textContent}`);
       if (card.isNear) drawCard(card);
@@ -72,7 +76,7 @@ function makeGallery() {
   }
 
   for (const id of ["sort", "filter-class", "filter-sure"]) byId(id).addEventListener("change", arrange);
-  byId("search").addEventListener("input", arrange);
+  for (const id of ["search", "filter-chance"]) byId(id).addEventListener("input", arrange);
   byId("filters").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
   return { arrange };
 }

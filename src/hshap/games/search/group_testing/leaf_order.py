@@ -57,7 +57,7 @@ class LeafOrder:
     """
 
     def __init__(self, root: Region) -> None:
-        self.root = _counted(root) or SpannedRegion(root, (0, root.area))
+        self.root = _tree_by_leaves(root) or SpannedRegion(root, (0, root.area))
 
     def path(self, place: int) -> list[SpannedRegion]:
         """Return the regions around a place, from the root down to a leaf."""
@@ -77,10 +77,10 @@ class LeafOrder:
 
     def _fill(self, spans: Spans) -> list[SpannedRegion]:
         found: list[SpannedRegion] = []
-        waiting = [(self.root, joined(spans))]
+        waiting = [(self.root, join(spans))]
         while waiting:
             node, wanted = waiting.pop()
-            own = _clipped(wanted, node.span)
+            own = _clip(wanted, node.span)
             if own == (node.span,):
                 found.append(node)
             elif own:
@@ -140,10 +140,10 @@ def without(spans: Spans, holes: Iterable[Span]) -> Spans:
     return tuple(kept for span in spans for kept in _outside(span, ordered))
 
 
-def joined(spans: Iterable[Span]) -> Spans:
+def join(spans: Iterable[Span]) -> Spans:
     """Return spans in the order of the row; those that touch become one.
 
-    >>> joined([(3, 5), (0, 3), (7, 8)])
+    >>> join([(3, 5), (0, 3), (7, 8)])
     ((0, 5), (7, 8))
     """
     found: list[Span] = []
@@ -164,7 +164,7 @@ def inside(span: Span, spans: Iterable[Span]) -> bool:
     return any(start <= span[0] and span[1] <= stop for start, stop in spans)
 
 
-def _counted(root: Region) -> SpannedRegion | None:
+def _tree_by_leaves(root: Region) -> SpannedRegion | None:
     """Return a tree whose regions take a place for each leaf; None if it has too many leaves."""
     order = [root]
     parts: list[tuple[Region, ...]] = []
@@ -191,7 +191,7 @@ def _counted(root: Region) -> SpannedRegion | None:
     return nodes[-1]
 
 
-def _clipped(spans: Spans, limits: Span) -> Spans:
+def _clip(spans: Spans, limits: Span) -> Spans:
     low, high = limits
     return tuple(
         (max(start, low), min(stop, high)) for start, stop in spans if start < high and stop > low

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap.games.game import game_of, players_of
-from hshap.games.search.group_testing.leaf_order import SpannedRegion, inside, joined
+from hshap.games.search.group_testing.leaf_order import SpannedRegion, inside, join
 from hshap.games.search.protocol import Question
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ class Measurements:
 
     def ask(self, wanted: Iterable[Spans]) -> Asked:
         """Ask about the coalitions that are not known, as far as the budget allows."""
-        new = [spans for spans in dict.fromkeys(map(joined, wanted)) if spans not in self._scores]
+        new = [spans for spans in dict.fromkeys(map(join, wanted)) if spans not in self._scores]
         fit = self._budget.take(len(new), cost=self._draws, reserve=self.reserve)
         self.spent |= fit < len(new)
         yield from self._send(new[:fit])
 
     def ask_finally(self, wanted: Iterable[Spans]) -> Asked:
         """Ask about at most two coalitions, from the reserve."""
-        new = dict.fromkeys(map(joined, wanted))
+        new = dict.fromkeys(map(join, wanted))
         yield from self._send([spans for spans in new if spans not in self._scores])
 
     def _send(self, new: Sequence[Spans]) -> Asked:
@@ -76,11 +76,11 @@ class Measurements:
 
     def knows(self, spans: Spans) -> bool:
         """Tell whether the score of a coalition was measured."""
-        return joined(spans) in self._scores
+        return join(spans) in self._scores
 
     def score(self, spans: Spans) -> Heat:
         """Return the measured score of a coalition, for each draw."""
-        return self._scores[joined(spans)]
+        return self._scores[join(spans)]
 
     def adds(self, spans: Spans) -> float:
         """Return the measured score that a coalition adds to the bare baseline."""
@@ -170,4 +170,4 @@ def coalitions(node: SpannedRegion) -> Iterator[tuple[list[int], Spans]]:
     parts = node.parts or (node,)
     for coalition in range(2 ** len(players)):
         chosen = [i for i in range(len(players)) if coalition >> i & 1]
-        yield chosen, joined(parts[i].span for i in chosen)
+        yield chosen, join(parts[i].span for i in chosen)

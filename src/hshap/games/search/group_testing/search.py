@@ -21,7 +21,7 @@ from hshap.games.search.group_testing.leaf_order import (
     area,
     between,
     inside,
-    joined,
+    join,
     without,
 )
 from hshap.games.search.group_testing.measurements import Measurements, coalitions
@@ -168,7 +168,7 @@ class GroupSearch:
             yield from self._find_all()
         yield from self._measured.ask((self._together, self._others))
         if not self._measured.spent:
-            yield from self._measured.ask(self._checked())
+            yield from self._measured.ask(self._draw_checks())
         if not self._measured.spent:
             self._note_failures()
             if self._failures:
@@ -226,7 +226,7 @@ class GroupSearch:
             yield from self._measured.ask((*wanted, *groups))
             for group in groups:
                 if not self._measured.knows(group):
-                    self._open = joined((*self._open, *group))
+                    self._open = join((*self._open, *group))
                 elif self._adds(group):
                     self._searches.append(self._leaf_search(group))
                 else:
@@ -257,7 +257,7 @@ class GroupSearch:
 
     def _keep(self, search: LeafSearch, node: SpannedRegion) -> None:
         self._searched += search.high
-        self._open = joined((*self._open, *search.rest))
+        self._open = join((*self._open, *search.rest))
         if inside(node.span, (one.span for one in self._found)):
             return  # a region around an earlier leaf holds it already
         self._hits += 1
@@ -297,7 +297,7 @@ class GroupSearch:
                 return
             self._found.append(leaf)
 
-    def _checked(self) -> list[Spans]:
+    def _draw_checks(self) -> list[Spans]:
         """Draw some of the coalitions whose scores would be inferred."""
         if not self._checks:
             return []
@@ -317,9 +317,9 @@ class GroupSearch:
             if self._measured.spent:
                 return
             for node in nodes:
-                waiting += self._followed(node)
+                waiting += self._follow(node)
 
-    def _followed(self, node: SpannedRegion) -> list[SpannedRegion]:
+    def _follow(self, node: SpannedRegion) -> list[SpannedRegion]:
         """Return the parts whose games are played next; parts that matter and end are findings."""
         if not node.parts:
             return []
@@ -368,7 +368,7 @@ class GroupSearch:
     def _together(self) -> Spans:
         """All findings, and the regions that a budget left unsplit."""
         unfinished = (node.span for node in self._unfinished())
-        return joined((*(node.span for node in self._found), *unfinished))
+        return join((*(node.span for node in self._found), *unfinished))
 
     @property
     def _others(self) -> Spans:
