@@ -197,6 +197,13 @@ def test_verify_checks_digests_and_values(name):
     assert f"shard explanations/{shard.name} was altered" in told
 
 
+def test_values_of_a_run_of_python_are_verified_there(name):
+    hshap.runs.explain_dataset(WHOLE, np.ones((2, 1, 4, 4)), "RUN", target=0)
+    fine("verify", "RUN")
+    told = fine("verify", "RUN", "images", "-m", f"{name}:two", code=2).stderr
+    assert "hshap.runs.verify" in told
+
+
 def test_findings_of_resized_images_are_in_their_pixels(name):
     array = np.zeros((64, 32, 3), np.uint8)
     array[16:32, 8:16] = 255
