@@ -179,7 +179,7 @@ def test_verify_checks_digests_and_values(name):
     done = fine("verify", "RUN")
     assert "1 shard with 5 rows is as written" in done.stdout
     assert "no value was computed again" in done.stdout
-    again = ("verify", "RUN", "images", "-t", 0, *GIVEN[1:], "--json")
+    again = ("verify", "RUN", "images", "--json")
     found = json.loads(fine(*again, "-m", f"{name}:two").stdout)
     assert found["problems"] == []
     assert found["values"] > 50
@@ -195,6 +195,13 @@ def test_verify_checks_digests_and_values(name):
     shard.write_bytes(data)
     told = fine("verify", "RUN", code=3).stderr
     assert f"shard explanations/{shard.name} was altered" in told
+
+
+def test_values_of_a_run_of_python_are_verified_there(name):
+    hshap.runs.explain_dataset(WHOLE, np.ones((2, 1, 4, 4)), "RUN", target=0)
+    fine("verify", "RUN")
+    told = fine("verify", "RUN", "images", "-m", f"{name}:two", code=2).stderr
+    assert "hshap.runs.verify" in told
 
 
 def test_findings_of_resized_images_are_in_their_pixels(name):
@@ -329,7 +336,7 @@ def test_odd_names_cost_no_image(name, odd, kind):
     for text, number in odd.items():
         assert made[f"{start}{text}"].score == pytest.approx(number / 255), text
     assert "from before" in archived(name, images=(source,)).stderr
-    fine("verify", "RUN", source, "-m", f"{name}:two", "--target", 0, *GIVEN[1:])
+    fine("verify", "RUN", source, "-m", f"{name}:two")
     assert r"caf\xe9.png" in fine("query", "RUN", "select image from explanations", "--csv").stdout
 
 

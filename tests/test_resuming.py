@@ -523,7 +523,7 @@ def test_commands_see_a_changed_model(module, kind):
     fine(*tiles, "--resume")
     save(0.5)
     assert OTHER in fine("run", "images", *method, "-o", "RUN", code=2).stderr
-    told = fine("verify", "RUN", "images", *method, code=3).stderr
+    told = fine("verify", "RUN", "images", "-m", model, code=3).stderr
     assert "the run was made with another model" in told
     assert "made with another model" in fine(*explain, "images", "--resume", code=2).stderr
     told = fine(*tiles, "--resume", code=2).stderr

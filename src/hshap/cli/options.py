@@ -7,17 +7,20 @@ as they are, and what they describe is made by their methods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_type_hints
 
 import typer
 
 from hshap.cli.faults import Code, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hshap._util.types import Json, Untyped
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Reader
     from hshap.cli.inputs.models import Loaded
@@ -58,6 +61,15 @@ CalibrationFile = Annotated[
         "--calibration", help="Calibration that hshap calibrate wrote; its promise is shown."
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Load files of torch, which can run any code, and ONNX without limits.",
+        rich_help_panel=MODEL,
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files of an earlier run.")]
 Select = Annotated[
@@ -75,6 +87,35 @@ RetryFailed = Annotated[
 Root = Annotated[Path | None, typer.Option(help="Folder that the paths of a list may not leave.")]
 
 
+T = TypeVar("T")
+
+
+def as_note(**groups: Untyped) -> dict[str, Json]:
+    """Return groups of options as JSON, for the description of a run.
+
+    >>> as_note(tiles=TileOptions(tiles=64))["tiles"]["tiles"]
+    64
+    """
+    return {
+        name: {
+            field.name: str(value.resolve()) if isinstance(value, Path) else value
+            for field in fields(group)
+            for value in [getattr(group, field.name)]
+        }
+        for name, group in groups.items()
+    }
+
+
+def from_note(kind: type[T], note: Mapping[str, Untyped]) -> T:
+    """Return a group of options from the description of a run.
+
+    >>> from_note(TileOptions, as_note(tiles=TileOptions(tiles=64))["tiles"]).tiles
+    64
+    """
+    paths = [name for name, hint in get_type_hints(kind).items() if hint == Path | None]
+    return kind(**{k: Path(v) if k in paths and v is not None else v for k, v in note.items()})
+
+
 def refuse_options(command: str, group: object, *names: str) -> None:
     """Refuse options of a group that a command has no use for, if they were given."""
     for name in names:
@@ -88,14 +129,7 @@ def refuse_options(command: str, group: object, *names: str) -> None:
 class ModelOptions:
     """How the model is loaded, what it takes, and what its outputs mean."""
 
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Load files of torch, which can run any code, and ONNX without limits.",
-            rich_help_panel=MODEL,
-        ),
-    ] = False
+    trust: Trust = False
     config: Annotated[
         Path | None,
         typer.Option(
@@ -150,9 +184,7 @@ class ModelOptions:
             rich_help_panel=MODEL,
         ),
     ] = None
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...", rich_help_panel=RUN)
-    ] = AUTO
+    device: Device = AUTO
 
     def load(
         self,

@@ -53,7 +53,7 @@ from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hshap._util.types import Json, Untyped
     from hshap.explainer import Explainer
@@ -100,6 +100,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     task_images: int | None = None,
     shard_rows: int = 256,
     labels: Labels | None = None,
+    note: Mapping[str, Json] | None = None,
     progress: Callable[[RunProgress], None] | None = None,
 ) -> Run:
     """Explain all images of a data set into a run folder; the same call resumes after a crash.
@@ -133,6 +134,9 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
     image that has changed since is explained again, and its old rows become `Run.history`.
 
     `labels` are texts for titles and exports, such as the names of classes.
+
+    `note` is kept in `Run.description["note"]`, and compared with nothing; the command keeps its
+    options there.
 
     A task has `task_images` images: 64 by default, fewer if several workers share few images. A
     shard is written at the end of a task, after `shard_rows` rows, and once a minute. A
@@ -178,6 +182,7 @@ def explain_dataset(  # noqa: PLR0913, one for each choice of the caller
         task_images=wanted,
         shard_rows=rows,
         labels=labels,
+        note=note,
         progress=progress,
     )
     return open(files)

@@ -26,7 +26,7 @@ from hshap.runs.worker import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hshap._util.types import Untyped
+    from hshap._util.types import Json, Untyped
     from hshap.evaluators.tiles import Tiles
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.storing.protocol import Store
@@ -52,6 +52,7 @@ def explain_source(  # noqa: PLR0913, one for each choice of the caller
     task_images: int | None = None,
     shard_rows: int = 256,
     labels: Labels | None = None,
+    note: Mapping[str, Json] | None = None,
     progress: Callable[[RunProgress], None] | None = None,
 ) -> RunProgress:
     """Explain the images of a source that a store lacks; return the counts.
@@ -73,6 +74,7 @@ def explain_source(  # noqa: PLR0913, one for each choice of the caller
             "model": {"sha256": digest_of_json(probes.document), "id": model_id},
             "settings": described_settings(settings),
             "probes": probes.document,
+            **({} if note is None else {"note": dict(note)}),
         }
     )
     first_noted = noted_probes(noted_now)

@@ -26,6 +26,7 @@ from hshap.cli.options import (
     RetryFailed,
     Root,
     TileOptions,
+    as_note,
 )
 from hshap.cli.output import STATUS, left_out, print_json, say, tell
 from hshap.cli.runs.folder_views import check_page, page_of_run
@@ -132,6 +133,7 @@ def run(  # noqa: PLR0913, one for each option
                 retry_failed=retry_failed,
                 positives=method.positives,
                 labels=Labels(loaded.name, wanted.classes, method.promise),
+                note=as_note(format=wanted, method=method, read=read, tiles=cut),
                 progress=lines,
             )
         except Stop as stop:

@@ -79,7 +79,8 @@ def differences(stored: Mapping[str, Untyped], wanted: Mapping[str, Untyped]) ->
     """
     for name in sorted({*stored, *wanted}):
         before, now = stored.get(name), wanted.get(name)
-        if before == now or name == "probes":  # answers of a model are compared as numbers
+        # Answers of a model are compared as numbers, and a note not at all.
+        if before == now or name in {"probes", "note"}:
             continue
         if name == "model":
             ids = [one.get("id") if isinstance(one, dict) else one for one in (before, now)]
