@@ -159,7 +159,11 @@ def folder(tmp_path_factory):
 
 MISTAKES = [
     # words that are missing or unknown
-    ("explain", 2, "IMAGES is missing (Images, folders of images, a list of them, or a tar file)"),
+    (
+        "explain",
+        2,
+        "IMAGES is missing (Images, folders, a list, a tar file",
+    ),
     ("explain x.png", 2, "--model is missing (ONNX file"),
     ("exam series", 2, "--model is missing"),
     ("export x.npz", 2, "--format is missing (One of coco, geojson"),
