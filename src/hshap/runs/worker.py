@@ -50,6 +50,9 @@ class Labels:
     """Texts that go with each explanation, for its title and its exports; `classes` by number.
 
     With a calibration, explanations get its promise.
+
+    >>> Labels("model.onnx", ("none", "cross")).class_name(1)
+    'cross'
     """
 
     model: str
