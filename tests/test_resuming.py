@@ -519,14 +519,14 @@ def test_commands_see_a_changed_model(module, kind):
     fine(*tiles)
     save(1.0)
     fine("run", "images", *method, "-o", "RUN")
-    fine(*explain, "images", "--resume")
-    fine(*tiles, "--resume")
+    fine(*explain, "images")
+    fine(*tiles)
     save(0.5)
     assert OTHER in fine("run", "images", *method, "-o", "RUN", code=2).stderr
     told = fine("verify", "RUN", "images", "-m", model, code=3).stderr
     assert "the run was made with another model" in told
-    assert "made with another model" in fine(*explain, "images", "--resume", code=2).stderr
-    told = fine(*tiles, "--resume", code=2).stderr
+    assert "made with another model" in fine(*explain, "images", code=2).stderr
+    told = fine(*tiles, code=2).stderr
     assert "made with another model (its answers differ); pass the same" in told
 
 
@@ -539,8 +539,8 @@ def test_resumed_commands_allow_for_batches(module):
         image.fromarray(noise).save(f"images/{number}.png")
     given = ("explain", "images", "-m", f"{module}:by_batch", "-o", "found", *METHOD, "--all")
     fine(*given)
-    fine(*given, "--resume")
+    fine(*given)
     save_scale(0.5)
-    assert "made with another model" in fine(*given, "--resume", code=2).stderr
-    told = fine(*given[:-1], "--resume", code=2).stderr
+    assert "made with another model" in fine(*given, code=2).stderr
+    told = fine(*given[:-1], code=2).stderr
     assert "another choice of images to explain (--all, --min-score); pass the same" in told
