@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hshap import theory
-from hshap.cli.inputs.choices import GAMES, GROUP
 from hshap.cli.faults import few
 from hshap.cli.inputs.archives import targets_of
+from hshap.cli.inputs.choices import GAMES, GROUP
 from hshap.cli.output import say
 from hshap.cli.progress import Shown
 from hshap.evaluators.allocator import keep_memory

@@ -94,7 +94,9 @@ def cost(  # noqa: PLR0913, one for each option
         _tell_sample(found, timing, asked, json=json)
         raise typer.Exit(Code.SKIPPED if skipped else Code.FINE)
     number = images or 1
-    of_one = predict_by_formula((grid[0], grid[1]), kind, side, findings, method.search, method.percentile)
+    of_one = predict_by_formula(
+        (grid[0], grid[1]), kind, side, findings, method.search, method.percentile
+    )
     one = limit_to(of_one, most)
     if json:
         document = _document(one, number, targets, timing)
