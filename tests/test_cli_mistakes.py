@@ -159,7 +159,11 @@ def folder(tmp_path_factory):
 
 MISTAKES = [
     # words that are missing or unknown
-    ("explain", 2, "IMAGES is missing (Images, and folders of images)"),
+    (
+        "explain",
+        2,
+        "IMAGES is missing (Images, folders, a list, a tar file",
+    ),
     ("explain x.png", 2, "--model is missing (ONNX file"),
     ("exam series", 2, "--model is missing"),
     ("export x.npz", 2, "--format is missing (One of coco, geojson"),
@@ -173,7 +177,6 @@ MISTAKES = [
     ("EXPLAIN empty.png", 3, "empty.png is empty; get a whole copy"),
     ("EXPLAIN cut.png", 3, "damaged or cut short"),
     ("EXPLAIN cut.jpeg", 3, "damaged or cut short"),
-    ("CELL cut.png", 3, "cut short"),
     ("EXPLAIN nothing", 3, "nothing holds no images"),
     ("EXPLAIN small.png", 4, "16 x 16 (height x width), but the model takes 100"),
     ("explain small.png -m hshap.demo:load()", 4, "if it takes another size, pass --size"),
@@ -203,7 +206,7 @@ MISTAKES = [
     ("explain small.png -m hshap.demo:load", 4, "--model 'hshap.demo:load()'"),
     ("explain small.png -m torch:nn.ReLU", 4, "--model 'torch:nn.ReLU()'"),
     ("explain small.png -m math:pi", 4, "which cannot be called"),
-    ("explain small.png -m mistaken:breaks_later -o x/y/z", 4, "the model failed: OSError: [Errno"),
+    ("explain small.png -m mistaken:breaks_later -o x/y/z", 4, "(OSError: [Errno"),
     ("explain small.png -m mistaken:nothing_usable", 4, "shape"),
     # classes
     ("CELL --classes none,cross -t crss", 2, "--target crss is not a class; did you mean cross?"),
@@ -231,7 +234,7 @@ MISTAKES = [
     # places for results
     ("CELL --out model.onnx/x", 5, "cannot be written"),
     ("CELL --out mean.png", 5, "mean.png is a file"),
-    ("CELL --out full", 5, "full exists already"),
+    ("CELL --out full", 5, "full has files that hshap did not write"),
     ("CELL --out images", 5, "images has the input images/cell.png"),
     ("CELL --out /proc/hshap/x", 5, "cannot be written"),
     # view, export, cost

@@ -28,7 +28,7 @@ from hshap.cli.app import app
 
 SIDE = 240
 """Height and width of the model's input."""
-LEAST = 0.6
+LEAST = 0.9
 """Overlap of boxes and objects: the outline of an object is drawn by what the model needs of it."""
 
 # Name of the file: upright height and width, and top, left, bottom and right of its object.
@@ -189,4 +189,4 @@ def test_coco_masks_and_a_map_lie_on_the_objects(run):
     export(folder / "found/large.npz", "-f", "tiff", "-o", folder / "large.tiff")
     heat = tifffile.imread(folder / "large.tiff")
     assert heat.shape == OBJECTS["large.jpg"][0]
-    assert heat[truth("large.jpg")].sum() >= LEAST * heat.sum()
+    assert heat[truth("large.jpg")].sum() >= 0.8 * heat.sum()  # larger regions count as well

@@ -201,7 +201,7 @@ def test_a_bad_image_fails_alone_with_its_reason(tmp_path, images):
     run = explain(flawed, tmp_path / "run", progress=seen.append)
     assert len(run) == 8
     errors = [(row["image"], row["kind"]) for row in run.errors]
-    assert errors == [("00000002", "image"), ("00000004", "explaining")]
+    assert errors == [("00000002", "image"), ("00000004", "image")]
     assert run.errors[0]["reason"] == "OSError: cannot be read"
     assert "not finite" in run.errors[1]["reason"]
     assert (seen[-1].done, seen[-1].failed) == (8, 2)

@@ -142,7 +142,7 @@ def test_exports_score_findings_as_boxes_do():
     assert sorted(one["score"] for one in annotations) == pytest.approx(sorted(apart))
 
 
-def test_the_map_of_one_context_is_as_sharp_as_its_boxes():
+def test_boxes_of_one_context_have_its_shares():
     """All that cannot be missing is in two pixels; the budget left larger regions of the rest."""
 
     def model(batch):
@@ -153,7 +153,9 @@ def test_the_map_of_one_context_is_as_sharp_as_its_boxes():
     explainer = hshap.Explainer(model, hshap.Constant(0.0), hshap.Bisection(1), search)
     found = explainer.explain(np.ones((1, 8, 8)), target=0)
     assert found.attribution() != pytest.approx(found.attribution(smooth=0))
-    heat = found.attribution(context="missing")
+    heat = found.attribution(context="missing", smooth=0)
+    strongest = np.sort(found.attribution(context="missing").ravel())[-2]
+    assert found.attribution(context="missing")[[2, 4], [7, 3]].min() == strongest
     scores = {box.start: box.score for box in found.boxes(context="missing")}
     assert scores == pytest.approx({(2, 7): heat[2, 7], (4, 3): heat[4, 3]})
     assert heat[2, 7] > 0

@@ -39,7 +39,7 @@ def make_explanation(job: Job[ImageRun], facts: Facts, provenance: Provenance) -
     leaves, unsplit = found.leaves, found.unfinished
     if settings.drops_nothing:
         unknown = () if settings.has_cells else unsplit
-        leaves = strong_regions(shares_left(games), games, unknown, canvas.grid)
+        leaves = strong_regions(shares_left(games), unknown, canvas.grid)
         unsplit = ()
     name = facts.name(class_index(target))
     if name:

@@ -50,7 +50,7 @@ def boxes(
     leaves = explanation.leaves
     if context is not None:
         shares = shares_of(explanation, context)
-        leaves = strong_regions(shares, explanation.games, blurred_regions(explanation), grid)
+        leaves = strong_regions(shares, blurred_regions(explanation), grid)
     elif explanation.settings.drops_nothing:
         shares = explanation.shares  # the leaves are the regions where the map is strong
     else:

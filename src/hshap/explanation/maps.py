@@ -189,18 +189,27 @@ def softened(heat: Heat, width: float) -> Heat:
 
 
 def strong_regions(
-    values: Mapping[Region, float],
-    games: Sequence[Game],
-    unfinished: Collection[Region],
-    grid: Grid,
+    values: Mapping[Region, float], unfinished: Collection[Region], grid: Grid
 ) -> tuple[Region, ...]:
     """Return the regions where the map of these shares is strong, the strongest first.
 
-    Once no region with a share could be split further, the regions speak for themselves.
+    Each holds at least its area's part of the score: a region beside a finding, where the softened
+    map is strong as well, does not. Once no region with a share could be split further, the regions
+    are not softened.
     """
-    resolved = is_resolved(values, unfinished)
-    heat = even_map(values, grid) if resolved else soft_map(values, games, grid)
-    means = {one: float(pixels_of(one, heat).mean()) for one, value in values.items() if value > 0}
+    if is_resolved(values, unfinished):
+        heat = even_map(values, grid)
+    else:
+        layers = {
+            one: {_half_side(one, len(grid)): value / one.area} for one, value in values.items()
+        }
+        heat = _painted(layers, grid)
+    even = sum(values.values()) / heat.size
+    means = {
+        one: float(pixels_of(one, heat).mean())
+        for one, value in values.items()
+        if value > 0 and value >= even * one.area
+    }
     highest = max(means.values(), default=0.0)
     strong = [one for one, mean in means.items() if mean >= STRONG * highest > 0]
     return tuple(sorted(strong, key=lambda one: -means[one]))

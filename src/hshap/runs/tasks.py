@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from hshap._util.visible import visible
-from hshap.errors import ArgumentError, HshapError
+from hshap.errors import ArgumentError, HshapError, ModelError
 from hshap.games.targets import describe_target
 from hshap.runs.storing.rows import digest_of
 
@@ -138,13 +138,20 @@ def reason_of(error: BaseException) -> str:
     return told if len(told) <= LONGEST_REASON else f"{told[: LONGEST_REASON - 3]}..."
 
 
-def error_row(  # noqa: PLR0913, PLR0917, one for each column
-    work: Work,
-    identity: str,
-    sha256: str | None,
-    wanted: tuple[str, ...],
-    error: Exception | str,
-    kind: str = "image",
+def kind_of(error: Exception | str) -> str:
+    """Return the kind of an error: of the image, of the model, or of the process.
+
+    >>> kind_of(ArgumentError("no image")), kind_of(ZeroDivisionError())
+    ('image', 'explaining')
+    """
+    if isinstance(error, str):
+        return "worker"
+    of_image = isinstance(error, HshapError | OSError) and not isinstance(error, ModelError)
+    return "image" if of_image else "explaining"
+
+
+def error_row(
+    work: Work, identity: str, sha256: str | None, wanted: tuple[str, ...], error: Exception | str
 ) -> Row:
     """Return a row of the table of errors; a text is the reason why worker processes ended."""
     row: Row = {
@@ -154,7 +161,7 @@ def error_row(  # noqa: PLR0913, PLR0917, one for each column
         "image_sha256": sha256,
         "version": work.version,
         "targets": list(wanted),
-        "kind": "worker" if isinstance(error, str) else kind,
+        "kind": kind_of(error),
         "reason": error if isinstance(error, str) else reason_of(error),
         # Later than the error before it, also if the clock was set back.
         "moment": max(time.time(), math.nextafter(work.last_error, math.inf)),

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from hshap._util.visible import as_text
-from hshap.errors import ArgumentError, HshapError, MissingExtraError, ModelError
+from hshap.errors import ArgumentError, MissingExtraError
 from hshap.explainer import Explainer
 from hshap.explanation.guarantees.calibration import with_calibration
 from hshap.games.targets import POSITIVES, Positives, as_targets, describe_target
@@ -50,6 +50,9 @@ class Labels:
     """Texts that go with each explanation, for its title and its exports; `classes` by number.
 
     With a calibration, explanations get its promise.
+
+    >>> Labels("model.onnx", ("none", "cross")).class_name(1)
+    'cross'
     """
 
     model: str
@@ -327,9 +330,7 @@ class _Turn:
     def on_error(self, position: int, error: Exception) -> None:
         """Note that an image failed."""
         one = self._asked[position]
-        of_image = isinstance(error, HshapError | OSError) and not isinstance(error, ModelError)
-        kind = "image" if of_image else "explaining"
-        row = error_row(one.work, one.identity, one.sha256, one.wanted, error, kind)
+        row = error_row(one.work, one.identity, one.sha256, one.wanted, error)
         self._fail(one.work, row, error)
 
     def add(self, found: Explanation | LargeResult) -> None:

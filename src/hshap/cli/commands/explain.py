@@ -14,14 +14,24 @@ from hshap._util.visible import as_text
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.archives import Pictures
 from hshap.cli.inputs.choices import files_of_options
-from hshap.cli.options import MethodOptions, Model, ModelOptions, ReadOptions, Root, RunOptions
+from hshap.cli.options import (
+    MethodOptions,
+    Model,
+    ModelOptions,
+    ReadOptions,
+    Root,
+    RunOptions,
+    TileOptions,
+)
 from hshap.cli.output import left_out, print_json, say, table, tell
 from hshap.cli.runs.originals import Scale
 from hshap.cli.runs.pictures import HEADINGS, cells_of, explain_images, source_named
 from hshap.cli.runs.record import PAGE, SUMMARY
 from hshap.cli.runs.result_folder import result_folder
-from hshap.errors import require
+from hshap.errors import HshapError, require
 from hshap.evaluators.allocator import keep_memory
+from hshap.formats.listing import is_large
+from hshap.formats.reading import read_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +44,8 @@ if TYPE_CHECKING:
 
 def explain(  # noqa: PLR0913, one for each group of options
     images: Annotated[
-        list[Path], typer.Argument(help="Images, folders of images, a list of them, or a tar file.")
+        list[Path],
+        typer.Argument(help="Images, folders, a list, a tar file, a volume, or slides."),
     ],
     model: Model,
     *,
@@ -49,6 +60,16 @@ def explain(  # noqa: PLR0913, one for each group of options
     Run the same command again to go on: images that have results are not explained again.
     """
     require("matplotlib", extra="plot", needed_by="hshap explain")
+    if all(is_large(path.name) for path in images):
+        from hshap.cli.commands.tiles import tiles  # noqa: PLC0415, it ends as this command does
+
+        tiles(images, model, cut=TileOptions(), run=run, method=method, read=read, taken=taken)
+        return
+    if len(images) == 1 and read.frame is None and _is_volume(images[0]):
+        from hshap.cli.commands.exam import exam  # noqa: PLC0415, as above
+
+        exam(images[0], model, run=run, method=method, read=read, taken=taken)
+        return
     reading = read.reader()
     source = source_named(images, Pictures(reading), root)
     files = [Path(str(item.where)) for item in source.items() if isinstance(item.where, Path)]
@@ -73,6 +94,16 @@ def explain(  # noqa: PLR0913, one for each group of options
             retry_failed=run.retry_failed,
         )
     finish(ended, run, HEADINGS, cells_of, "explanations and pictures are next to it")
+
+
+def _is_volume(path: Path) -> bool:
+    """Tell whether a file of NIfTI has several slices."""
+    if not path.name.lower().endswith((".nii", ".nii.gz")) or not path.is_file():
+        return False
+    try:
+        return "Z" in read_image(path).axes
+    except HshapError:
+        return False  # whoever explains it says why
 
 
 def finish(

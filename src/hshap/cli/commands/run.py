@@ -36,7 +36,6 @@ from hshap.evaluators.allocator import keep_memory
 from hshap.runs import (
     DaskWorkers,
     InProcess,
-    Labels,
     OccupiedError,
     Processes,
     RayActors,
@@ -45,6 +44,7 @@ from hshap.runs import (
     explain_dataset,
 )
 from hshap.runs.sources.protocol import Listed
+from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
     from hshap.runs import Run, RunProgress

@@ -30,7 +30,7 @@ from hshap.cli.inputs.images import (
 from hshap.cli.inputs.models import Loaded, fitted, load, probe
 from hshap.cli.output import say
 from hshap.cli.runs.record import digest, unchanged
-from hshap.errors import ArgumentError, FormatError, MissingExtraError
+from hshap.errors import ArgumentError, FormatError, MissingExtraError, ModelError
 from hshap.formats.listing import PICTURES, SCANS, elsewhere, is_large
 from hshap.formats.ome_zarr import is_zarr
 from hshap.formats.scan import UPRIGHT
@@ -199,10 +199,10 @@ def targets_of(
     labels = _labels(source.source if isinstance(source, Remembering) else source)
     outputs = _first_outputs(source, explainer)
     fixed = [name for name in names if name != TOP]
-    known = classes_of(fixed, outputs, wanted) if fixed else ()
+    known = classes_of(fixed or [TOP], outputs, wanted)  # names of classes are checked, too
     if not names and labels:
         return _numbered(source, outputs, wanted), None
-    made: list[Target | Chosen] = [Output(number, wanted.output) for number in known]
+    made: list[Target | Chosen] = [Output(n, wanted.output) for n in known if fixed]
     if TOP in names or not names:
         made.append(Chosen(TOP, partial(_top, wanted.output)))
     return source, tuple(made)
@@ -295,4 +295,7 @@ def _outputs(explainer: Explainer, image: object) -> Array:
 
 def _top(activation: Activation, explainer: Explainer, image: Array) -> Output:
     """Return the class with the highest score."""
-    return Output(int(_outputs(explainer, image).argmax()), activation)
+    try:
+        return Output(int(_outputs(explainer, image).argmax()), activation)
+    except Refusal as error:
+        raise ModelError(str(error)) from error

@@ -191,6 +191,7 @@ def explain_volume(  # noqa: PLR0913, PLR0917, the groups of options
             lambda rows: iter([_view(volume, store, rows)]),
             f"hshap: {_stem(path)}",
             positives=method.positives,
+            retry_failed=run.retry_failed,
             budget=method.most_evaluations,
             layout=LAYOUT,
             spacing=volume.spacing,

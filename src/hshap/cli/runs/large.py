@@ -92,6 +92,7 @@ def explain_large(  # noqa: PLR0913, PLR0917, the groups of options
             lambda rows: _views(store, rows),
             f"hshap: {as_text(images[0].name)}",
             positives=method.positives,
+            retry_failed=run.retry_failed,
             tiles=replace(tiles, prepare=Prepared(wanted)),
         )
         return made.run()
