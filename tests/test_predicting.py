@@ -9,7 +9,7 @@ import pytest
 
 import hshap
 from hshap._util.processes import usable_cores
-from hshap.cli.costs.formulas import predicted
+from hshap.cli.costs import predict_by_formula
 from hshap.errors import ArgumentError
 from hshap.explainer.predicting import of_many
 
@@ -93,7 +93,7 @@ def test_the_formula_of_a_percentile_is_what_a_run_takes(rng):
             hshap.BreadthFirst(70),
         )
         taken = explainer.explain(values, 0).evaluations
-        cost = predicted((32, 32), name, 2, 5, percentile=70)
+        cost = predict_by_formula((32, 32), name, 2, 5, percentile=70)
         assert cost.expected == cost.most == taken
 
 

@@ -49,6 +49,7 @@ from hshap.runs.verification import (
     recompute,
     verify_folder,
 )
+from hshap.runs.worker import Labels
 
 if TYPE_CHECKING:
     import os
@@ -59,13 +60,13 @@ if TYPE_CHECKING:
     from hshap.games.targets import Target
     from hshap.runs.executors.protocol import Executor
     from hshap.runs.sources.protocol import Decode, Source
-    from hshap.runs.worker import Labels
 
 __all__ = [
     "Chosen",
     "DaskWorkers",
     "Decoded",
     "InProcess",
+    "Labels",
     "OccupiedError",
     "PredictedCost",
     "Processes",

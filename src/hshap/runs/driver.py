@@ -239,6 +239,7 @@ class Driver:
         )
         if self.progress is not None:
             self.progress(self._tally)
+        self._refused += outcome.unread  # a model may be fine that has seen none of them
         failed = self._tally.failed - self._refused
         useful = self._tally.done + self._tally.negative + self._tally.skipped - self._noted
         if not useful and failed >= GIVE_UP:

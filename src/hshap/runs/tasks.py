@@ -105,8 +105,9 @@ class Task:
 class Outcome:
     """The end of a task: counts of images, or the reason why the task was lost.
 
-    `stop` is a reason to end the whole run, such as a full disk, and `error` its exception, where
-    worker and driver are one process.
+    Of the failed images, `unread` could not even be read. `stop` is a reason to end the whole
+    run, such as a full disk, and `error` its exception, where worker and driver are one
+    process.
     """
 
     task: Task
@@ -114,6 +115,7 @@ class Outcome:
     negative: int = 0
     skipped: int = 0
     failed: int = 0
+    unread: int = 0
     evaluations: int = 0
     first_error: str = ""
     lost: str = ""

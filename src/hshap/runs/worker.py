@@ -300,7 +300,7 @@ class _Turn:
         self._found: list[Explanation | LargeResult] = []
         self._done, self._negative = set[int](), set[int]()
         self._failed: dict[int, str] = {}
-        self._skipped = self._evaluations = 0
+        self._skipped = self._unread = self._evaluations = 0
         self._since = time.monotonic()
 
     def pairs(self) -> Iterator[Pair]:
@@ -312,6 +312,7 @@ class _Turn:
                 told = error.work
                 row = error_row(told, error.identity, error.sha256, error.wanted, error.reason)
                 self._fail(told, row, error.reason)
+                self._unread += 1
                 continue
             if pair is None:
                 self._skipped += 1
@@ -393,6 +394,7 @@ class _Turn:
             negative=len(self._negative - self._done - self._failed.keys()),
             skipped=self._skipped,
             failed=len(self._failed),
+            unread=self._unread,
             evaluations=self._evaluations,
             first_error=next(iter(self._failed.values()), ""),
         )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hshap.cli.costs.formulas import predicted, within
-from hshap.cli.costs.sample import sampled_cost
+from hshap.cli.costs import limit_to, predict_by_formula, predict_by_sample
 from hshap.cli.faults import Code, Refusal
 from hshap.cli.inputs.archives import Pictures, image_files
 from hshap.cli.inputs.choices import BUDGET, known, smallest_side
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hshap._util.types import Json
-    from hshap.cli.costs.formulas import Cost
+    from hshap.cli.costs import Cost
     from hshap.cli.timing import Timing
     from hshap.explainer.predicting import PredictedCost
 
@@ -73,7 +72,7 @@ def cost(  # noqa: PLR0913, one for each option
         if files:
             source = image_files(files, Pictures(read.reader(wanted), method.templates))
             left_out: list[str] = []
-            found, shape = sampled_cost(source, loaded, method, images, sample, left_out)
+            found, shape = predict_by_sample(source, loaded, method, images, sample, left_out)
             grid, skipped = list(shape), bool(left_out)
         if grid is not None:
             count = method.images_in_a_batch
@@ -95,8 +94,10 @@ def cost(  # noqa: PLR0913, one for each option
         _tell_sample(found, timing, asked, json=json)
         raise typer.Exit(Code.SKIPPED if skipped else Code.FINE)
     number = images or 1
-    of_one = predicted((grid[0], grid[1]), kind, side, findings, method.search, method.percentile)
-    one = within(of_one, most)
+    of_one = predict_by_formula(
+        (grid[0], grid[1]), kind, side, findings, method.search, method.percentile
+    )
+    one = limit_to(of_one, most)
     if json:
         document = _document(one, number, targets, timing)
         print_json({**asked, "findings": findings, **document})

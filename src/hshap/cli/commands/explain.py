@@ -60,7 +60,7 @@ def explain(  # noqa: PLR0913, one for each group of options
     Run the same command again to go on: images that have results are not explained again.
     """
     require("matplotlib", extra="plot", needed_by="hshap explain")
-    if all(is_large(path.name) for path in images):
+    if all(is_large(path.name) and path.suffix != ".zarr" for path in images):
         from hshap.cli.commands.tiles import tiles  # noqa: PLC0415, it ends as this command does
 
         tiles(images, model, cut=TileOptions(), run=run, method=method, read=read, taken=taken)

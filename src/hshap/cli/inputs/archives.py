@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from hshap.games.targets import Activation, Target
     from hshap.runs.sources.protocol import Source
 
-TRIED = 20
+TRIED = 500
 """Images that are tried for one that can be read, before a run starts."""
 
 

@@ -82,6 +82,7 @@ def explain_images(  # noqa: PLR0913, PLR0917, the parts of a run
         budget=method.most_evaluations,
         retry_failed=retry_failed,
         watch=watch,
+        notes=originals.notes,
     )
     return run.run()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -45,7 +45,7 @@ class FileRun:
     """A run: its images, how they are explained, and where files, page and record go.
 
     `views` makes the page of rows, and `facts` go into the record. `layout` and `spacing` are those
-    of volumes, `tiles` cuts large images.
+    of volumes, `tiles` cuts large images. `notes` are those that the page made.
     """
 
     source: Source
@@ -63,6 +63,7 @@ class FileRun:
     spacing: tuple[float, ...] | None = None
     tiles: Tiles | None = None
     watch: Watch | None = None
+    notes: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, "Sequence[Path]"])
 
     def run(self) -> Ended:
         """Explain all images without results, and write page and record.
@@ -81,6 +82,8 @@ class FileRun:
                 raise unusable(failed, len(names), is_all=stop is None)
             raise stop or Refusal(Code.INPUT, "there are no images to explain; pass others")
         page, page_error = self._write_page(rows, len(names))
+        if stop is None:
+            say_notes(self.notes)
         done = {row["image"] for row in rows} - store.errors.keys()
         negative = done - {row["image"] for row in rows if row["explained"]}
         record = store.finish(
