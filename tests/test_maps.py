@@ -254,17 +254,22 @@ def test_spins_show_the_mean_map():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_findings_are_where_the_map_is_strong(seed):
-    """Regions left with a fifth of the strongest mean are the leaves, the strongest first."""
+    """Leaves have a fifth of the strongest mean, and their area's part of the score or more."""
     rng = np.random.default_rng(seed)
     weights = rng.random((16, 16)) ** 6
     weights[:, 8:] *= 0.02
     model = lambda batch: np.tanh((batch[:, 0] * weights).sum((1, 2)) / 20)
     found = explain(model, np.ones((1, 16, 16)), hshap.Bisection(1), hshap.BestFirst(120))
     share, split = shares_by_rule(found), {game.region for game in found.games}
-    heat = found.attribution()
-    means = {one: heat[one.index].mean() for one in share.keys() - split if share[one] > 0}
+    left = {one: share[one] for one in share.keys() - split}
+    heat = np.zeros((16, 16))
+    for area in {one.area for one in left}:
+        same = even({one: left[one] for one in left if one.area == area}, heat.shape)
+        heat += ndimage.gaussian_filter(same, area**0.5 / 2, mode="reflect", truncate=4)
+    least = sum(left.values()) / heat.size
+    means = {one: heat[one.index].mean() for one in left if left[one] >= least * one.area}
     strong = [one for one, mean in means.items() if mean >= 0.2 * max(means.values())]
-    assert 0 < len(strong) < len(means)
+    assert 0 < len(strong) < len(left)
     assert list(found.leaves) == sorted(strong, key=means.get, reverse=True)
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from hshap._util.arrays import to_numpy
 from hshap.cli.faults import Code, Refusal, Refusals, code_of, few, one_line
 from hshap.cli.inputs.choices import TOP, classes_of
-from hshap.cli.inputs.files import open_regular
+from hshap.cli.inputs.files import size_of
 from hshap.cli.inputs.images import (
     MAX_PIXELS,
     Reader,
     decode_bytes,
     find,
     is_folder,
+    open_image,
     prepare,
     read,
 )
@@ -45,7 +45,7 @@ from hshap.runs.tasks import Chosen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hshap._util.types import Array, Json, Untyped
+    from hshap._util.types import Array, Json
     from hshap.baselines.recipes import Fixed
     from hshap.cli.inputs.formats import Format
     from hshap.cli.inputs.images import Picture
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from hshap.explainer import Explainer
     from hshap.games.targets import Activation, Target
     from hshap.runs.sources.protocol import Source
+
+BLOCK = 2**20
+"""Bytes of a file that are read at once."""
 
 TRIED = 500
 """Images that are tried for one that can be read, before a run starts."""
@@ -133,11 +136,20 @@ class ImageFiles:
         path = self.files[item.number]
         if is_large(path.name) or (is_folder(path) and is_zarr(path)):
             raise Refusal(Code.INPUT, elsewhere(str(path)))
-        with open_regular(path, most=inf, fix="pass an image or a folder") as file:
-            own = hashlib.file_digest(cast("Untyped", file), "sha256").hexdigest()
+        with open_image(path, self.decode.reader) as file:
+            own = _digest(file)
         sha256 = content_digest(own, self.decode, str(path))
         make = partial(self.decode.file, path, str(path))
         return Read(sha256, make, None, str(path.absolute()))
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Return the SHA-256 of an open file, up to its size: some of the kernel never end."""
+    digest, left = hashlib.sha256(), size_of(file)
+    while left > 0 and (block := file.read(min(left, BLOCK))):
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest()
 
 
 def image_files(paths: Iterable[Path], decode: Pictures) -> ImageFiles:

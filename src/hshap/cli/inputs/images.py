@@ -7,14 +7,14 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from hshap.cli.faults import Code, Refusal
-from hshap.cli.inputs.files import read_regular
+from hshap.cli.inputs.files import open_regular, size_of
 from hshap.cli.inputs.sandbox import ProcessEndedError, Sandbox
-from hshap.cli.inputs.scans import is_scan, levels_of, read_slice
+from hshap.cli.inputs.scans import LARGEST_SCAN, is_scan, levels_of, read_slice
 from hshap.cli.output import say
 from hshap.errors import ArgumentError, FormatError, require
 from hshap.formats.dicom.headers import starts_as_dicom
@@ -180,10 +180,19 @@ def decode(path: Path, reader: Reader) -> Scan:
         raise Refusal(Code.INPUT, elsewhere(str(path)))
     if is_scan(path):
         return read_slice(path, reader.frame, reader.max_pixels)
+    with open_image(path, reader) as file:
+        data = file.read(size_of(file))
+    return decode_picture(data, str(path), reader)
+
+
+def open_image(path: Path, reader: Reader) -> IO[bytes]:
+    """Open the file of a picture or a scan; a refusal names it, also if it is too large to read."""
+    fix = "pass an image or a folder"
+    if is_scan(path):
+        return open_regular(path, most=LARGEST_SCAN, fix=fix)
     most = SMALL_FILE + BYTES_PER_PIXEL * reader.max_pixels
     larger = "if you trust it, pass a larger --max-pixels"
-    data = read_regular(path, most=most, fix="pass an image or a folder", larger=larger)
-    return decode_picture(data, str(path), reader)
+    return open_regular(path, most=most, fix=fix, larger=larger)
 
 
 def decode_bytes(data: bytes, name: str, reader: Reader) -> Scan:

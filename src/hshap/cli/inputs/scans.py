@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from hshap.formats.scan import Scan
 
+LARGEST_SCAN = 2**33
+"""Bytes of the largest file of a scan that is opened."""
+
 FIX = "pass a DICOM or NIfTI file"
 
 
@@ -40,7 +43,7 @@ def is_scan(path: Path) -> bool:
 def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
     """Read one picture of a scan: the file's own, or the slice that `--frame` names."""
     # A pipe, a device or a missing file is told as for any other input.
-    with open_regular(path, most=2**33, fix=FIX):
+    with open_regular(path, most=LARGEST_SCAN, fix=FIX):
         pass
     scan = read_image(path)
     if "T" in scan.axes:
@@ -67,7 +70,9 @@ def read_slice(path: Path, frame: int | None, max_pixels: int) -> Scan:
 def read_volume(path: Path) -> Scan:
     """Read a volume: a folder of DICOM or OME-Zarr, or a file with several slices."""
     if not path.is_dir():
-        with open_regular(path, most=2**33, fix="pass a folder of DICOM, or a volume in a file"):
+        with open_regular(
+            path, most=LARGEST_SCAN, fix="pass a folder of DICOM, or a volume in a file"
+        ):
             pass
     scan = read_image(path)
     if scan.format == "numpy" and scan.axes == "CYX" and len(scan.array) > 1:

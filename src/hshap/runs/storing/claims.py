@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hshap._util.processes import Owner, this_process
-from hshap.runs.storing.files import ALIVE, publish, temporary_of
+from hshap.runs.storing.files import ALIVE, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hshap.runs.storing.files import Files
     from hshap.runs.storing.folder import Folder
 
-TRIES = 5
+TRIES = 50
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,24 @@ class Claim:
         return False
 
     def _break(self, held: bytes) -> None:
-        """Remove the claim of a process that was killed, unless another one has it by now."""
-        aside = temporary_of(self.name)
-        with suppress(FileNotFoundError):  # another process was faster
-            self.files.rename(self.name, aside)
-            found = self.files.read(aside)
-            if found != held:
-                self.files.create(self.name, found)
-            self.files.remove(aside)
+        """Remove the claim of a process that was killed, unless another one has it by now.
+
+        One process at a time looks and removes, so that nobody removes the claim of the next one.
+        """
+        guard = f"{self.name}.break"
+        if not self.files.create(guard, self._text):
+            with suppress(FileNotFoundError):
+                owner = _owner(self.files.read(guard))
+                if owner is None or owner.is_gone():  # it was killed while it looked
+                    self.files.remove(guard)
+            return
+        try:
+            with suppress(FileNotFoundError):
+                if self.files.read(self.name) == held:
+                    self.files.remove(self.name)
+        finally:
+            with suppress(FileNotFoundError):
+                self.files.remove(guard)
 
     def holder(self) -> Owner | None:
         """Return the process that has the claim; None if it cannot be told."""
