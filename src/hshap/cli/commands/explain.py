@@ -119,7 +119,7 @@ def finish(
             rule = str(ended.record["explained"])
             tell(left_out(int(str(ended.record["negative"])), int(str(ended.record["done"])), rule))
         if ended.page_error is None:
-            tell(f"the page is {run.out / PAGE}; {beside}")
+            tell(f"{ended.counts()}; the page is {run.out / PAGE}; {beside}")
     if ended.page_error is not None:
         reason = ended.page_error.strerror or ended.page_error
         message = f"{run.out / PAGE} cannot be written ({reason}); all other results are kept"

@@ -210,15 +210,15 @@ class Ended:
         for line in few(self.concerns()):
             say(line)
 
-    def summary(self, out: Path) -> str:
-        """Return the end of a run in one line."""
+    def counts(self) -> str:
+        """Return how many images were explained, negative, failed and doubtful."""
         record = self.record
         explained = int(str(record["done"])) - int(str(record["negative"]))
         doubtful = len({row["image"] for row in self.rows if row["concerns"]})
         counts = {"explained": explained, "negative": record["negative"]}
         counts |= {"failed": record["failed"], "doubtful": doubtful}
         told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-        return f"{told or 'nothing explained'}; look at {out / PAGE}"
+        return told or "nothing explained"
 
 
 def _notes(row: Row) -> Sequence[str]:
