@@ -125,6 +125,8 @@ def soft_map(
     # What each width adds to the density of a region, from the image down.
     layers: dict[Region, dict[float, float]] = {games[0].region: {}}
     for game in played:
+        if game.region not in layers:
+            continue  # inside a region that counts as a whole
         smaller = log2(whole / game.region.area) / octaves
         for part in game.children:
             if not held.get(part):

@@ -45,8 +45,8 @@ MOST_AXES = 8
 MOST_DEPTH = 64
 """Levels of nested settings; Python's own functions fail at about a thousand."""
 
-LARGEST = 1e300
-"""Sums over all games stay finite below this."""
+LARGEST = 1e150
+"""Products of two numbers, and sums over all games, stay finite below this."""
 
 MOST_CONTEXTS = 1024
 
