@@ -10,19 +10,19 @@ Nothing here calls a model. `Explainer.test` makes the draws that the tests need
 
 from hshap.explanation.audit import Audit
 from hshap.explanation.concerns import Concern, HowSure
-from hshap.explanation.guarantees import (
+from hshap.explanation.guarantees.calibration import (
     Calibration,
-    Carried,
-    Carriers,
+    calibrate,
+    marked_area,
+    with_calibration,
+)
+from hshap.explanation.guarantees.carriers import Carried, Carriers, carriers
+from hshap.explanation.guarantees.significance import (
     Significance,
     SignificantFinding,
     TestedRegion,
     Tests,
-    calibrate,
-    carriers,
-    marked_area,
     significance,
-    with_calibration,
 )
 from hshap.games.search import Certificate
 
